@@ -5,6 +5,7 @@ import { shownAmount } from '../../checkout/page/amount.ts';
 import {
   type AttentionItem,
   AttentionKind,
+  ChainState,
   type Day,
   type Summary,
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
@@ -240,6 +241,7 @@ interface ItemProps {
 
 function Item({ of: item, isReadOnly, onDone }: ItemProps) {
   const { sentence, to, way } = reasonOf(item);
+  const chain = chainOf(item.chainId)?.name;
   const [isOpen, setIsOpen] = useState(false);
   const [note, setNote] = useState('');
   const action = useAction();
@@ -252,14 +254,15 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
     <li>
       <p>{sentence}</p>
       <p class="soft">
-        <When at={item.at} />
-        {item.chainId !== 0n && ` · ${chainOf(item.chainId)?.name}`}
+        {item.at !== undefined && <When at={item.at} />}
+        {item.at !== undefined && chain !== undefined && ' · '}
+        {chain}
       </p>
       <div class="actions">
         <Link isButton to={to}>
           {way}
         </Link>
-        {!isReadOnly && (
+        {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
           <Opener
             label="Done"
             isOpen={isOpen}
@@ -278,11 +281,8 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
 }
 
 /** Why somebody is needed, and the way out. */
-function reasonOf({ kind, subject, amountUnits: units, count, labels, url, paymentIntent }: AttentionItem): {
-  sentence: string;
-  to: string;
-  way: string;
-} {
+function reasonOf(item: AttentionItem): { sentence: string; to: string; way: string } {
+  const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, ...(labels.includes('wrong_token') && { symbol: 'of another token' }) });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   switch (kind) {
@@ -324,6 +324,15 @@ function reasonOf({ kind, subject, amountUnits: units, count, labels, url, payme
         sentence: `A refund of ${money} differs from what was prepared (${why}).`,
         to: `/payments/${paymentIntent}`,
         way: 'Look at it',
+      };
+    case AttentionKind.CHAIN:
+      return {
+        sentence:
+          chainState === ChainState.BEHIND
+            ? 'Payments are seen late: the chain is being read up.'
+            : 'Nobody sees payments on this chain now.',
+        to: '/chains',
+        way: 'Look at the chains',
       };
     default:
       return { sentence: 'Something that only a newer console knows.', to: '/', way: 'Load this page again' };

@@ -15,7 +15,7 @@ import { Refunds } from './refunds.tsx';
 import { useLocation } from './routing.tsx';
 import { ScopeContext } from './scope.ts';
 import { Search } from './search.tsx';
-import { endSession, type NoSession, openSession, type Session } from './session.ts';
+import { chosenMerchant, forgetSession, type NoSession, openSession, type Session } from './session.ts';
 import { Shell } from './shell.tsx';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
@@ -45,8 +45,6 @@ function View({ url, merchants }: { url: URL; merchants: readonly Merchant[] }) 
   }
 }
 
-const chosenAs = 'console-merchant';
-
 interface Chosen {
   id: string;
   mode: Mode;
@@ -54,7 +52,7 @@ interface Chosen {
 
 /** What an operator looked at before, if it is still there. */
 function chosenOf(merchants: readonly Merchant[]): Chosen | undefined {
-  const [id, mode] = (sessionStorage.getItem(chosenAs) ?? '').split(' ');
+  const [id, mode] = chosenMerchant.get().split(' ');
   const found = merchants.find((merchant) => merchant.id === id) ?? merchants[0];
   return found && { id: found.id, mode: mode === 'mainnet' ? 'mainnet' : 'testnet' };
 }
@@ -71,15 +69,16 @@ function SignedIn({ session, onEnd }: { session: Session; onEnd: (reason: string
         const merchant = chosen ?? chosenOf(all);
         if (merchant === undefined) return <p class="state">There is no merchant yet.</p>;
         const choose = (next: Chosen) => {
-          sessionStorage.setItem(chosenAs, `${next.id} ${next.mode}`);
+          chosenMerchant.set(`${next.id} ${next.mode}`);
           setChosen(next);
         };
-        callAs({ token, onEnd, ...(session.isOperator && { merchant }) });
+        const { isReadOnly, isOperator } = session;
+        callAs({ token, onEnd, ...(isOperator && { merchant }) });
         const mode = session.mode ?? merchant.mode;
-        const scope = { isReadOnly: session.isReadOnly, merchant: { id: merchant.id, mode } };
+        const scope = { isReadOnly, isOperator, merchant: { id: merchant.id, mode } };
         return (
           <ScopeContext.Provider value={scope}>
-            <Shell url={url} session={session} merchants={all} onChoose={choose}>
+            <Shell url={url} session={session} merchants={all} onChoose={choose} onEnd={onEnd}>
               <View key={`${merchant.id} ${mode} ${url.pathname}`} url={url} merchants={all} />
             </Shell>
           </ScopeContext.Provider>
@@ -109,7 +108,7 @@ function App({ opened }: { opened: Session | NoSession }) {
     );
   }
   const onEnd = (reason: string) => {
-    endSession();
+    forgetSession();
     setSession({ reason });
   };
   return <SignedIn session={session} onEnd={onEnd} />;

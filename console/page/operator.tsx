@@ -2,7 +2,11 @@
 
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { shownDuration } from '../../checkout/page/time.ts';
-import type { Chain, Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import {
+  type Chain,
+  ChainState,
+  type Merchant,
+} from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import { Badge, Copyable, chainOf, Fact, When } from './parts.tsx';
@@ -29,9 +33,6 @@ export function Chains() {
   );
 }
 
-/** A node that has not answered for so long is named. */
-const silentMs = 60_000;
-
 function ChainCard({ of: chain }: { of: Chain }) {
   const { label, tone, advice } = stateOf(chain);
   const settings = chainOf(chain.chainId);
@@ -41,7 +42,7 @@ function ChainCard({ of: chain }: { of: Chain }) {
         {settings?.name} <Badge label={label} tone={tone} />
       </h2>
       {advice !== '' && <p>{advice}</p>}
-      {chain.isWatched && (
+      {chain.state !== ChainState.UNWATCHED && (
         <dl class="facts">
           <Fact name="Read up to">
             {String(chain.readNumber)} of {String(chain.headNumber)}
@@ -64,21 +65,34 @@ function ChainCard({ of: chain }: { of: Chain }) {
   );
 }
 
-function stateOf(chain: Chain): { label: string; tone: Tone; advice: string } {
-  if (!chain.isWatched) {
-    const advice = `Nobody sees payments here. Set ${chain.rpcVariable} to the addresses of two nodes, and restart.`;
-    return { label: 'Not watched', tone: 'over', advice };
+function stateOf({ state, seenAt, rpcVariable }: Chain): { label: string; tone: Tone; advice: string } {
+  switch (state) {
+    case ChainState.WATCHED:
+      return { label: 'Watched', tone: 'good', advice: '' };
+    case ChainState.IDLE:
+      return {
+        label: 'Stands still',
+        tone: 'bad',
+        advice: 'No process watches it now: look for one with the role watcher, and at its log.',
+      };
+    case ChainState.SILENT: {
+      const silent = shownDuration(Date.now() - (seenAt === undefined ? 0 : timestampMs(seenAt)));
+      const advice = `Its node has not answered for ${silent}: look at the node, or at ${rpcVariable}.`;
+      return { label: 'Stands still', tone: 'bad', advice };
+    }
+    case ChainState.BEHIND:
+      return {
+        label: 'Behind',
+        tone: 'bad',
+        advice: 'Payments are seen late until the blocks in between are read.',
+      };
+    default:
+      return {
+        label: 'Not watched',
+        tone: 'over',
+        advice: `Nobody sees payments here. Set ${rpcVariable} to the addresses of two nodes, and restart.`,
+      };
   }
-  const silent = Date.now() - (chain.seenAt === undefined ? 0 : timestampMs(chain.seenAt));
-  if (chain.isIdle) {
-    const advice = 'No process watches it now: look for one with the role watcher, and at its log.';
-    return { label: 'Stands still', tone: 'bad', advice };
-  }
-  if (silent > silentMs) {
-    const advice = `Its node has not answered for ${shownDuration(silent)}: look at the node, or at ${chain.rpcVariable}.`;
-    return { label: 'Stands still', tone: 'bad', advice };
-  }
-  return { label: 'Watched', tone: 'good', advice: '' };
 }
 
 const keyTones: Readonly<Record<string, Tone>> = { active: 'good', expiring: 'busy', revoked: 'bad' };

@@ -12,8 +12,6 @@ import {
   Badge,
   Button,
   Confirm,
-  Copyable,
-  chainOf,
   Field,
   Labels,
   Money,
@@ -25,6 +23,7 @@ import {
 import { returnableOf, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
+import { Signing } from './sign-refund.tsx';
 import { refundStates } from './words.ts';
 
 export function Refunds() {
@@ -85,7 +84,7 @@ export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableP
                   <Transaction hash={transactionHash} chainId={row.chainId} />
                 </div>
               ))}
-              {row.status === RefundStatus.REQUIRES_TRANSFER && <ToSign refund={row} />}
+              {row.status === RefundStatus.REQUIRES_TRANSFER && <Signing refund={row} onChange={onChange} />}
               {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
                 <CancelRefund id={row.id} onDone={onChange} />
               )}
@@ -106,30 +105,6 @@ export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableP
         ))}
       </tbody>
     </table>
-  );
-}
-
-/** What the merchant's wallet has to send, unchanged. */
-function ToSign({ refund: { transaction } }: { refund: Refund }) {
-  if (transaction === undefined) return null;
-  return (
-    <details>
-      <summary>What your wallet has to send</summary>
-      <p>
-        Send this on {chainOf(transaction.chainId)?.name}, from the wallet that was paid, unchanged. It is
-        shown here once it is on the chain.
-      </p>
-      <dl>
-        <dt>To</dt>
-        <dd>
-          <Address of={transaction.to} chainId={transaction.chainId} />
-        </dd>
-        <dt>Data</dt>
-        <dd>
-          <Copyable text={transaction.data} what="data" short={`${transaction.data.slice(0, 18)}…`} />
-        </dd>
-      </dl>
-    </details>
   );
 }
 

@@ -8,6 +8,8 @@ import { nameOf } from '../../src/contract/words.ts';
 /** Whom is looked at, and what the session may do there. */
 export interface Scope {
   isReadOnly: boolean;
+  /** Sees every merchant, and has no wallet of any. */
+  isOperator: boolean;
   merchant: { id: string; mode: Mode };
 }
 

@@ -1,10 +1,15 @@
 // One search for everything. It says what it took the text for.
 
 import { useEffect } from 'preact/hooks';
+import {
+  type FindTransactionResponse,
+  TransactionFinding,
+} from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
-import { eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
+import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
+import { chainOf } from './parts.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
 import { TransferTable } from './unattributed.tsx';
@@ -96,10 +101,39 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
       path: only.paymentIntent === '' ? `/unattributed/${only.id}` : `/payments/${only.paymentIntent}`,
     };
   }
-  const advice =
-    'The transaction may be on another chain, may have sent another token or to another wallet, may be a refund of yours, or may be in no block yet. ' +
-    "An explorer of the payer's chain says which.";
-  return { what, transfers, advice };
+  if (transfers.length > 0) return { what, transfers };
+  return { what, advice: adviceOf(await consoleApi.findTransaction({ transactionHash })) };
+}
+
+const namesOf = (chainIds: readonly bigint[]) =>
+  chainIds.map((id) => chainOf(id)?.name ?? String(id)).join(', ');
+
+/** Why there is no transfer of a transaction, as the chains' nodes have it. */
+function adviceOf(found: FindTransactionResponse): string {
+  const { finding, chainId, blockNumber, readNumber, askedChainIds, silentChainIds } = found;
+  const chain = chainOf(chainId)?.name;
+  const place = `It is on ${chain}, in block ${blockNumber}`;
+  switch (finding) {
+    case TransactionFinding.OTHER_MODE:
+      return `It is on ${chain}, whose money is of the other mode than what you look at.`;
+    case TransactionFinding.NO_TRANSFER:
+      return `${place}, and moved no token: it may have failed. The payer's explorer says so.`;
+    case TransactionFinding.OUTGOING:
+      return `${place}, and moved money out of your wallet.`;
+    case TransactionFinding.OTHER_WALLET:
+      return `${place}, and nothing of it went to a wallet of yours.`;
+    case TransactionFinding.OTHER_TOKEN:
+      return `${place}, and brought a token to your wallet that is not USDC.`;
+    case TransactionFinding.NOT_READ:
+      return `${place}. The service has read as far as ${readNumber}: it will be here when that block is read.`;
+    case TransactionFinding.TOO_LITTLE:
+      return `${place}, and brought so little to your wallet that it is not kept.`;
+    default: {
+      const asked = askedChainIds.length > 0 ? `No block of ${namesOf(askedChainIds)} has it. ` : '';
+      const silent = silentChainIds.length > 0 ? `${namesOf(silentChainIds)} did not answer. ` : '';
+      return `${asked}${silent}It may be on another chain, or in no block yet: the payer's explorer says which.`;
+    }
+  }
 }
 
 async function searchAddress(address: string): Promise<Found> {

@@ -20,6 +20,7 @@ export interface NoSession {
 }
 
 const storedAs = 'console-session';
+const chosenAs = 'console-merchant';
 /** How long an open tab has to answer. */
 const answerMs = 300;
 
@@ -41,10 +42,16 @@ export async function openSession(): Promise<Session | NoSession> {
 }
 
 /** Forgets the session of this tab. */
-export function endSession(): void {
+export function forgetSession(): void {
   sessionStorage.removeItem(storedAs);
   current = undefined;
 }
+
+/** What an operator looked at last in this tab, or in the one that it was opened from. */
+export const chosenMerchant = {
+  get: (): string => sessionStorage.getItem(chosenAs) ?? '',
+  set: (chosen: string): void => sessionStorage.setItem(chosenAs, chosen),
+};
 
 let current: Session | undefined;
 
@@ -89,7 +96,9 @@ function read(text: string | null): Session | undefined {
 
 const channel = new BroadcastChannel('console');
 channel.addEventListener('message', ({ data }) => {
-  if (data === 'who' && current !== undefined) channel.postMessage(current);
+  if (data === 'who' && current !== undefined) {
+    channel.postMessage({ session: current, chosen: chosenMerchant.get() });
+  }
 });
 
 function askOtherTabs(): Promise<Session | undefined> {
@@ -100,7 +109,9 @@ function askOtherTabs(): Promise<Session | undefined> {
       resolve(session);
     };
     const onAnswer = ({ data }: MessageEvent) => {
-      if (data !== 'who') end(data);
+      if (data === 'who') return;
+      chosenMerchant.set(data.chosen);
+      end(data.session);
     };
     const timer = setTimeout(end, answerMs);
     channel.addEventListener('message', onAnswer);

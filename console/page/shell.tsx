@@ -4,6 +4,9 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
+import { consoleApi } from './api.ts';
+import { useAction } from './loading.tsx';
+import { Button } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import type { Session } from './session.ts';
@@ -26,10 +29,11 @@ interface ShellProps {
   session: Session;
   merchants: readonly Merchant[];
   onChoose: (merchant: { id: string; mode: Mode }) => void;
+  onEnd: (reason: string) => void;
   children: ComponentChildren;
 }
 
-export function Shell({ url, session, merchants, onChoose, children }: ShellProps) {
+export function Shell({ url, session, merchants, onChoose, onEnd, children }: ShellProps) {
   const { merchant } = useScope();
   const name = merchants.find(({ id }) => id === merchant.id)?.name ?? merchant.id;
   const section = `/${url.pathname.split('/')[1]}`;
@@ -78,10 +82,11 @@ export function Shell({ url, session, merchants, onChoose, children }: ShellProp
           </p>
         )}
         <SearchBox text={section === '/search' ? (url.searchParams.get('q') ?? '') : ''} />
-        <p class="who">
+        <div class="who">
           {session.name}
           {session.isReadOnly && <span class="soft"> (reading only)</span>}
-        </p>
+          <SignOut onEnd={onEnd} />
+        </div>
       </header>
       <nav aria-label="Console">
         {own.map(([path, label]) => (
@@ -93,6 +98,22 @@ export function Shell({ url, session, merchants, onChoose, children }: ShellProp
       <main id="content" ref={content} tabIndex={-1}>
         {children}
       </main>
+    </>
+  );
+}
+
+/** Ends the session in every tab. */
+function SignOut({ onEnd }: { onEnd: (reason: string) => void }) {
+  const action = useAction();
+  const end = () =>
+    action.run(async () => {
+      await consoleApi.endSession({});
+      onEnd('You have signed out. A new link opens the console again.');
+    });
+  return (
+    <>
+      <Button label="Sign out" isSmall isBusy={action.isBusy} onClick={end} />
+      {action.failure !== undefined && <span role="alert">{action.failure}</span>}
     </>
   );
 }

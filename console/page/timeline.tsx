@@ -81,7 +81,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-function Deed({ of: { actorName, method, target, outcome } }: { of: AuditedChange }) {
+function Deed({ of: { actorName, method, target, outcome, note } }: { of: AuditedChange }) {
   const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);
   const end =
     outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : ` (refused: ${outcome})`;
@@ -94,6 +94,7 @@ function Deed({ of: { actorName, method, target, outcome } }: { of: AuditedChang
         deedOf(method)
       )}
       {end}
+      {note !== '' && <>: “{note}”</>}
     </>
   );
 }

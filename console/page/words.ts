@@ -105,6 +105,7 @@ const methods: Readonly<Record<string, string>> = {
   ConfirmRefund: 'named the transaction of a refund',
   AttributeTransfer: 'attributed a transfer',
   DetachTransfer: 'detached a transfer',
+  ResolveAttention: 'said that it is done',
 };
 
 /** What somebody did by calling the method. */

@@ -4,9 +4,11 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains } from '../contract/chains.ts';
 import {
   AttentionItemSchema,
   AttentionKind,
+  ChainState,
   type ListAttentionRequest,
   type ListAttentionResponse,
   ListAttentionResponseSchema,
@@ -15,6 +17,7 @@ import {
   ResolveAttentionResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
+import type { ModeName } from '../contract/words.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -22,6 +25,7 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { invalidBody, refuseInvalid } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import type { Method } from '../requests/method.ts';
+import { readWatchedChains, stateOf } from './operator-lists.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
@@ -48,14 +52,31 @@ export function listAttention(
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { rows } = await orUnavailable(() => read(merchantId, findItems, [merchantId, mode]));
-      return create(ListAttentionResponseSchema, {
-        items: rows.flatMap((row) => {
-          const of = kinds[row.kind];
-          return of === undefined ? [] : [itemOf(row, of.kind, of.prefix)];
-        }),
+      const items = rows.flatMap((row) => {
+        const of = kinds[row.kind];
+        return of === undefined ? [] : [itemOf(row, of.kind, of.prefix)];
       });
+      const ofChains = caller.session.merchant === undefined ? await chainItems(em, mode) : [];
+      return create(ListAttentionResponseSchema, { items: [...ofChains, ...items] });
     },
   };
+}
+
+/** The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. */
+async function chainItems(em: EntityManager, mode: ModeName) {
+  const byId = await readWatchedChains(em);
+  return chains.flatMap((chain) => {
+    const row = byId.get(chain.chainId);
+    const state = stateOf(row);
+    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
+    if (chain.mode !== mode || isWell) return [];
+    const item = { kind: AttentionKind.CHAIN, chainId: BigInt(chain.chainId), chainState: state };
+    return create(AttentionItemSchema, {
+      ...item,
+      id: `chain:${chain.chainId}`,
+      ...(row && { at: timestampFromDate(row.seenAt) }),
+    });
+  });
 }
 
 function itemOf(row: Record<string, unknown>, kind: AttentionKind, prefix: IdentifierPrefix) {
@@ -105,7 +126,10 @@ export function resolveAttention(
         if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
         await run(resolveItem, [merchantId, mode, id, note]);
       });
-      return create(ResolveAttentionResponseSchema);
+      // By it the audit log knows what was resolved.
+      const [kind = '', uuid = ''] = id.split(':');
+      const { prefix } = kinds[kind] ?? {};
+      return create(ResolveAttentionResponseSchema, prefix && { id: formatIdentifier(prefix, uuid) });
     },
   };
 }

@@ -63,7 +63,7 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
           ),
           changes: changes.rows
             .toReversed()
-            .map(({ id: entry, actor, actor_name, method, target, outcome }) =>
+            .map(({ id: entry, actor, actor_name, method, target, outcome, note }) =>
               create(AuditedChangeSchema, {
                 at: timestampFromDate(new Date(timeOfUuid(entry))),
                 actor,
@@ -71,6 +71,7 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
                 method,
                 target,
                 outcome: outcome ?? '',
+                note: note ?? '',
               }),
             ),
         });
@@ -88,7 +89,7 @@ const findParts = preparedStatement(
 /** Those of transfers that belonged to the intent once, too: somebody has attributed them to it. */
 const findChanges = preparedStatement(
   'find_audited_changes',
-  `select id, actor, actor_name, method, target, outcome from audit_log
+  `select id, actor, actor_name, method, target, outcome, fields ->> 'note' as note from audit_log
     where merchant_id = $2 and mode = $3
       and target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
     order by id desc limit ${maxEntries}`,

@@ -1,16 +1,25 @@
 // An operator's tasks: links that open the console for a person, and the sessions that began with them.
 
+import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
+import {
+  type EndSessionRequest,
+  type EndSessionResponse,
+  EndSessionResponseSchema,
+} from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import { orUnavailable } from '../database/unavailable.ts';
 import { merchantExists } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { generateSecret } from '../merchants/api-key-format.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
+import type { Method } from '../requests/method.ts';
+import type { ConsoleCaller } from './rights.ts';
 import { idleMs } from './sessions.ts';
 
 const codeMs = 600_000;
@@ -95,6 +104,17 @@ export async function revokeSession(em: EntityManager, sessionId: string): Promi
     await tx.execute(`select pg_notify('${keysChangedChannel}', '')`);
     return summarize(session);
   });
+}
+
+/** `EndSession`: as `revokeSession` does for an operator. */
+export function endSession(em: EntityManager): Method<EndSessionRequest, EndSessionResponse, ConsoleCaller> {
+  return {
+    ratePolicy: 'changes',
+    async run(_, { session: { typeId } }) {
+      await orUnavailable(() => revokeSession(em, typeId));
+      return create(EndSessionResponseSchema);
+    },
+  };
 }
 
 function summarize(session: ConsoleSession): SessionSummary {

@@ -3,10 +3,13 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { type ChainSettings, chains } from '../contract/chains.ts';
+import type { Gasless } from '../authorizations/gasless.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
+import { chains } from '../contract/chains.ts';
 import {
   ApiKeySchema,
   ChainSchema,
+  ChainState,
   type ListApiKeysRequest,
   type ListApiKeysResponse,
   ListApiKeysResponseSchema,
@@ -14,30 +17,50 @@ import {
   type ListChainsResponse,
   ListChainsResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
-import { WatchedChainEntity } from '../database/entities/settlement.ts';
+import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { listApiKeys } from '../merchants/administration.ts';
 import type { Method } from '../requests/method.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
-/** What this process is configured with for a chain. */
-export type DescribeChain = (chain: ChainSettings) => { nodesCount: number; hasFacilitator: boolean };
+const silentMs = 60_000;
+const behindBlocks = 100;
+
+/** Whether payments on a chain are seen now. */
+export function stateOf(row: WatchedChainRow | undefined): ChainState {
+  if (row === undefined) return ChainState.UNWATCHED;
+  if ((row.leaseUntil?.getTime() ?? 0) < Date.now()) return ChainState.IDLE;
+  if (Date.now() - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
+  const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > behindBlocks;
+  return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
+}
+
+/** What is known of each chain that anybody watches, or has. */
+export async function readWatchedChains(em: EntityManager): Promise<ReadonlyMap<number, WatchedChainRow>> {
+  const rows = await orUnavailable(() => em.fork().findAll(WatchedChainEntity));
+  return new Map(rows.map((row) => [row.chainId, row]));
+}
 
 /** `ListChains`: all of them, whether somebody watches them or not. */
 export function listChains(
   em: EntityManager,
-  describe: DescribeChain,
+  chainNodes: readonly ChainNodes[],
+  gasless: Pick<Gasless, 'on'>,
 ): Method<ListChainsRequest, ListChainsResponse, ConsoleCaller> {
   return {
     ratePolicy: 'reads',
     async run() {
-      const rows = await orUnavailable(() => em.fork().findAll(WatchedChainEntity));
-      const byId = new Map(rows.map((row) => [row.chainId, row]));
+      const byId = await readWatchedChains(em);
       return create(ListChainsResponseSchema, {
-        chains: chains.map((settings) => {
-          const row = byId.get(settings.chainId);
-          const about = { chainId: BigInt(settings.chainId), rpcVariable: settings.rpcVariable };
-          const known = { ...about, ...describe(settings), isWatched: row !== undefined };
+        chains: chains.map(({ chainId, rpcVariable }) => {
+          const row = byId.get(chainId);
+          const known = {
+            chainId: BigInt(chainId),
+            rpcVariable,
+            nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
+            hasFacilitator: gasless.on(chainId) !== undefined,
+            state: stateOf(row),
+          };
           if (row === undefined) return create(ChainSchema, known);
           return create(ChainSchema, {
             ...known,
@@ -46,7 +69,6 @@ export function listChains(
             headNumber: BigInt(row.headNumber),
             finalizedNumber: BigInt(row.finalizedNumber),
             seenAt: timestampFromDate(row.seenAt),
-            isIdle: row.leaseUntil == null || row.leaseUntil.getTime() < Date.now(),
           });
         }),
       });

@@ -1,5 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Gasless } from '../authorizations/gasless.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
 import {
   ConsoleService,
   type ListMerchantsRequest,
@@ -12,15 +14,18 @@ import { orUnavailable } from '../database/unavailable.ts';
 import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { createExport } from './export-tickets.ts';
+import { findTransaction } from './find-transaction.ts';
 import { getSummary } from './get-summary.ts';
 import { getTimeline } from './get-timeline.ts';
-import { type DescribeChain, listChains, listKeys } from './operator-lists.ts';
+import { endSession } from './links.ts';
+import { listChains, listKeys } from './operator-lists.ts';
 import type { ConsoleCaller } from './rights.ts';
 
-/** `console.v1.ConsoleService`: what the console shows besides what the API has. */
+/** `console.v1.ConsoleService`: what the console shows besides what the API has. `chainNodes` may grow. */
 export function createConsoleService(
   em: EntityManager,
-  describe: DescribeChain,
+  chainNodes: readonly ChainNodes[],
+  gasless: Pick<Gasless, 'on'>,
 ): ImplementedService<ConsoleCaller> {
   return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
     getSummary: getSummary(em),
@@ -28,9 +33,11 @@ export function createConsoleService(
     listAttention: listAttention(em),
     resolveAttention: resolveAttention(em),
     getTimeline: getTimeline(em),
-    listChains: listChains(em, describe),
+    listChains: listChains(em, chainNodes, gasless),
     listApiKeys: listKeys(em),
     listMerchants: listMerchants(em),
+    findTransaction: findTransaction(em, chainNodes),
+    endSession: endSession(em),
   });
 }
 

@@ -3,11 +3,11 @@
 import type { Logger } from 'pino';
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
-import { createPayerLimit } from '../authorizations/payer-limit.ts';
 import { checkoutPolicy, createReadCheckout } from '../checkout/get-checkout.ts';
 import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
 import { createAudit } from '../console/audit.ts';
 import { createOpenExport } from '../console/export-tickets.ts';
 import { createConsoleService } from '../console/service.ts';
@@ -30,6 +30,7 @@ import { createPaymentIntentService } from '../payment-intents/service.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { createRefundService } from '../refunds/service.ts';
 import { authenticated } from '../requests/method.ts';
+import { createMinuteLimit } from '../requests/minute-limit.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 import { createTransferService } from '../settlement/service.ts';
@@ -52,6 +53,8 @@ interface Work {
   webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
   gasless: Gasless;
+  /** The nodes of this process; local chains are added when they have started. */
+  chainNodes: readonly ChainNodes[];
   logger: Pick<Logger, 'warn' | 'error'>;
   /** Aborts when the service stops. */
   stopping: AbortSignal;
@@ -70,6 +73,7 @@ export function createCore(
     webhooks,
     watchedChains,
     gasless,
+    chainNodes,
     logger,
     stopping,
     onDatabaseWorked,
@@ -99,10 +103,7 @@ export function createCore(
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
-  const consoleService = createConsoleService(em, ({ chainId }) => ({
-    nodesCount: config.chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
-    hasFacilitator: gasless.on(chainId) !== undefined,
-  }));
+  const consoleService = createConsoleService(em, chainNodes, gasless);
   const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout, consoleService]);
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
@@ -135,7 +136,7 @@ export function createCore(
       toleranceUnits: config.unattributedMinUnits,
       checkoutText: async (opened) => checkoutCodec.encode(await readCheckout(opened)),
       stopping,
-      takeFromPayerLimit: createPayerLimit(),
+      takeFromPayerLimit: createMinuteLimit('Too many signed payments within a minute.'),
       metrics: metrics.pay,
       logger,
     }),

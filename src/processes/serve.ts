@@ -82,6 +82,7 @@ export async function startServer(
   const shared = { config, metrics, logger, tracing, watchedChains };
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
+  const chainNodes = [...config.chainNodes];
   const gasless = offerGasless(config, metrics.pay.begin, logger);
   const core = createCore(config, database, telemetry, {
     feed,
@@ -89,6 +90,7 @@ export async function startServer(
     webhooks: { keys: webhookKeys, policy: addressPolicy },
     watchedChains,
     gasless,
+    chainNodes,
     logger,
     stopping: stopping.signal,
     onDatabaseWorked: outages.onWorked,
@@ -147,7 +149,10 @@ export async function startServer(
       outages.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
-    watch: watches.watch,
+    watch(nodes, pollMs) {
+      chainNodes.push(...nodes);
+      return watches.watch(nodes, pollMs);
+    },
     addFacilitator: gasless.add,
     reloadTls: () => reloadTls(config, servers),
   };

@@ -11,6 +11,7 @@ import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
+import { installWallet, reject } from '../support/wallet.ts';
 
 const hostile = '<img src=x onerror="alert(1)">';
 
@@ -125,6 +126,19 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await stranger.close();
     });
 
+    test('is ended by who signs out, in every tab', async () => {
+      await signIn('/payments');
+      const tab = await newPage();
+      await tab.goto(`${url}/refunds`);
+      await tab.getByText('No refund yet.').waitFor();
+      await press('Sign out');
+      await see('You have signed out.');
+      await tab.getByText('The session has ended. Ask for a new link.').waitFor();
+      await page.reload();
+      await see('Not signed in');
+      complaints = complaints.filter((text) => !text.includes('401'));
+    });
+
     test('that is revoked while the page is open ends it', async () => {
       const sessionId = await signIn('/payments');
       await revokeSession(world.service.database.orm.em, sessionId);
@@ -202,6 +216,82 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect((await world.service.call('getRefund', { id: json.id })).json.status).toBe('canceled');
   });
 
+  describe('a refund that waits for its transfer', () => {
+    const destination = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+    const start = async (options: Partial<LinkOptions> = {}) => {
+      // The wallet that was paid has a key, gas and the money.
+      const account = await world.createPayer();
+      const intent = await createPaid({ wallet_address: account.address });
+      const { json: refund } = await world.service.call('createRefund', {
+        payment_intent: intent.id,
+        destination,
+      });
+      const nodes = { [world.chain.network.chainId]: world.chain.url };
+      const other = await world.createPayer();
+      const wallets = await Promise.all([
+        installWallet(context, { account, nodes, info: { name: 'Right', rdns: 'org.right' } }),
+        installWallet(context, { account: other, nodes, info: { name: 'Wrong', rdns: 'org.wrong' } }),
+      ]);
+      await signIn(`/payments/${intent.id}`, options);
+      await page.getByText('Sign it', { exact: true }).click();
+      const status = async () => (await world.service.call('getRefund', { id: refund.id })).json.status;
+      return { account, intent, refund, wallets, status };
+    };
+
+    test('is signed by the wallet that was paid, once', async () => {
+      const { wallets, status } = await start();
+      const [right, wrong] = wallets;
+      await press('Sign with Wrong');
+      await see(/The money went to 0x\w+. Choose that account in Wrong/);
+      right.answer('eth_sendTransaction', reject);
+      await press('Sign with Right');
+      await see('It was not signed, and nothing was sent.');
+      right.answer('eth_sendTransaction');
+      await press('Sign with Right');
+      await see(/A wallet of this browser was asked to send it\./);
+      await page.reload();
+      await page.getByText('Sign it', { exact: true }).click();
+      await see(/A wallet of this browser was asked to send it\./);
+      expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
+      expect([right.sent.length, wrong.sent.length]).toEqual([1, 0]);
+      await world.mine(11);
+      await page.locator('.badge', { hasText: 'Returned' }).waitFor();
+      expect(await status()).toBe('succeeded');
+    });
+
+    test('is not signed again if it is on the chain already', async () => {
+      const { account, refund, wallets } = await start();
+      await page.route('**/ListRefunds', (route) => route.abort());
+      const { to, data } = refund.transaction as { to: Address; data: Hex };
+      await world.chain.send(account.address, { to, data });
+      await world.mine();
+      await press('Sign with Right');
+      await see('It waits for no transfer any more.');
+      expect(wallets[0].sent).toEqual([]);
+      complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+    });
+
+    test('is copied or scanned by an operator, and named by its transaction', async () => {
+      const { account, refund, status } = await start({ merchant: undefined as never });
+      expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
+      await see('As a code for a telephone');
+      await page.getByText('As a code for a telephone').click();
+      await page.getByRole('img', { name: /code that wallets on telephones read/ }).waitFor();
+      const hash = await world.chain.transfer({
+        from: account.address,
+        to: destination,
+        amountUnits: BigInt(refund.amount_units),
+      });
+      await world.mine(11);
+      expect(await status()).toBe('requires_transfer');
+      await press('It was sent without this data');
+      await page.getByLabel('Transaction hash').fill(hash);
+      await press('This was it');
+      await page.locator('.badge', { hasText: 'Returned' }).waitFor();
+      expect(await status()).toBe('succeeded');
+    });
+  });
+
   test('what is reorganised after it has succeeded is not to be shipped', async () => {
     const intent = await createPaid();
     const uuid = parseIdentifier('pi', intent.id);
@@ -214,8 +304,11 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.goto(`${url}/`);
     await see(/A payment needs a decision \(reorganised\)/);
     await press('Done');
+    await page.getByLabel('What was done').fill('sent it back to the warehouse');
     await press('It is done');
     await see('Nothing needs you.');
+    await page.goto(`${url}/payments/${intent.id}`);
+    await see(/said that it is done: “sent it back to the warehouse”/);
   });
 
   test('a payment is canceled after a second word', async () => {
@@ -310,7 +403,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see(/idempotency key “nothing-of-the-kind”/);
     await see(/order_id:1001/);
     await search(`0x${'ab'.repeat(32)}`);
-    await see(/may be on another chain/);
+    await see(/It may be on another chain, or in no block yet/);
   });
 
   test('a list is where it was when new rows come, and says how many', async () => {
@@ -341,6 +434,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn(`/payments/${id}`, { merchant: undefined as never, isReadOnly: true });
     await page.getByLabel('Merchant').selectOption(merchant().id);
     await see('Nothing has arrived yet.');
+    const tab = await newPage();
+    await tab.goto(`${url}/payments/${id}`);
+    await tab.getByText('Nothing has arrived yet.').waitFor();
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
     expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
     await page.getByLabel('Merchant').selectOption(other.merchantId);
@@ -374,6 +470,10 @@ describe.skipIf(!hasBrowser)('the console', () => {
   test('an operator sees the chains, the merchants and their keys, and changes none', async () => {
     await signIn('/chains', { merchant: undefined as never });
     await see('Base Sepolia');
+    await page.getByRole('link', { name: 'Home' }).click();
+    await page.getByLabel('Mode').selectOption('mainnet');
+    await see('Nobody sees payments on this chain now.');
+    await page.getByRole('link', { name: 'Look at the chains' }).first().click();
     await see('Nobody sees payments here. Set RPC_URL_POLYGON to the addresses of two nodes, and restart.');
     await page.getByRole('link', { name: 'Merchants and keys' }).click();
     await page.getByLabel('Merchant').selectOption(merchant().id);

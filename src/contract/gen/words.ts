@@ -136,7 +136,9 @@ export type AttentionKind =
   /** A refund whose transfer nobody has signed yet. */
   | 'refund'
   /** A refund that went otherwise than it was prepared: its labels say how. */
-  | 'unexpected_refund';
+  | 'unexpected_refund'
+  /** A chain whose payments nobody sees now. Only operators are told; it ends by itself. */
+  | 'chain';
 
 /** The numbers of a {@link AttentionKind} in messages. */
 export const attentionKindWords = {
@@ -146,7 +148,61 @@ export const attentionKindWords = {
   endpoint: 4,
   refund: 5,
   unexpected_refund: 6,
+  chain: 7,
 } as const satisfies Record<AttentionKind, number>;
+
+/** Whether payments on a chain are seen. */
+export type ChainState =
+  /** They are. */
+  | 'watched'
+  /** Nobody watches it, or ever has. */
+  | 'unwatched'
+  /** Nobody holds the lease: no process watches it now. */
+  | 'idle'
+  /** The node has not answered for a minute. */
+  | 'silent'
+  /** More than a hundred blocks have not been read yet. */
+  | 'behind';
+
+/** The numbers of a {@link ChainState} in messages. */
+export const chainStateWords = {
+  watched: 1,
+  unwatched: 2,
+  idle: 3,
+  silent: 4,
+  behind: 5,
+} as const satisfies Record<ChainState, number>;
+
+/** Why the merchant has no transfer of a transaction. */
+export type TransactionFinding =
+  /** No chain that was asked has it in a block. */
+  | 'not_found'
+  /** It is on a chain of the other mode. */
+  | 'other_mode'
+  /** It moved no token: it may have failed. */
+  | 'no_transfer'
+  /** It moved tokens out of a wallet of the merchant, and none to one. */
+  | 'outgoing'
+  /** It moved tokens, and none to a wallet of the merchant. */
+  | 'other_wallet'
+  /** It moved a token to a wallet of the merchant in which nobody pays. */
+  | 'other_token'
+  /** Its block is not read yet. */
+  | 'not_read'
+  /** Its block is read, and what it moved to the merchant's wallet is too little to be kept. */
+  | 'too_little';
+
+/** The numbers of a {@link TransactionFinding} in messages. */
+export const transactionFindingWords = {
+  not_found: 1,
+  other_mode: 2,
+  no_transfer: 3,
+  outgoing: 4,
+  other_wallet: 5,
+  other_token: 6,
+  not_read: 7,
+  too_little: 8,
+} as const satisfies Record<TransactionFinding, number>;
 
 /** What can become of a signed authorization. */
 export type PaymentAuthorizationStatus =

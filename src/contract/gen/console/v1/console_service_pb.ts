@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file console/v1/console_service.proto.
  */
 export const file_console_v1_console_service: GenFile = /*@__PURE__*/
-  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJIhYKFExpc3RBdHRlbnRpb25SZXF1ZXN0IkEKFUxpc3RBdHRlbnRpb25SZXNwb25zZRIoCgVpdGVtcxgBIAMoCzIZLmNvbnNvbGUudjEuQXR0ZW50aW9uSXRlbSLpAQoNQXR0ZW50aW9uSXRlbRIKCgJpZBgBIAEoCRInCgRraW5kGAIgASgOMhkuY29uc29sZS52MS5BdHRlbnRpb25LaW5kEg8KB3N1YmplY3QYAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNoYWluX2lkGAUgASgDEhQKDGFtb3VudF91bml0cxgGIAEoAxINCgVjb3VudBgHIAEoBRIOCgZsYWJlbHMYCCADKAkSCwoDdXJsGAkgASgJEhYKDnBheW1lbnRfaW50ZW50GAogASgJIjMKF1Jlc29sdmVBdHRlbnRpb25SZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5vdGUYAiABKAkiGgoYUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIiwKEkdldFRpbWVsaW5lUmVxdWVzdBIWCg5wYXltZW50X2ludGVudBgBIAEoCSJwCghUaW1lbGluZRI4ChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnkSKgoHY2hhbmdlcxgCIAMoCzIZLmNvbnNvbGUudjEuQXVkaXRlZENoYW5nZSKLAQoNQXVkaXRlZENoYW5nZRImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYAiABKAkSEgoKYWN0b3JfbmFtZRgDIAEoCRIOCgZtZXRob2QYBCABKAkSDgoGdGFyZ2V0GAUgASgJEg8KB291dGNvbWUYBiABKAkiEwoRTGlzdENoYWluc1JlcXVlc3QiNwoSTGlzdENoYWluc1Jlc3BvbnNlEiEKBmNoYWlucxgBIAMoCzIRLmNvbnNvbGUudjEuQ2hhaW4iogIKBUNoYWluEhAKCGNoYWluX2lkGAEgASgDEhIKCmlzX3dhdGNoZWQYAiABKAgSEwoLcmVhZF9udW1iZXIYAyABKAMSLQoJcmVhZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtoZWFkX251bWJlchgFIAEoAxIYChBmaW5hbGl6ZWRfbnVtYmVyGAYgASgDEisKB3NlZW5fYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2lzX2lkbGUYCCABKAgSEwoLbm9kZXNfY291bnQYCSABKAUSFwoPaGFzX2ZhY2lsaXRhdG9yGAogASgIEhQKDHJwY192YXJpYWJsZRgLIAEoCSIUChJMaXN0QXBpS2V5c1JlcXVlc3QiOwoTTGlzdEFwaUtleXNSZXNwb25zZRIkCghhcGlfa2V5cxgBIAMoCzISLmNvbnNvbGUudjEuQXBpS2V5InAKBkFwaUtleRIKCgJpZBgBIAEoCRIMCgRtb2RlGAIgASgJEgwKBGhpbnQYAyABKAkSDgoGc3RhdHVzGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInUKE0NyZWF0ZUV4cG9ydFJlcXVlc3QSLQoJZnJvbV90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtiZWZvcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiJgoUQ3JlYXRlRXhwb3J0UmVzcG9uc2USDgoGdGlja2V0GAEgASgJKukBCg1BdHRlbnRpb25LaW5kEh4KGkFUVEVOVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASHwobQVRURU5USU9OX0tJTkRfVU5BVFRSSUJVVEVEEAESGgoWQVRURU5USU9OX0tJTkRfUEFZTUVOVBACEh0KGUFUVEVOVElPTl9LSU5EX0RFTElWRVJJRVMQAxIbChdBVFRFTlRJT05fS0lORF9FTkRQT0lOVBAEEhkKFUFUVEVOVElPTl9LSU5EX1JFRlVORBAFEiQKIEFUVEVOVElPTl9LSU5EX1VORVhQRUNURURfUkVGVU5EEAYy1wUKDkNvbnNvbGVTZXJ2aWNlEkkKCkdldFN1bW1hcnkSHS5jb25zb2xlLnYxLkdldFN1bW1hcnlSZXF1ZXN0GhMuY29uc29sZS52MS5TdW1tYXJ5IgeQAgGotRgBEl0KDUxpc3RBdHRlbnRpb24SIC5jb25zb2xlLnYxLkxpc3RBdHRlbnRpb25SZXF1ZXN0GiEuY29uc29sZS52MS5MaXN0QXR0ZW50aW9uUmVzcG9uc2UiB5ACAai1GAESZgoQUmVzb2x2ZUF0dGVudGlvbhIjLmNvbnNvbGUudjEuUmVzb2x2ZUF0dGVudGlvblJlcXVlc3QaJC5jb25zb2xlLnYxLlJlc29sdmVBdHRlbnRpb25SZXNwb25zZSIHkAICqLUYAhJMCgtHZXRUaW1lbGluZRIeLmNvbnNvbGUudjEuR2V0VGltZWxpbmVSZXF1ZXN0GhQuY29uc29sZS52MS5UaW1lbGluZSIHkAIBqLUYARJUCgpMaXN0Q2hhaW5zEh0uY29uc29sZS52MS5MaXN0Q2hhaW5zUmVxdWVzdBoeLmNvbnNvbGUudjEuTGlzdENoYWluc1Jlc3BvbnNlIgeQAgGotRgDElcKC0xpc3RBcGlLZXlzEh4uY29uc29sZS52MS5MaXN0QXBpS2V5c1JlcXVlc3QaHy5jb25zb2xlLnYxLkxpc3RBcGlLZXlzUmVzcG9uc2UiB5ACAai1GAMSVwoMQ3JlYXRlRXhwb3J0Eh8uY29uc29sZS52MS5DcmVhdGVFeHBvcnRSZXF1ZXN0GiAuY29uc29sZS52MS5DcmVhdGVFeHBvcnRSZXNwb25zZSIEqLUYARJdCg1MaXN0TWVyY2hhbnRzEiAuY29uc29sZS52MS5MaXN0TWVyY2hhbnRzUmVxdWVzdBohLmNvbnNvbGUudjEuTGlzdE1lcmNoYW50c1Jlc3BvbnNlIgeQAgGotRgBYgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_access, file_payments_v1_webhook_endpoint]);
+  fileDesc("CiBjb25zb2xlL3YxL2NvbnNvbGVfc2VydmljZS5wcm90bxIKY29uc29sZS52MSJLChFHZXRTdW1tYXJ5UmVxdWVzdBIRCglmaXJzdF9kYXkYASABKAkSEAoIbGFzdF9kYXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJImYKB1N1bW1hcnkSEQoJdGltZV96b25lGAEgASgJEikKBWFzX29mGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgRkYXlzGAMgAygLMg8uY29uc29sZS52MS5EYXkihQEKA0RheRIMCgRkYXRlGAEgASgJEigKBmNoYWlucxgCIAMoCzIYLmNvbnNvbGUudjEuQ2hhaW5GaWd1cmVzEhcKD3N1Y2NlZWRlZF9jb3VudBgDIAEoAxIVCg1leHBpcmVkX2NvdW50GAQgASgDEhYKDmNhbmNlbGVkX2NvdW50GAUgASgDIn0KDENoYWluRmlndXJlcxINCgVjaGFpbhgBIAEoCRIWCg5yZWNlaXZlZF9jb3VudBgCIAEoAxIWCg5yZWNlaXZlZF91bml0cxgDIAEoCRIWCg5yZWZ1bmRlZF9jb3VudBgEIAEoAxIWCg5yZWZ1bmRlZF91bml0cxgFIAEoCSIWChRMaXN0TWVyY2hhbnRzUmVxdWVzdCJAChVMaXN0TWVyY2hhbnRzUmVzcG9uc2USJwoJbWVyY2hhbnRzGAEgAygLMhQuY29uc29sZS52MS5NZXJjaGFudCIkCghNZXJjaGFudBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJIhYKFExpc3RBdHRlbnRpb25SZXF1ZXN0IkEKFUxpc3RBdHRlbnRpb25SZXNwb25zZRIoCgVpdGVtcxgBIAMoCzIZLmNvbnNvbGUudjEuQXR0ZW50aW9uSXRlbSKWAgoNQXR0ZW50aW9uSXRlbRIKCgJpZBgBIAEoCRInCgRraW5kGAIgASgOMhkuY29uc29sZS52MS5BdHRlbnRpb25LaW5kEg8KB3N1YmplY3QYAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhAKCGNoYWluX2lkGAUgASgDEhQKDGFtb3VudF91bml0cxgGIAEoAxINCgVjb3VudBgHIAEoBRIOCgZsYWJlbHMYCCADKAkSCwoDdXJsGAkgASgJEhYKDnBheW1lbnRfaW50ZW50GAogASgJEisKC2NoYWluX3N0YXRlGAsgASgOMhYuY29uc29sZS52MS5DaGFpblN0YXRlIjMKF1Jlc29sdmVBdHRlbnRpb25SZXF1ZXN0EgoKAmlkGAEgASgJEgwKBG5vdGUYAiABKAkiJgoYUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlEgoKAmlkGAEgASgJIiwKEkdldFRpbWVsaW5lUmVxdWVzdBIWCg5wYXltZW50X2ludGVudBgBIAEoCSJwCghUaW1lbGluZRI4ChJ3ZWJob29rX2RlbGl2ZXJpZXMYASADKAsyHC5wYXltZW50cy52MS5XZWJob29rRGVsaXZlcnkSKgoHY2hhbmdlcxgCIAMoCzIZLmNvbnNvbGUudjEuQXVkaXRlZENoYW5nZSKZAQoNQXVkaXRlZENoYW5nZRImCgJhdBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFYWN0b3IYAiABKAkSEgoKYWN0b3JfbmFtZRgDIAEoCRIOCgZtZXRob2QYBCABKAkSDgoGdGFyZ2V0GAUgASgJEg8KB291dGNvbWUYBiABKAkSDAoEbm90ZRgHIAEoCSITChFMaXN0Q2hhaW5zUmVxdWVzdCI3ChJMaXN0Q2hhaW5zUmVzcG9uc2USIQoGY2hhaW5zGAEgAygLMhEuY29uc29sZS52MS5DaGFpbiKwAgoFQ2hhaW4SEAoIY2hhaW5faWQYASABKAMSEwoLcmVhZF9udW1iZXIYAyABKAMSLQoJcmVhZF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtoZWFkX251bWJlchgFIAEoAxIYChBmaW5hbGl6ZWRfbnVtYmVyGAYgASgDEisKB3NlZW5fYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhMKC25vZGVzX2NvdW50GAkgASgFEhcKD2hhc19mYWNpbGl0YXRvchgKIAEoCBIUCgxycGNfdmFyaWFibGUYCyABKAkSJQoFc3RhdGUYDCABKA4yFi5jb25zb2xlLnYxLkNoYWluU3RhdGVKBAgCEANKBAgIEAkiFAoSTGlzdEFwaUtleXNSZXF1ZXN0IjsKE0xpc3RBcGlLZXlzUmVzcG9uc2USJAoIYXBpX2tleXMYASADKAsyEi5jb25zb2xlLnYxLkFwaUtleSJwCgZBcGlLZXkSCgoCaWQYASABKAkSDAoEbW9kZRgCIAEoCRIMCgRoaW50GAMgASgJEg4KBnN0YXR1cxgEIAEoCRIuCgpjcmVhdGVkX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ1ChNDcmVhdGVFeHBvcnRSZXF1ZXN0Ei0KCWZyb21fdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLYmVmb3JlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIiYKFENyZWF0ZUV4cG9ydFJlc3BvbnNlEg4KBnRpY2tldBgBIAEoCSIyChZGaW5kVHJhbnNhY3Rpb25SZXF1ZXN0EhgKEHRyYW5zYWN0aW9uX2hhc2gYASABKAkiugEKF0ZpbmRUcmFuc2FjdGlvblJlc3BvbnNlEi8KB2ZpbmRpbmcYASABKA4yHi5jb25zb2xlLnYxLlRyYW5zYWN0aW9uRmluZGluZxIQCghjaGFpbl9pZBgCIAEoAxIUCgxibG9ja19udW1iZXIYAyABKAMSEwoLcmVhZF9udW1iZXIYBCABKAMSFwoPYXNrZWRfY2hhaW5faWRzGAUgAygDEhgKEHNpbGVudF9jaGFpbl9pZHMYBiADKAMiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlKoMCCg1BdHRlbnRpb25LaW5kEh4KGkFUVEVOVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASHwobQVRURU5USU9OX0tJTkRfVU5BVFRSSUJVVEVEEAESGgoWQVRURU5USU9OX0tJTkRfUEFZTUVOVBACEh0KGUFUVEVOVElPTl9LSU5EX0RFTElWRVJJRVMQAxIbChdBVFRFTlRJT05fS0lORF9FTkRQT0lOVBAEEhkKFUFUVEVOVElPTl9LSU5EX1JFRlVORBAFEiQKIEFUVEVOVElPTl9LSU5EX1VORVhQRUNURURfUkVGVU5EEAYSGAoUQVRURU5USU9OX0tJTkRfQ0hBSU4QByqjAQoKQ2hhaW5TdGF0ZRIbChdDSEFJTl9TVEFURV9VTlNQRUNJRklFRBAAEhcKE0NIQUlOX1NUQVRFX1dBVENIRUQQARIZChVDSEFJTl9TVEFURV9VTldBVENIRUQQAhIUChBDSEFJTl9TVEFURV9JRExFEAMSFgoSQ0hBSU5fU1RBVEVfU0lMRU5UEAQSFgoSQ0hBSU5fU1RBVEVfQkVISU5EEAUq2AIKElRyYW5zYWN0aW9uRmluZGluZxIjCh9UUkFOU0FDVElPTl9GSU5ESU5HX1VOU1BFQ0lGSUVEEAASIQodVFJBTlNBQ1RJT05fRklORElOR19OT1RfRk9VTkQQARIiCh5UUkFOU0FDVElPTl9GSU5ESU5HX09USEVSX01PREUQAhIjCh9UUkFOU0FDVElPTl9GSU5ESU5HX05PX1RSQU5TRkVSEAMSIAocVFJBTlNBQ1RJT05fRklORElOR19PVVRHT0lORxAEEiQKIFRSQU5TQUNUSU9OX0ZJTkRJTkdfT1RIRVJfV0FMTEVUEAUSIwofVFJBTlNBQ1RJT05fRklORElOR19PVEhFUl9UT0tFThAGEiAKHFRSQU5TQUNUSU9OX0ZJTkRJTkdfTk9UX1JFQUQQBxIiCh5UUkFOU0FDVElPTl9GSU5ESU5HX1RPT19MSVRUTEUQCDKSBwoOQ29uc29sZVNlcnZpY2USSQoKR2V0U3VtbWFyeRIdLmNvbnNvbGUudjEuR2V0U3VtbWFyeVJlcXVlc3QaEy5jb25zb2xlLnYxLlN1bW1hcnkiB5ACAai1GAESXQoNTGlzdEF0dGVudGlvbhIgLmNvbnNvbGUudjEuTGlzdEF0dGVudGlvblJlcXVlc3QaIS5jb25zb2xlLnYxLkxpc3RBdHRlbnRpb25SZXNwb25zZSIHkAIBqLUYARJmChBSZXNvbHZlQXR0ZW50aW9uEiMuY29uc29sZS52MS5SZXNvbHZlQXR0ZW50aW9uUmVxdWVzdBokLmNvbnNvbGUudjEuUmVzb2x2ZUF0dGVudGlvblJlc3BvbnNlIgeQAgKotRgCEkwKC0dldFRpbWVsaW5lEh4uY29uc29sZS52MS5HZXRUaW1lbGluZVJlcXVlc3QaFC5jb25zb2xlLnYxLlRpbWVsaW5lIgeQAgGotRgBElQKCkxpc3RDaGFpbnMSHS5jb25zb2xlLnYxLkxpc3RDaGFpbnNSZXF1ZXN0Gh4uY29uc29sZS52MS5MaXN0Q2hhaW5zUmVzcG9uc2UiB5ACAai1GAMSVwoLTGlzdEFwaUtleXMSHi5jb25zb2xlLnYxLkxpc3RBcGlLZXlzUmVxdWVzdBofLmNvbnNvbGUudjEuTGlzdEFwaUtleXNSZXNwb25zZSIHkAIBqLUYAxJXCgxDcmVhdGVFeHBvcnQSHy5jb25zb2xlLnYxLkNyZWF0ZUV4cG9ydFJlcXVlc3QaIC5jb25zb2xlLnYxLkNyZWF0ZUV4cG9ydFJlc3BvbnNlIgSotRgBEmMKD0ZpbmRUcmFuc2FjdGlvbhIiLmNvbnNvbGUudjEuRmluZFRyYW5zYWN0aW9uUmVxdWVzdBojLmNvbnNvbGUudjEuRmluZFRyYW5zYWN0aW9uUmVzcG9uc2UiB5ACAai1GAESVAoKRW5kU2Vzc2lvbhIdLmNvbnNvbGUudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5jb25zb2xlLnYxLkVuZFNlc3Npb25SZXNwb25zZSIHkAICqLUYARJdCg1MaXN0TWVyY2hhbnRzEiAuY29uc29sZS52MS5MaXN0TWVyY2hhbnRzUmVxdWVzdBohLmNvbnNvbGUudjEuTGlzdE1lcmNoYW50c1Jlc3BvbnNlIgeQAgGotRgBYgZwcm90bzM", [file_google_protobuf_timestamp, file_payments_v1_access, file_payments_v1_webhook_endpoint]);
 
 /**
  * A range of days.
@@ -306,7 +306,7 @@ export type AttentionItem = Message<"console.v1.AttentionItem"> & {
   kind: AttentionKind;
 
   /**
-   * What it is about: the id of a transfer, an intent, an endpoint, or a refund.
+   * What it is about: the id of a transfer, an intent, an endpoint, or a refund. Empty for a chain.
    *
    * @generated from field: string subject = 3;
    */
@@ -360,6 +360,13 @@ export type AttentionItem = Message<"console.v1.AttentionItem"> & {
    * @generated from field: string payment_intent = 10;
    */
   paymentIntent: string;
+
+  /**
+   * Of a chain.
+   *
+   * @generated from field: console.v1.ChainState chain_state = 11;
+   */
+  chainState: ChainState;
 };
 
 /**
@@ -398,11 +405,17 @@ export const ResolveAttentionRequestSchema: GenMessage<ResolveAttentionRequest> 
   messageDesc(file_console_v1_console_service, 10);
 
 /**
- * Nothing.
+ * An item that was ended.
  *
  * @generated from message console.v1.ResolveAttentionResponse
  */
 export type ResolveAttentionResponse = Message<"console.v1.ResolveAttentionResponse"> & {
+  /**
+   * What it was about, as its `subject`.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
 };
 
 /**
@@ -508,6 +521,13 @@ export type AuditedChange = Message<"console.v1.AuditedChange"> & {
    * @generated from field: string outcome = 6;
    */
   outcome: string;
+
+  /**
+   * What was said of an item that was ended.
+   *
+   * @generated from field: string note = 7;
+   */
+  note: string;
 };
 
 /**
@@ -567,13 +587,6 @@ export type Chain = Message<"console.v1.Chain"> & {
   chainId: bigint;
 
   /**
-   * True if somebody watches it, or has.
-   *
-   * @generated from field: bool is_watched = 2;
-   */
-  isWatched: boolean;
-
-  /**
    * The last block that was read, and its time.
    *
    * @generated from field: int64 read_number = 3;
@@ -609,13 +622,6 @@ export type Chain = Message<"console.v1.Chain"> & {
   seenAt?: Timestamp | undefined;
 
   /**
-   * True if nobody holds the lease: no process watches it now.
-   *
-   * @generated from field: bool is_idle = 8;
-   */
-  isIdle: boolean;
-
-  /**
    * How many nodes this process is configured with.
    *
    * @generated from field: int32 nodes_count = 9;
@@ -635,6 +641,13 @@ export type Chain = Message<"console.v1.Chain"> & {
    * @generated from field: string rpc_variable = 11;
    */
   rpcVariable: string;
+
+  /**
+   * Whether payments are seen.
+   *
+   * @generated from field: console.v1.ChainState state = 12;
+   */
+  state: ChainState;
 };
 
 /**
@@ -779,6 +792,113 @@ export const CreateExportResponseSchema: GenMessage<CreateExportResponse> = /*@_
   messageDesc(file_console_v1_console_service, 22);
 
 /**
+ * Names the transaction.
+ *
+ * @generated from message console.v1.FindTransactionRequest
+ */
+export type FindTransactionRequest = Message<"console.v1.FindTransactionRequest"> & {
+  /**
+   * Its hash.
+   *
+   * @generated from field: string transaction_hash = 1;
+   */
+  transactionHash: string;
+};
+
+/**
+ * Describes the message console.v1.FindTransactionRequest.
+ * Use `create(FindTransactionRequestSchema)` to create a new message.
+ */
+export const FindTransactionRequestSchema: GenMessage<FindTransactionRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 23);
+
+/**
+ * Where a transaction is.
+ *
+ * @generated from message console.v1.FindTransactionResponse
+ */
+export type FindTransactionResponse = Message<"console.v1.FindTransactionResponse"> & {
+  /**
+   * Why there is no transfer of it.
+   *
+   * @generated from field: console.v1.TransactionFinding finding = 1;
+   */
+  finding: TransactionFinding;
+
+  /**
+   * The chain that has it.
+   *
+   * @generated from field: int64 chain_id = 2;
+   */
+  chainId: bigint;
+
+  /**
+   * Its block.
+   *
+   * @generated from field: int64 block_number = 3;
+   */
+  blockNumber: bigint;
+
+  /**
+   * The last block of the chain that was read.
+   *
+   * @generated from field: int64 read_number = 4;
+   */
+  readNumber: bigint;
+
+  /**
+   * The chains that have answered.
+   *
+   * @generated from field: repeated int64 asked_chain_ids = 5;
+   */
+  askedChainIds: bigint[];
+
+  /**
+   * The chains whose nodes have not.
+   *
+   * @generated from field: repeated int64 silent_chain_ids = 6;
+   */
+  silentChainIds: bigint[];
+};
+
+/**
+ * Describes the message console.v1.FindTransactionResponse.
+ * Use `create(FindTransactionResponseSchema)` to create a new message.
+ */
+export const FindTransactionResponseSchema: GenMessage<FindTransactionResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 24);
+
+/**
+ * Nothing.
+ *
+ * @generated from message console.v1.EndSessionRequest
+ */
+export type EndSessionRequest = Message<"console.v1.EndSessionRequest"> & {
+};
+
+/**
+ * Describes the message console.v1.EndSessionRequest.
+ * Use `create(EndSessionRequestSchema)` to create a new message.
+ */
+export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 25);
+
+/**
+ * Nothing.
+ *
+ * @generated from message console.v1.EndSessionResponse
+ */
+export type EndSessionResponse = Message<"console.v1.EndSessionResponse"> & {
+};
+
+/**
+ * Describes the message console.v1.EndSessionResponse.
+ * Use `create(EndSessionResponseSchema)` to create a new message.
+ */
+export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
+  messageDesc(file_console_v1_console_service, 26);
+
+/**
  * Why a person is needed.
  *
  * @generated from enum console.v1.AttentionKind
@@ -832,6 +952,13 @@ export const AttentionKind = {
    * @generated from enum value: ATTENTION_KIND_UNEXPECTED_REFUND = 6;
    */
   UNEXPECTED_REFUND: 6,
+
+  /**
+   * A chain whose payments nobody sees now. Only operators are told; it ends by itself.
+   *
+   * @generated from enum value: ATTENTION_KIND_CHAIN = 7;
+   */
+  CHAIN: 7,
 } as const;
 
 /**
@@ -846,6 +973,151 @@ export type AttentionKind = (typeof AttentionKind)[keyof typeof AttentionKind] |
  */
 export const AttentionKindSchema: GenEnum<AttentionKind> = /*@__PURE__*/
   enumDesc(file_console_v1_console_service, 0);
+
+/**
+ * Whether payments on a chain are seen.
+ *
+ * @generated from enum console.v1.ChainState
+ */
+export const ChainState = {
+  /**
+   * Not used.
+   *
+   * @generated from enum value: CHAIN_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * They are.
+   *
+   * @generated from enum value: CHAIN_STATE_WATCHED = 1;
+   */
+  WATCHED: 1,
+
+  /**
+   * Nobody watches it, or ever has.
+   *
+   * @generated from enum value: CHAIN_STATE_UNWATCHED = 2;
+   */
+  UNWATCHED: 2,
+
+  /**
+   * Nobody holds the lease: no process watches it now.
+   *
+   * @generated from enum value: CHAIN_STATE_IDLE = 3;
+   */
+  IDLE: 3,
+
+  /**
+   * The node has not answered for a minute.
+   *
+   * @generated from enum value: CHAIN_STATE_SILENT = 4;
+   */
+  SILENT: 4,
+
+  /**
+   * More than a hundred blocks have not been read yet.
+   *
+   * @generated from enum value: CHAIN_STATE_BEHIND = 5;
+   */
+  BEHIND: 5,
+} as const;
+
+/**
+ * Whether payments on a chain are seen.
+ *
+ * @generated from enum console.v1.ChainState
+ */
+export type ChainState = (typeof ChainState)[keyof typeof ChainState] | UnknownEnum;
+
+/**
+ * Describes the enum console.v1.ChainState.
+ */
+export const ChainStateSchema: GenEnum<ChainState> = /*@__PURE__*/
+  enumDesc(file_console_v1_console_service, 1);
+
+/**
+ * Why the merchant has no transfer of a transaction.
+ *
+ * @generated from enum console.v1.TransactionFinding
+ */
+export const TransactionFinding = {
+  /**
+   * Not used.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * No chain that was asked has it in a block.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_NOT_FOUND = 1;
+   */
+  NOT_FOUND: 1,
+
+  /**
+   * It is on a chain of the other mode.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_OTHER_MODE = 2;
+   */
+  OTHER_MODE: 2,
+
+  /**
+   * It moved no token: it may have failed.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_NO_TRANSFER = 3;
+   */
+  NO_TRANSFER: 3,
+
+  /**
+   * It moved tokens out of a wallet of the merchant, and none to one.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_OUTGOING = 4;
+   */
+  OUTGOING: 4,
+
+  /**
+   * It moved tokens, and none to a wallet of the merchant.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_OTHER_WALLET = 5;
+   */
+  OTHER_WALLET: 5,
+
+  /**
+   * It moved a token to a wallet of the merchant in which nobody pays.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_OTHER_TOKEN = 6;
+   */
+  OTHER_TOKEN: 6,
+
+  /**
+   * Its block is not read yet.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_NOT_READ = 7;
+   */
+  NOT_READ: 7,
+
+  /**
+   * Its block is read, and what it moved to the merchant's wallet is too little to be kept.
+   *
+   * @generated from enum value: TRANSACTION_FINDING_TOO_LITTLE = 8;
+   */
+  TOO_LITTLE: 8,
+} as const;
+
+/**
+ * Why the merchant has no transfer of a transaction.
+ *
+ * @generated from enum console.v1.TransactionFinding
+ */
+export type TransactionFinding = (typeof TransactionFinding)[keyof typeof TransactionFinding] | UnknownEnum;
+
+/**
+ * Describes the enum console.v1.TransactionFinding.
+ */
+export const TransactionFindingSchema: GenEnum<TransactionFinding> = /*@__PURE__*/
+  enumDesc(file_console_v1_console_service, 2);
 
 /**
  * What the console shows besides what the API has. Only its own door serves it.
@@ -924,6 +1196,27 @@ export const ConsoleService: GenService<{
     methodKind: "unary";
     input: typeof CreateExportRequestSchema;
     output: typeof CreateExportResponseSchema;
+  },
+  /**
+   * Says where a transaction is of which the merchant has no transfer, as the nodes of the watched chains have it. Ten times
+   * a minute for a session.
+   *
+   * @generated from rpc console.v1.ConsoleService.FindTransaction
+   */
+  findTransaction: {
+    methodKind: "unary";
+    input: typeof FindTransactionRequestSchema;
+    output: typeof FindTransactionResponseSchema;
+  },
+  /**
+   * Ends the session that calls it, on every process.
+   *
+   * @generated from rpc console.v1.ConsoleService.EndSession
+   */
+  endSession: {
+    methodKind: "unary";
+    input: typeof EndSessionRequestSchema;
+    output: typeof EndSessionResponseSchema;
   },
   /**
    * Lists the merchants that the session may see.

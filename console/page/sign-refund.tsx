@@ -1,0 +1,202 @@
+// A refund that waits for its transfer: signed by a wallet of this browser, or elsewhere with what is copied or scanned.
+
+import { useEffect, useState } from 'preact/hooks';
+import { QrCode } from '../../checkout/page/qr-code.tsx';
+import { askAlone, rememberedTransfer, rememberTransfer } from '../../checkout/page/transfer.ts';
+import {
+  accountOf,
+  chainIdOf,
+  findWallets,
+  isRefusal,
+  refusalOf,
+  sendTransaction,
+  switchChain,
+  type Wallet,
+} from '../../checkout/page/wallets.ts';
+import {
+  type Refund,
+  RefundStatus,
+  type RefundTransaction,
+} from '../../src/contract/gen/payments/v1/refund_pb.ts';
+import { Advice, intentApi, refundApi } from './api.ts';
+import { useAction } from './loading.tsx';
+import { Address, Button, Copyable, chainOf, Field, Opener, Transaction } from './parts.tsx';
+import { useScope } from './scope.ts';
+
+interface SigningProps {
+  refund: Refund;
+  onChange: () => void;
+}
+
+export function Signing({ refund, onChange }: SigningProps) {
+  const { isReadOnly, isOperator } = useScope();
+  const { transaction } = refund;
+  const [isOpen, setIsOpen] = useState(false);
+  if (transaction === undefined || isReadOnly) return null;
+  return (
+    <>
+      <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
+        <summary>Sign it</summary>
+        {isOpen && !isOperator && <WithWallet refund={refund} transaction={transaction} />}
+        {isOpen && <Elsewhere refund={refund} transaction={transaction} withCode={isOperator} />}
+      </details>
+      <ByHash id={refund.id} onDone={onChange} />
+    </>
+  );
+}
+
+interface TransactionProps {
+  refund: Refund;
+  transaction: RefundTransaction;
+}
+
+/** The wallets of this browser. An operator has none here: extensions share the page with the operator's rights. */
+function WithWallet({ refund, transaction }: TransactionProps) {
+  const [wallets, setWallets] = useState<{ all: readonly Wallet[]; hasLooked: boolean }>();
+  const [isAgain, setIsAgain] = useState(false);
+  const sent = rememberedTransfer(refund.id);
+  const action = useAction();
+  useEffect(() => findWallets((all, hasLooked) => setWallets({ all, hasLooked })), []);
+  if (sent !== undefined && !isAgain) {
+    return (
+      <div role="status">
+        <p>
+          A wallet of this browser was asked to send it
+          {sent.hash === undefined ? ', and has not answered yet' : ''}. The refund changes here once it is on
+          the chain.
+        </p>
+        {sent.hash !== undefined && <Transaction hash={sent.hash} chainId={refund.chainId} />}
+        <p class="soft">
+          A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
+        </p>
+        <Button label="It has sent nothing: sign it again" onClick={() => setIsAgain(true)} />
+      </div>
+    );
+  }
+  const sign = (wallet: Wallet) =>
+    action.run(async () => {
+      await askAlone(refund.id, () => send(wallet, refund, transaction));
+      setIsAgain(false);
+    });
+  return (
+    <>
+      {wallets?.all.length === 0 && wallets.hasLooked && (
+        <p class="soft">This browser has no wallet. Send it with another one:</p>
+      )}
+      <p class="actions">
+        {wallets?.all.map((wallet) => (
+          <Button
+            key={wallet.id}
+            label={`Sign with ${wallet.name}`}
+            isMain
+            isBusy={action.isBusy}
+            onClick={() => sign(wallet)}
+          />
+        ))}
+      </p>
+      {action.isBusy && <p role="status">Your wallet shows the transfer. Confirm it there.</p>}
+      {action.failure !== undefined && <p role="alert">{action.failure}</p>}
+    </>
+  );
+}
+
+/** Asks the wallet to send it, once: what may be on its way is remembered before. */
+async function send(wallet: Wallet, refund: Refund, { to, data, chainId }: RefundTransaction): Promise<void> {
+  const { id } = refund;
+  const [now, { expectedWallet }] = await Promise.all([
+    refundApi.getRefund({ id }),
+    intentApi.getPaymentIntent({ id: refund.paymentIntent }),
+  ]);
+  if (now.status !== RefundStatus.REQUIRES_TRANSFER) throw new Advice('It waits for no transfer any more.');
+  try {
+    const from = await accountOf(wallet);
+    if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
+      throw new Advice(
+        `The money went to ${expectedWallet}. Choose that account in ${wallet.name}, not ${from}.`,
+      );
+    }
+    const chain = Number(chainId);
+    if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);
+    const asked = { from, wallet: wallet.id, askedAtMs: Date.now(), paidBefore: [] };
+    rememberTransfer(id, asked);
+    const hash = await sendTransaction(wallet, from, { to, data } as Call, chain);
+    rememberTransfer(id, { ...asked, hash });
+  } catch (reason) {
+    if (reason instanceof Advice) throw reason;
+    // Otherwise it may still be sent.
+    if (isRefusal(reason)) rememberTransfer(id, undefined);
+    throw new Advice(refusals[refusalOf(reason)]);
+  }
+}
+
+type Call = Parameters<typeof sendTransaction>[2];
+
+const refusals = {
+  rejected: 'It was not signed, and nothing was sent.',
+  'wallet-busy': 'Your wallet shows a request already: answer it there.',
+  'wallet-failed': 'The wallet has failed. Look in it whether it has sent anything, before you sign again.',
+};
+
+/** The transaction, for a wallet that is elsewhere. */
+function Elsewhere({ refund, transaction, withCode }: TransactionProps & { withCode: boolean }) {
+  const { chainId, to, data } = transaction;
+  const { destination, amountUnits } = refund;
+  const link = `ethereum:${to}@${chainId}/transfer?address=${destination}&uint256=${amountUnits}`;
+  return (
+    <>
+      <p>
+        Send this on {chainOf(chainId)?.name}, from the wallet that was paid, unchanged. It is shown here once
+        it is on the chain.
+      </p>
+      <dl>
+        <dt>To</dt>
+        <dd>
+          <Address of={to} chainId={chainId} />
+        </dd>
+        <dt>Data</dt>
+        <dd>
+          <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
+        </dd>
+      </dl>
+      {withCode && (
+        <details>
+          <summary>As a code for a telephone</summary>
+          <QrCode text={link} label="The transfer, as a code that wallets on telephones read" />
+          <p class="soft">
+            A code holds the transfer without the id of the refund: say afterwards which transaction it was.
+          </p>
+        </details>
+      )}
+    </>
+  );
+}
+
+/** For a wallet that cannot send the data: the merchant says which transfer it was. */
+function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const [transactionHash, setTransactionHash] = useState('');
+  const action = useAction();
+  const confirm = () =>
+    action.run(async () => {
+      await refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() });
+      setIsOpen(false);
+      onDone();
+    });
+  return (
+    <Opener
+      label="It was sent without this data"
+      isOpen={isOpen}
+      onOpen={setIsOpen}
+      doLabel="This was it"
+      isBusy={action.isBusy}
+      failure={action.failure}
+      onDo={confirm}
+    >
+      <p>
+        A transfer of the same amount, from the wallet that was paid to this destination, counts as this
+        refund.
+      </p>
+      <Field label="Transaction hash" value={transactionHash} onInput={setTransactionHash} />
+    </Opener>
+  );
+}
