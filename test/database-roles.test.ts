@@ -69,7 +69,8 @@ test('no statement of the service reads the table that is for people', async () 
 /** What the console reads and writes, as the service's role. */
 async function useConsole(merchantId: string, transfer: string): Promise<void> {
   const orm = createOrm({ url: url('payments_service') }, 2);
-  const caller = { session: {}, merchant: { merchantId, mode: 'testnet' } } as ConsoleCaller;
+  const merchant = { merchantId, mode: 'testnet' };
+  const caller = { session: { merchant }, merchant } as unknown as ConsoleCaller;
   const context = { context: {} } as Call;
   expect(await createReportFolding(orm.em)()).toBe(false);
   expect(await createAuditRemoval(orm.em)()).toBe(false);
