@@ -10,7 +10,6 @@ import {
   FindTransactionResponseSchema,
   TransactionFinding,
 } from '../contract/gen/console/v1/console_service_pb.ts';
-import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
@@ -18,8 +17,9 @@ import { unknownFieldViolations } from '../requests/fields.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
-import { connectNode, type Node } from '../settlement/node.ts';
+import { connectNode } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
+import { readWatchedChains } from './operator-lists.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
 /** A transaction may move anything to anybody: of the first so many wallets it is asked whose they are. */
@@ -54,7 +54,7 @@ export function findTransaction(
     receipt: Receipt,
     { merchantId, mode: wantedMode }: ReturnType<typeof merchantOf>,
   ) => {
-    const row = await em.fork().findOne(WatchedChainEntity, { chainId });
+    const row = (await readWatchedChains(em)).get(chainId);
     const transfers = receipt.logs.filter(isTransfer);
     const wallets = new Set(transfers.flatMap(({ topics }) => topics.slice(1).map(addressOf)));
     const asked = [[...wallets].slice(0, maxWallets).map(byteaOf), merchantId];
@@ -104,7 +104,7 @@ export function findTransaction(
 async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
   const { chainId, tokens, urls } = nodes;
   for (const url of urls) {
-    const node: Node = connectNode({ url, chainId, tokens, timeoutMs });
+    const node = connectNode({ url, chainId, tokens, timeoutMs });
     try {
       return { nodes, isSilent: false, receipt: await node.receiptOf(hash) };
     } catch {
