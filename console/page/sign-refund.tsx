@@ -75,7 +75,8 @@ function WithWallet({ refund, transaction }: TransactionProps) {
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      await askAlone(refund.id, () => send(wallet, refund, transaction));
+      const isAlone = await askAlone(refund.id, () => send(wallet, refund, transaction));
+      if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
       setIsAgain(false);
     });
   return (
@@ -103,6 +104,7 @@ function WithWallet({ refund, transaction }: TransactionProps) {
 /** Asks the wallet to send it, once: what may be on its way is remembered before. */
 async function send(wallet: Wallet, refund: Refund, { to, data, chainId }: RefundTransaction): Promise<void> {
   const { id } = refund;
+  const before = rememberedTransfer(id);
   const [now, { expectedWallet }] = await Promise.all([
     refundApi.getRefund({ id }),
     intentApi.getPaymentIntent({ id: refund.paymentIntent }),
@@ -123,8 +125,8 @@ async function send(wallet: Wallet, refund: Refund, { to, data, chainId }: Refun
     rememberTransfer(id, { ...asked, hash });
   } catch (reason) {
     if (reason instanceof Advice) throw reason;
-    // Otherwise it may still be sent.
-    if (isRefusal(reason)) rememberTransfer(id, undefined);
+    // Otherwise it may still be sent, as what was asked before this may.
+    if (isRefusal(reason)) rememberTransfer(id, before);
     throw new Advice(refusals[refusalOf(reason)]);
   }
 }

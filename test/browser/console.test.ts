@@ -253,6 +253,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await page.getByText('Sign it', { exact: true }).click();
       await see(/A wallet of this browser was asked to send it\./);
       expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
+      // What was sent before stays remembered when a second one is refused.
+      await press('It has sent nothing: sign it again');
+      right.answer('eth_sendTransaction', reject);
+      await press('Sign with Right');
+      await see('It was not signed, and nothing was sent.');
+      await page.reload();
+      await page.getByText('Sign it', { exact: true }).click();
+      await see(/A wallet of this browser was asked to send it\./);
       expect([right.sent.length, wrong.sent.length]).toEqual([1, 0]);
       await world.mine(11);
       await page.locator('.badge', { hasText: 'Returned' }).waitFor();
