@@ -189,8 +189,8 @@ describe('a session', () => {
   const reads = [
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
-    ...['GetSummary', 'ListMerchants', 'ListAttention', 'GetTimeline'],
-    'CreateExport',
+    ...['GetSummary', 'ListMerchants', 'ListAttention', 'GetTimeline', 'FindTransaction'],
+    ...['CreateExport', 'EndSession'],
   ];
   const operations = ['ListChains', 'ListApiKeys'];
   const services = [
@@ -211,8 +211,8 @@ describe('a session', () => {
     ["a merchant's", { merchant }, {}, true],
     ["a merchant's, for reading", { merchant, isReadOnly: true }, {}, false],
   ])('%s may call what it may', async (whose, options, headers, mayChange) => {
-    const { call } = await open(options);
     for (const [name, method] of methods) {
+      const { call } = await open(options);
       const reason = reasonOf(await call(`${name}/${method}`, {}, headers));
       const isOperation = operations.includes(method);
       const isAllowed = reads.includes(method) || (isOperation ? whose === "an operator's" : mayChange);
