@@ -89,7 +89,7 @@ test('positions cost the same for each event, however many wait, also in a new d
   const insertEvents = (count: number) =>
     client.query(
       `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
-       select gen_random_uuid(), md5((n % 200)::text)::uuid, 'testnet', 'payment_intent.expired', now(), gen_random_uuid(), 1, '{}'
+       select uuidv7(), md5((n % 200)::text)::uuid, 'testnet', 'payment_intent.expired', now(), gen_random_uuid(), 1, '{}'
          from generate_series(1, $1::int) n`,
       [count],
     );

@@ -186,7 +186,7 @@ describe('a client that does not read', () => {
       const before = await usedBytes();
       await service.query(
         `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
-       select gen_random_uuid(), $1, 'testnet', 'payment_intent.canceled', now(), $2, i, $3 from generate_series(1, $4) as i`,
+       select uuidv7(), $1, 'testnet', 'payment_intent.canceled', now(), $2, i, $3 from generate_series(1, $4) as i`,
         [merchantId, newUuid(), large, sequences.length],
       );
       // When the fast reader has them all, the other one has long been sent what it takes.

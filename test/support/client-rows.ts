@@ -228,7 +228,7 @@ export async function furnished(service: TestService, merchant: TestMerchant, ur
   const { transfers } = (await service.call('listTransfers', { status: 'unattributed' }, options)).json;
   await service.query(
     `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
-     values (gen_random_uuid(), $1, 'testnet', 'transfer.unattributed', now(), null, 0, $2)`,
+     values (uuidv7(), $1, 'testnet', 'transfer.unattributed', now(), null, 0, $2)`,
     [merchant.id, JSON.stringify({ transfer: transfers[0], transfers_count: 3 })],
   );
   await positioned(5);
