@@ -63,9 +63,8 @@ import {
   withReadableMessage,
 } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
-import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { withOneMessage } from './received-message.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
-import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
   /** Registers the services that need no key: health and reflection. */
@@ -153,11 +152,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
             throw refusalOf(reason, requestContextOf(context.values));
           }
         },
-        interceptors: [
-          refuseByCatalogue,
-          checkReceivedMessage(createWireTypeCheck(method.input)),
-          authenticating(admit),
-        ],
+        interceptors: [refuseByCatalogue, authenticating(admit)],
         jsonOptions,
         // A unary call in flight has time to finish when the service stops.
         ...(isUnary(method) && { shutdownSignal: neverAborted }),
@@ -243,7 +238,7 @@ async function serve(
   const contentType = (request.headers['content-type'] ?? '').toLowerCase();
   universalRequest.header.set('content-type', contentType);
   if (handler.method.methodKind !== 'bidi_streaming') {
-    universalRequest = keepReceivedMessage(universalRequest, values);
+    universalRequest = withOneMessage(universalRequest);
   }
   // Connect reads only the first of two Authorization headers; the authenticator must see both.
   const authorization = new RawHeaders(request.rawHeaders).get('authorization');
