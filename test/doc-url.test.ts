@@ -1,21 +1,18 @@
 // Every error links to its entry on the reference page, at the address that the client used.
 
-import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import http2 from 'node:http2';
 import https from 'node:https';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/contract/error-catalogue.ts';
+import { useCertificate } from './support/certificates.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
+const { certFile, keyFile, ca } = await useCertificate();
 
 const docUrlOf = (body: string) => JSON.parse(body).error.doc_url;
 
@@ -98,14 +95,6 @@ describe('the link uses the address that the client used', () => {
 });
 
 test('over TLS it is https, in HTTP/1.1 and HTTP/2', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'pi-doc-url-'));
-  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-  await promisify(execFile)('openssl', [
-    ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
-    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'],
-    ...['-keyout', keyFile, '-out', certFile],
-  ]);
-  const ca = await readFile(certFile);
   const secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
   const url = `https://localhost:${secure.server.ports.http}`;
   const answers = [
@@ -119,7 +108,6 @@ test('over TLS it is https, in HTTP/1.1 and HTTP/2', async () => {
   answers.push(await text(session.request({ ':path': '/nothing' })));
   session.close();
   await secure.close();
-  await rm(folder, { recursive: true });
   expect(answers.map(docUrlOf)).toEqual([`${url}/docs#error-not_found`, `${url}/docs#error-not_found`]);
 });
 

@@ -1,28 +1,13 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import http2 from 'node:http2';
 import https from 'node:https';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { answerOf, grpcCall, requestBytes } from './support/call.ts';
+import { useCertificate } from './support/certificates.ts';
 import { useService } from './support/use-service.ts';
 
-const folder = await mkdtemp(join(tmpdir(), 'pi-tls-'));
-const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-await promisify(execFile)('openssl', [
-  ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
-  ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
-  ...['-keyout', keyFile, '-out', certFile],
-]);
-const ca = await readFile(certFile);
+const { certFile, keyFile, ca } = await useCertificate();
 const service = await useService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
-
-afterAll(async () => {
-  await rm(folder, { recursive: true });
-});
 
 const path = '/v1/payment_intents';
 const headers = () => ({

@@ -1,34 +1,22 @@
 // The wrong protocol on a port: a readable answer if the protocol allows one, and a log line.
 
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import tls from 'node:tls';
-import { promisify } from 'node:util';
 import grpc from '@grpc/grpc-js';
 import { afterAll, describe, expect, test } from 'vitest';
 import { answerOf, grpcCall, requestBytes } from './support/call.ts';
+import { useCertificate } from './support/certificates.ts';
 import { startService, type TestService } from './support/service.ts';
 
-const folder = await mkdtemp(join(tmpdir(), 'pi-protocols-'));
-const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
-await promisify(execFile)('openssl', [
-  ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'],
-  ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
-  ...['-keyout', keyFile, '-out', certFile],
-]);
-const ca = await readFile(certFile);
+const { certFile, keyFile, ca } = await useCertificate();
 const plain = await startService({ HEADERS_TIMEOUT: '1' });
 const secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
 
 afterAll(async () => {
   await Promise.all([plain.close(), secure.close()]);
-  await rm(folder, { recursive: true });
 });
 
 const ports = (service: TestService) => service.server.ports;
