@@ -3,6 +3,7 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { callJsonRpc } from '../src/settlement/json-rpc.ts';
 import { NodeError } from '../src/settlement/node-answers.ts';
@@ -34,7 +35,7 @@ const faultOf = async (given: Answer, options?: { timeoutMs: number }): Promise<
   return reason as NodeError;
 };
 const says =
-  (body: string, status = 200, headers: http.OutgoingHttpHeaders = {}): Answer =>
+  (body: string | Buffer, status = 200, headers: http.OutgoingHttpHeaders = {}): Answer =>
   (_, response) =>
     response.writeHead(status, headers).end(body);
 
@@ -48,6 +49,16 @@ test.each([
   ['{}', undefined],
 ])('the result is read: %s', async (body, result) => {
   expect(await ask(says(body))).toEqual(result);
+});
+
+test('a compressed answer is read, and asked for', async () => {
+  const asked: unknown[] = [];
+  const body = gzipSync('{"result":"0x2105"}');
+  const result = await ask((request, response) => {
+    asked.push(request.headers['accept-encoding']);
+    response.writeHead(200, { 'Content-Encoding': 'gzip' }).end(body);
+  });
+  expect([result, asked]).toEqual(['0x2105', ['gzip']]);
 });
 
 test('an answer cut inside a character is read correctly', async () => {
@@ -106,6 +117,18 @@ test('sends a JSON-RPC request, with the credentials of the URL in a header', as
 
 test.each<[string, Answer, Partial<NodeError>, RegExp]>([
   ['no JSON', says('<html>hello</html>'), { fault: 'malformed' }, /something that is not JSON$/],
+  [
+    'a compressed answer that is not',
+    says('{"result":1}', 200, { 'Content-Encoding': 'gzip' }),
+    { fault: 'unreachable' },
+    /cannot be reached, or did not answer eth_chainId with JSON-RPC$/,
+  ],
+  [
+    'a redirect',
+    says('', 307, { Location: '/elsewhere' }),
+    { fault: 'unreachable' },
+    /refused eth_chainId: HTTP 307/,
+  ],
   ['JSON cut short', says('{"result":[1,2'), { fault: 'malformed' }, /something that is not JSON$/],
   ['two answers', says('{"result":1}{"result":2}'), { fault: 'malformed' }, /something that is not JSON$/],
   [
@@ -155,6 +178,13 @@ test('an endless answer times out', async () => {
   expect(error).toMatchObject({
     fault: 'late',
     message: expect.stringMatching(/did not answer eth_chainId within 0.5 s$/),
+  });
+});
+
+test('an answer that becomes more than 64 MiB is not unpacked to its end', async () => {
+  const bomb = gzipSync(Buffer.alloc(100 << 20, ' '));
+  expect(await faultOf(says(bomb, 200, { 'Content-Encoding': 'gzip' }))).toMatchObject({
+    fault: 'too_large',
   });
 });
 

@@ -255,7 +255,7 @@ const refusals: [string, object, 'rate_limited' | 'too_large' | undefined][] = [
     'rate_limited',
   ],
   ['an unknown limit', { code: -32005, details: 'limit exceeded' }, 'rate_limited'],
-  ['Retry-After', { status: 503, headers: new Headers({ 'Retry-After': '2' }) }, 'rate_limited'],
+  ['Retry-After', { status: 503, retryAfter: '2' }, 'rate_limited'],
   [
     'Alchemy, a range',
     { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
@@ -281,8 +281,7 @@ test.each(refusals)('%s is classified correctly', (_, reason, fault) => {
 });
 
 test('Retry-After is read in seconds or as a date, up to a minute', () => {
-  const after = (value: string) =>
-    readRefusal({ status: 429, headers: new Headers({ 'Retry-After': value }) })?.retryAfterMs;
+  const after = (value: string) => readRefusal({ status: 429, retryAfter: value })?.retryAfterMs;
   expect([after('2'), after('3600'), after('soon')]).toEqual([2_000, 60_000, undefined]);
   expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
 });

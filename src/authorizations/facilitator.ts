@@ -2,6 +2,7 @@
 // the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
 
 import { checksum } from 'ox/Address';
+import { type Dispatcher, request } from 'undici';
 import { networkName, type PaymentRequirements, type SignedPayment, x402Version } from '../contract/x402.ts';
 import { maxTimeoutSeconds } from './offer.ts';
 
@@ -36,20 +37,19 @@ export interface Facilitator {
 
 export function createFacilitator({ url, token }: FacilitatorOptions): Facilitator {
   const ask = async (path: string, body?: object): Promise<Record<string, unknown>> => {
-    const response = await fetch(`${url}${path}`, {
+    const { statusCode, body: answered } = await request(`${url}${path}`, {
       method: body === undefined ? 'GET' : 'POST',
       headers: {
         ...(body !== undefined && { 'Content-Type': 'application/json' }),
         ...(token !== undefined && { Authorization: `Bearer ${token}` }),
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
-      redirect: 'manual',
       signal: AbortSignal.timeout(timeoutMs),
     });
-    const answer = await readObject(response);
+    const answer = await readObject(answered);
     // A refusal may come with a status of its own.
-    if (response.ok || 'isValid' in answer || 'success' in answer) return answer;
-    throw new Error(`status ${response.status}`);
+    if ((statusCode >= 200 && statusCode < 300) || 'isValid' in answer || 'success' in answer) return answer;
+    throw new Error(`status ${statusCode}`);
   };
 
   return {
@@ -63,9 +63,9 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
       );
     },
     async send(payment) {
-      const request = requestOf(payment);
+      const payload = requestOf(payment);
       try {
-        const verified = await ask('/verify', request);
+        const verified = await ask('/verify', payload);
         if (verified.isValid !== true) return { isAccepted: false, reason: wordOf(verified.invalidReason) };
       } catch (reason) {
         return {
@@ -75,7 +75,7 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
         };
       }
       try {
-        const settled = await ask('/settle', request);
+        const settled = await ask('/settle', payload);
         const { transaction } = settled;
         const isHash = typeof transaction === 'string' && /^0x[0-9a-f]{64}$/i.test(transaction);
         return {
@@ -118,10 +118,10 @@ function requestOf({ accepted, signature, from, to, value, validAfter, validBefo
   return { x402Version, paymentPayload, paymentRequirements };
 }
 
-async function readObject({ body }: Response): Promise<Record<string, unknown>> {
+async function readObject(body: Dispatcher.ResponseData['body']): Promise<Record<string, unknown>> {
   const chunks: Uint8Array[] = [];
   let size = 0;
-  for await (const chunk of body ?? []) {
+  for await (const chunk of body) {
     size += chunk.length;
     if (size > maxAnswerBytes) throw new Error('an answer of more than 64 KiB');
     chunks.push(chunk);
@@ -143,8 +143,7 @@ function wordOf(reason: unknown): string {
 const unconnected = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT']);
 
 function codeOf(reason: unknown): string | undefined {
-  const { code } = ((reason as Error).cause ?? {}) as { code?: string };
-  return code;
+  return (reason as { code?: string }).code;
 }
 
 function faultOf(reason: unknown): string {

@@ -1,7 +1,10 @@
 // One JSON-RPC request to a node over HTTP. The answer is parsed as it arrives: a stranger decides how large a block
 // is, and parsing all of it at once, as viem does, would block the event loop.
 
+import { pipeline, type Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
 import { JSONParser } from '@streamparser/json';
+import { type Dispatcher, request } from 'undici';
 import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
 import { readRefusal } from './node-refusals.ts';
@@ -29,18 +32,21 @@ export async function callJsonRpc(
   target.password = '';
   const credentials = btoa(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`);
   try {
-    const response = await fetch(target, {
+    // A redirect is not followed: it would make a GET of the call.
+    const response = await request(target, {
       method: 'POST',
       headers: {
         'Content-Type': 'application/json',
+        'Accept-Encoding': 'gzip',
         ...(username !== '' && { Authorization: `Basic ${credentials}` }),
       },
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
       signal: AbortSignal.timeout(timeoutMs),
     });
-    const answer = response.ok ? await readJson(response, elements) : await readError(response);
+    const text = textOf(response);
+    const answer = isOk(response) ? await readJson(text, elements) : await readError(text);
     const { error, result } = (answer ?? {}) as { error?: unknown; result?: unknown };
-    if (response.ok && error == null) return result;
+    if (isOk(response) && error == null) return result;
     throw faultOf(response, error, `${host} refused ${method}`);
   } catch (reason) {
     if (reason instanceof NodeError) throw reason;
@@ -60,10 +66,17 @@ export async function callJsonRpc(
   }
 }
 
+const isOk = ({ statusCode }: Dispatcher.ResponseData) => statusCode >= 200 && statusCode < 300;
+
+function textOf({ headers, body }: Dispatcher.ResponseData): Readable {
+  // An error of either ends the other, and whoever reads sees it.
+  return headers['content-encoding'] === 'gzip' ? pipeline(body, createGunzip(), () => {}) : body;
+}
+
 class TooLarge extends Error {}
 class NotJson extends Error {}
 
-async function readJson({ body }: Response, elements: Elements | undefined): Promise<unknown> {
+async function readJson(body: Readable, elements: Elements | undefined): Promise<unknown> {
   let found: unknown;
   let size = 0;
   const parser = new JSONParser({ paths: elements === undefined ? ['$'] : ['$', elements.path] });
@@ -72,7 +85,7 @@ async function readJson({ body }: Response, elements: Elements | undefined): Pro
     else if (elements !== undefined && key !== undefined)
       Object.assign(parent ?? {}, { [key]: elements.read(value) });
   };
-  for await (const chunk of body ?? []) {
+  for await (const chunk of body) {
     size += chunk.length;
     if (size > maxAnswerBytes) throw new TooLarge();
     await nextSlice();
@@ -91,10 +104,10 @@ function parse(run: () => void): void {
   }
 }
 
-async function readError({ body }: Response): Promise<{ error?: unknown }> {
+async function readError(body: Readable): Promise<{ error?: unknown }> {
   const chunks: Uint8Array[] = [];
   let size = 0;
-  for await (const chunk of body ?? []) {
+  for await (const chunk of body) {
     chunks.push(chunk);
     size += chunk.length;
     if (size > maxErrorBytes) break;
@@ -108,7 +121,8 @@ async function readError({ body }: Response): Promise<{ error?: unknown }> {
 }
 
 /** Only a JSON-RPC error message is passed on: an HTML error page may repeat the URL with its key. */
-function faultOf({ status, statusText, headers, ok }: Response, error: unknown, refused: string): NodeError {
+function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string): NodeError {
+  const { statusCode: status, statusText, headers } = response;
   const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
     code?: unknown;
     message?: unknown;
@@ -116,10 +130,15 @@ function faultOf({ status, statusText, headers, ok }: Response, error: unknown, 
   const details = typeof message === 'string' ? message : '';
   const text =
     typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
-  const { fault, retryAfterMs } = readRefusal({ ...(!ok && { status, headers }), code, details }) ?? {
+  const refused = readRefusal({
+    ...(!isOk(response) && { status, retryAfter: headers['retry-after'] }),
+    code,
+    details,
+  });
+  const { fault, retryAfterMs } = refused ?? {
     // A proxy in front of the node may have answered.
     fault: typeof code === 'number' ? 'refused' : 'unreachable',
     retryAfterMs: undefined,
   };
-  return new NodeError(fault, `${refused}: ${text.trim()}`, { retryAfterMs });
+  return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs });
 }

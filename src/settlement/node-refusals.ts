@@ -16,18 +16,18 @@ export interface NodeRefusal {
 }
 
 /**
- * Classifies an answer by its HTTP status and headers, and by the JSON-RPC code and message (`details`). Returns
+ * Classifies an answer by its HTTP status and `Retry-After`, and by the JSON-RPC code and message (`details`). Returns
  * undefined unless it is a refusal for rate or size.
  */
 export function readRefusal(reason: unknown): NodeRefusal | undefined {
-  const { status, code, details, headers } = reason as {
+  const { status, code, details, retryAfter } = reason as {
     status?: unknown;
     code?: unknown;
     details?: unknown;
-    headers?: unknown;
+    retryAfter?: unknown;
   };
   const words = typeof details === 'string' ? details.slice(0, maxRead) : '';
-  const retryAfterMs = headers instanceof Headers ? retryAfterOf(headers) : undefined;
+  const retryAfterMs = typeof retryAfter === 'string' ? msOf(retryAfter) : undefined;
   const isTooMany = (status === 429 || code === 429) && !/\brange\b/i.test(words);
   if (status === 413 || (!isTooMany && ofSize.test(words))) return { fault: 'too_large', retryAfterMs };
   const isRate =
@@ -40,9 +40,7 @@ export function readRefusal(reason: unknown): NodeRefusal | undefined {
 }
 
 /** In milliseconds, at most a minute. */
-function retryAfterOf(headers: Headers): number | undefined {
-  const value = headers.get('retry-after');
-  if (value === null) return undefined;
+function msOf(value: string): number | undefined {
   const seconds = /^\d+$/.test(value) ? Number(value) : (Date.parse(value) - Date.now()) / 1_000;
   return Number.isNaN(seconds) ? undefined : Math.min(Math.max(0, seconds * 1_000), 60_000);
 }
