@@ -1,20 +1,24 @@
 // The signed authorizations of intents. One is stored before anybody else is given it, and from then on only the chain
 // releases it (`settlement/release-authorizations.ts`): a facilitator may say anything. Storing is one statement, because
-// the round trips of a transaction take longer than its work.
+// the round trips of a transaction take longer than its work, and those that arrive meanwhile share the next one.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { uuidInNonce } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
+import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
 import { AuthorizationEntity, type AuthorizationRow } from '../database/entities/authorization.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { entityColumns } from '../database/entity-columns.ts';
+import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
 /** Of one intent, whatever has become of them. */
 const maxAuthorizations = 20;
+
+const slots = 2;
+const maxBatchSize = 64;
 
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
 export type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
@@ -56,37 +60,8 @@ export function createAuthorizationStore(em: EntityManager): AuthorizationStore 
             (select * from authorizations a
               where a.payment_intent = wanted.id order by a.status = 'submitted' desc, a.id desc limit 1) a`,
   );
-  const findByNonce = preparedStatement(
-    'find_authorization',
-    `select ${columns.of('a')} from authorizations a
-      where a.from_address = $1 and a.nonce = $2 and a.merchant_id = $3 and a.mode = $4`,
-  );
-  // Locked, the intent has to be as it was read: whoever stores one counts it, and whoever pays in between changes the sum.
-  const store = preparedStatement(
-    'store_authorization',
-    `with intent as (
-       select i.id, coalesce(i.authorizations_count, 0) as count from payment_intents i
-        where i.id = $4 and i.status = 'requires_payment' and i.amount_received_units = $12
-          and i.authorizations_count is not distinct from $13::int
-          for update
-     ), about as (
-       select i.id, i.count >= $14 as is_full,
-              exists (select from authorizations a where a.payment_intent = i.id and a.status = 'submitted') as is_occupied,
-              $15::uuid <> i.id and exists (select from payment_intents n where n.id = $15) as is_foreign
-         from intent i
-     ), a as (
-       insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet,
-                                   amount_units, valid_before, status, created_at)
-       select $1, $2, $3, about.id, $5, $6, $7, $8, $9, $10, 'submitted', $11 from about
-        where not is_full and not is_occupied and is_foreign is not true
-       on conflict do nothing returning *
-     ), counted as (
-       update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
-         from a where i.id = a.payment_intent
-     )
-     select about.is_full, about.is_occupied, ${columns.of('a')} from about left join a on true`,
-  );
-
+  const finding = createFinding(run, columns);
+  const storing = createStoring(run, columns);
   return {
     async currentOf(intents) {
       const ids = intents
@@ -95,46 +70,126 @@ export function createAuthorizationStore(em: EntityManager): AuthorizationStore 
       const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [ids]);
       return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
-    async known({ merchantId, mode }, { from, nonce }) {
-      const [row] = (await run(findByNonce, [byteaOf(from), byteaOf(nonce), merchantId, mode])).rows;
-      return row && columns.read(row);
-    },
-    async store(intent, payment) {
-      const values = valuesOf(intent, payment, new Date());
-      const [stored] = (await run(store, [...values, maxAuthorizations, uuidInNonce(payment.nonce)])).rows;
-      if (stored === undefined || stored.is_occupied) return undefined;
-      if (stored.id !== null) return { row: columns.read(stored) };
-      // Else its nonce names another intent, or another was shown it meanwhile.
-      return { refusal: stored.is_full ? tooMany : foreignNonce };
-    },
+    known: (intent, payment) => finding.add({ intent, payment }),
+    store: (intent, payment) => storing.add({ intent, payment, id: newUuid() }),
     noteReported: async (id, hash) => void (await run(noteReported, [id, byteaOf(hash)])),
     noteFailed: async (id) => void (await run(noteFailed, [id])),
   };
 }
 
-function valuesOf(
-  {
-    merchantId,
-    mode,
-    id,
-    network,
-    expectedWallet,
-    amountReceivedUnits,
-    authorizationsCount,
-  }: PaymentIntentRow,
-  { from, nonce, value, validBefore }: SignedPayment,
-  at: Date,
-): unknown[] {
-  return [
-    newUuid(at.getTime()),
-    ...[merchantId, mode, id, network],
-    ...[byteaOf(from), byteaOf(nonce), byteaOf(expectedWallet)],
-    String(value),
-    new Date(Number(validBefore) * 1_000).toISOString(),
-    at.toISOString(),
-    String(amountReceivedUnits),
-    authorizationsCount,
-  ];
+type Columns = EntityColumns<AuthorizationRow>;
+
+/** A payment of an intent as it was read. */
+interface Shown {
+  intent: PaymentIntentRow;
+  payment: SignedPayment;
+}
+
+function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, AuthorizationRow | undefined> {
+  const find = preparedStatement(
+    'find_authorizations',
+    `select wanted.place, ${columns.of('a')}
+       from unnest($1::bytea[], $2::bytea[], $3::uuid[], $4::payment_mode[])
+              with ordinality as wanted (from_address, nonce, merchant_id, mode, place)
+      cross join lateral
+            (select * from authorizations a
+              where a.from_address = wanted.from_address and a.nonce = wanted.nonce
+                and a.merchant_id = wanted.merchant_id and a.mode = wanted.mode limit 1) a`,
+  );
+  return createBatcher({
+    ...usualWaits,
+    slots,
+    maxBatchSize,
+    async run(batch) {
+      const { rows } = await run(find, [
+        batch.map(({ payment }) => byteaOf(payment.from)),
+        batch.map(({ payment }) => byteaOf(payment.nonce)),
+        batch.map(({ intent }) => intent.merchantId),
+        batch.map(({ intent }) => intent.mode),
+      ]);
+      const byPlace = new Map(rows.map((row) => [Number(row.place), columns.read(row)]));
+      return batch.map((_, i) => byPlace.get(i + 1));
+    },
+  });
+}
+
+/** A payment that was checked, and the UUID that it is stored by. */
+interface Checked extends Shown {
+  id: string;
+}
+
+function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Stored> {
+  // Locked, the intent has to be as it was read: whoever stores one counts it, and whoever pays in between changes the
+  // sum. All are locked, in id order, before the first row is made, and rows are made in the order of their nonces: two
+  // batches wait for each other only one way.
+  const store = preparedStatement(
+    'store_authorizations',
+    `with given as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[], $5::bigint[], $6::timestamptz[],
+                            $7::bigint[], $8::int[], $9::uuid[])
+                     as given (id, intent, from_address, nonce, amount_units, valid_before, received, count, named)
+        order by intent
+     ), locked as materialized (
+       select given.*, i.merchant_id, i.mode, i.network, i.expected_wallet,
+              coalesce(i.authorizations_count, 0) >= $10 as is_full
+         from given
+        cross join lateral
+              (select * from payment_intents i
+                where i.id = given.intent and i.status = 'requires_payment' and i.amount_received_units = given.received
+                  and i.authorizations_count is not distinct from given.count
+                limit 1 for update) i
+     ), about as materialized (
+       select locked.*,
+              exists (select from authorizations a where a.payment_intent = intent and a.status = 'submitted') as is_occupied,
+              named <> intent and exists (select from payment_intents n where n.id = named) as is_foreign
+         from locked
+     ), a as (
+       insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet,
+                                   amount_units, valid_before, status, created_at)
+       select id, merchant_id, mode, intent, network, from_address, nonce, expected_wallet,
+              amount_units, valid_before, 'submitted', $11 from about
+        where not is_full and not is_occupied and is_foreign is not true
+        order by from_address, nonce
+       on conflict do nothing returning *
+     ), counted as (
+       update payment_intents i set authorizations_count = coalesce(i.authorizations_count, 0) + 1
+         from a where i.id = a.payment_intent
+     )
+     select about.id as given_id, about.is_full, about.is_occupied, ${columns.of('a')}
+       from about left join a on a.id = about.id`,
+  );
+  return createBatcher({
+    ...usualWaits,
+    slots,
+    maxBatchSize,
+    async run(batch) {
+      // Of two payments of one intent the second reads it again.
+      const first = new Map(batch.toReversed().map((checked) => [checked.intent.id, checked]));
+      const all = [...first.values()];
+      const { rows } = await run(store, [
+        all.map(({ id }) => id),
+        all.map(({ intent }) => intent.id),
+        all.map(({ payment }) => byteaOf(payment.from)),
+        all.map(({ payment }) => byteaOf(payment.nonce)),
+        all.map(({ payment }) => String(payment.value)),
+        all.map(({ payment }) => new Date(Number(payment.validBefore) * 1_000).toISOString()),
+        all.map(({ intent }) => String(intent.amountReceivedUnits)),
+        all.map(({ intent }) => intent.authorizationsCount),
+        all.map(({ payment }) => uuidInNonce(payment.nonce)),
+        maxAuthorizations,
+        new Date().toISOString(),
+      ]);
+      const byId = new Map(rows.map((row) => [row.given_id, row]));
+      return batch.map(({ id }) => storedOf(byId.get(id)));
+    },
+  });
+
+  function storedOf(row: Awaited<ReturnType<RunPrepared>>['rows'][number] | undefined): Stored {
+    if (row === undefined || row.is_occupied) return undefined;
+    if (row.id !== null) return { row: columns.read(row) };
+    // Else its nonce names another intent, or another was shown it meanwhile.
+    return { refusal: row.is_full ? tooMany : foreignNonce };
+  }
 }
 
 const noteReported = preparedStatement(

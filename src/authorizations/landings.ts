@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { createBatcher, waitingReads } from '../database/batcher.ts';
+import { createBatcher, usualWaits } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 
@@ -21,7 +21,7 @@ export interface Landings {
 export function createLandings(em: EntityManager): Landings {
   const { run } = createPreparedStatements(em);
   const reads = createBatcher<string, string | undefined>({
-    ...waitingReads,
+    ...usualWaits,
     slots: 1,
     maxBatchSize,
     gatherMs,
@@ -35,13 +35,14 @@ export function createLandings(em: EntityManager): Landings {
     of: (id) => reads.add(id),
     async wait(id, signal) {
       const ignore = () => undefined;
-      while (!signal.aborted) {
+      for (;;) {
+        // It is not on the chain yet, and who is declined meanwhile is told at once.
+        await sleep(everyMs, undefined, { signal }).catch(ignore);
+        if (signal.aborted) return undefined;
         // A question that fails is asked again: who waits has a limit of its own.
         const hash = await reads.add(id, signal).catch(ignore);
         if (hash !== undefined) return hash;
-        await sleep(everyMs, undefined, { signal }).catch(ignore);
       }
-      return undefined;
     },
   };
 }

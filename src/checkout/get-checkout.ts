@@ -10,7 +10,7 @@ import {
 } from '../contract/gen/payments/v1/checkout_pb.ts';
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
+import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -118,7 +118,7 @@ function createCheckoutReader(
     slots,
     maxBatchSize,
     gatherMs,
-    ...waitingReads,
+    ...usualWaits,
     run: (ids) =>
       orUnavailable(async () => {
         const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;

@@ -34,8 +34,8 @@ export interface BatcherOptions<Item, Result> {
 const firstPauseMs = 100;
 const maxPauseMs = 250;
 
-/** How many reads may wait for a slot, and how long. */
-export const waitingReads = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
+/** How many items may wait for a slot, and how long. */
+export const usualWaits = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
 
 export interface Batcher<Item, Result> {
   /**

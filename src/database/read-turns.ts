@@ -2,7 +2,7 @@
 // the reads of others.
 
 import { ServiceError } from '../requests/errors.ts';
-import { waitingReads } from './batcher.ts';
+import { usualWaits } from './batcher.ts';
 
 export interface ReadTurns {
   /**
@@ -12,7 +12,7 @@ export interface ReadTurns {
   run<Result>(merchantId: string, work: () => Promise<Result>): Promise<Result>;
 }
 
-const { maxWaiting, maxWaitMs } = waitingReads;
+const { maxWaiting, maxWaitMs } = usualWaits;
 
 /** `slots`: the number of concurrent reads. With several merchants, each may use all but one. */
 export function createReadTurns(slots: number): ReadTurns {

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
-import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
+import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { isServerGone, orUnavailable } from '../database/unavailable.ts';
@@ -20,7 +20,7 @@ const apiKeyCacheMs = 10_000;
 /** Most keys cached. The least recently used are evicted. */
 const apiKeyCacheSize = 10_000;
 /** Waiting lookups share a query: a flood of unknown keys costs a few queries, not one for each key. */
-const lookupQueue = { maxBatchSize: 256, maxWaiting: waitingReads.maxWaiting };
+const lookupQueue = { maxBatchSize: 256, maxWaiting: usualWaits.maxWaiting };
 /**
  * Queries in flight for each format, together a fifth of the default pool. Keys of the old format share one, because
  * anybody can make up one that has to be looked up.
@@ -67,7 +67,7 @@ interface Lookup {
 export function createApiKeys(
   em: EntityManager,
   peppers: KeyRing,
-  { maxWaitMs = waitingReads.maxWaitMs, onLookup, tracing }: ApiKeysOptions = {},
+  { maxWaitMs = usualWaits.maxWaitMs, onLookup, tracing }: ApiKeysOptions = {},
 ): ApiKeys {
   let generation = 0;
   const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });

@@ -2,7 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { createBatcher, usualWaits } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -17,8 +17,6 @@ import type { PaymentIntentReader } from './reader.ts';
 /** Concurrent cancels share a statement, as creates do. */
 const slots = 2;
 const maxBatchSize = 64;
-const maxWaiting = 4_096;
-const maxWaitMs = 3_000;
 
 /** Lock intents in id order to prevent deadlocks. */
 const lockInOrder = preparedStatement(
@@ -58,10 +56,9 @@ export function cancelPaymentIntent(
     return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
   };
   const batcher = createBatcher<PaymentIntentChange, boolean>({
+    ...usualWaits,
     slots,
     maxBatchSize,
-    maxWaiting,
-    maxWaitMs,
     run: store,
   });
 

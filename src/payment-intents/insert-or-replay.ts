@@ -1,6 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
-import { createBatcher, waitingReads } from '../database/batcher.ts';
+import { createBatcher, usualWaits } from '../database/batcher.ts';
 import { modeType } from '../database/entities/network.ts';
 import {
   laterProperties,
@@ -135,7 +135,7 @@ export function createPaymentIntentStore(
   const replays = createBatcher<NewPaymentIntentRow, StoredIntent | undefined>({
     slots: 1,
     maxBatchSize,
-    ...waitingReads,
+    ...usualWaits,
     run: (batch) =>
       orUnavailable(async () => {
         const { firsts } = await findStored(batch, false);

@@ -6,7 +6,7 @@ import { networks } from '../contract/chains.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords } from '../contract/gen/words.ts';
 import type { LaneName, ModeName, StatusName } from '../contract/words.ts';
-import { createBatcher, waitingReads } from '../database/batcher.ts';
+import { createBatcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
@@ -98,7 +98,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const plainPages = createBatcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
-    ...waitingReads,
+    ...usualWaits,
     run: (batch) =>
       orUnavailable(async () => {
         const keys = batch.map(

@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type { ModeName } from '../contract/words.ts';
-import { type Batcher, createBatcher, waitingReads } from '../database/batcher.ts';
+import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -59,7 +59,7 @@ function createIntentBatcher(
   return createBatcher({
     slots,
     maxBatchSize,
-    ...waitingReads,
+    ...usualWaits,
     run: (batch) =>
       orUnavailable(async () => {
         const [only] = batch;
