@@ -6,54 +6,9 @@ import { json } from './json-protocol.ts';
 import { createClient, createGrpcClient, refuseBrowsers } from './make-client.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
-export type {
-  Chain,
-  Lane,
-  Mode,
-  PaymentIntentStatus,
-  PaymentStatus,
-  Token,
-  TransferStatus,
-  WebhookDeliveryStatus,
-} from '../src/contract/gen/words.ts';
-export type { ApiResource, JsonCompatible, JsonObject, JsonValue } from './api-resource.ts';
-export type { AnyTransfer, GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts';
-export type { EventType, Label, Unknown } from './enums.ts';
-export {
-  PaymentIntentsError,
-  type PaymentIntentsErrorCode,
-  type PaymentIntentsErrorOptions,
-} from './error.ts';
-export type {
-  AttributeTransfer,
-  CreatePaymentIntent,
-  CreateWebhookEndpoint,
-  ListEvents,
-  ListPaymentIntents,
-  ListTransfers,
-  ListWebhookDeliveries,
-  ListWebhookEndpoints,
-  RedeliverEvent,
-  RedeliverWebhookEndpoint,
-  RotateWebhookSecret,
-  UpdateWebhookEndpoint,
-} from './gen/requests.ts';
-export type {
-  AnyPaymentIntent,
-  Event,
-  EventData,
-  Payment,
-  PaymentIntent,
-  PaymentIntentState,
-  RetrievedPaymentIntent,
-  Transfer,
-  WebhookAttempt,
-  WebhookDelivery,
-  WebhookEndpoint,
-  WebhookEndpointWithSecret,
-} from './gen/resources.ts';
-export type { List, Page } from './list.ts';
-export type { CallOptions, CreateOptions, PaymentIntentsClientOptions, Timeouts } from './options.ts';
+export type { GrpcPaymentIntentsClient } from './client.ts';
+export * from './json.ts';
+export type { PaymentIntentsClientOptions } from './options.ts';
 export type { WatchEvents, WatchedEvent } from './watch-events.ts';
 
 /**
