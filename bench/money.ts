@@ -114,9 +114,11 @@ type Em = PreparedDatabase['orm']['em'];
 
 async function insertIntents(em: Em, merchantId: string, first: number, count: number): Promise<void> {
   await em.execute(
-    `insert into payment_intents (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata,
+    // One in eight expired, and some of these were paid too late.
+    `insert into payment_intents (id, merchant_id, mode, status, labels, network, amount_units, expected_wallet, lane, metadata,
                                   created_at, expires_at, client_secret_version)
-     select uuidv7(at - now()), ?, 'testnet', 'succeeded', 3, 12500000, ${wallet}, 'sdk',
+     select uuidv7(at - now()), ?, 'testnet', case i % 8 when 7 then 'expired' else 'succeeded' end::payment_intent_status,
+            case i % 1000 when 7 then array['late'] end, 3, 12500000, ${wallet}, 'sdk',
             json_build_object('order_id', 'order-' || i, 'customer_id', 'customer-' || i % 1000), at, at + interval '30 minutes', 1
        from (select i, now() - interval '300 days' + i * interval '2 seconds' as at
                from generate_series(?::int, ?::int) i) n`,
@@ -124,7 +126,10 @@ async function insertIntents(em: Em, merchantId: string, first: number, count: n
   );
 }
 
-async function fillIntents({ orm: { em }, merchantId }: PreparedDatabase, rows: number): Promise<void> {
+export async function fillIntents(
+  { orm: { em }, merchantId }: PreparedDatabase,
+  rows: number,
+): Promise<void> {
   await em.execute('truncate payment_intents, payment_intent_metadata');
   await em.execute(`update metadata_progress set position = '00000000-0000-0000-0000-000000000000'`);
   for (let first = 0; first < rows; first += 500_000) {
@@ -144,7 +149,7 @@ async function measureEntering({ orm }: PreparedDatabase): Promise<number> {
   return Number(row?.count) / ((performance.now() - beganAtMs) / 1_000);
 }
 
-async function enterAll({ orm: { em } }: PreparedDatabase): Promise<void> {
+export async function enterAll({ orm: { em } }: PreparedDatabase): Promise<void> {
   await em.execute(`insert into payment_intent_metadata
     select i.merchant_id, i.mode,
            substr(sha256(convert_to(p.key, 'UTF8') || '\\x00' || convert_to(p.value #>> '{}', 'UTF8')), 1, 16), i.id
@@ -171,15 +176,20 @@ async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: num
   return { p50: median(times).toFixed(1), p99: percentile(times, 0.99).toFixed(1) };
 }
 
-async function measureExport({ orm: { em }, environment, merchantId }: PreparedDatabase) {
+/** Confirmed payments of so many intents. */
+export async function fillTransfers(em: Em, count: number, which: 'oldest' | 'newest'): Promise<void> {
   await em.execute(
     `insert into transfers (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash, block_time,
                             from_address, to_address, token_address, amount_units, ordinal, state, payment_intent, counts, created_at)
      select gen_random_uuid(), merchant_id, mode, 84532, sha256(id::text::bytea), 0, 1, sha256('b'), created_at, ${wallet},
             ${wallet}, ${wallet}, amount_units, 0, 'confirmed', id, true, created_at
-       from payment_intents order by id limit ${exported}`,
+       from payment_intents order by id ${which === 'newest' ? 'desc' : ''} limit ${count}`,
   );
   await em.execute('vacuum analyze transfers');
+}
+
+async function measureExport({ orm: { em }, environment, merchantId }: PreparedDatabase) {
+  await fillTransfers(em, exported, 'oldest');
   const range = ['--from', '2020-01-01', '--before', '2100-01-01'];
   const merchant = ['--merchant', formatIdentifier('mer', merchantId), '--mode', 'testnet'];
   const beganAtMs = performance.now();

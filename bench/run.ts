@@ -7,6 +7,7 @@
 //   --beside          do creates stay fast while deliveries fail and intents expire
 //   --removal         how fast are old events removed, and do new ones get their positions as fast
 //   --money           is an order found among many, exported, and returned without cost
+//   --console         how fast are the console's views, and what does asking again cost
 //   --checkouts       do creates stay fast while checkouts are open
 //   --soak            does memory stay flat
 //   --settlement      how fast is a chain followed, what does it cost, and do creates notice
@@ -26,6 +27,7 @@ import { compareBeside } from './beside.ts';
 import { compareCancels } from './cancels.ts';
 import { compareCheckouts } from './checkouts.ts';
 import { compareContenders } from './compare.ts';
+import { measureConsole } from './console.ts';
 import { compareCosts } from './cost.ts';
 import { compareCreateIndexes } from './create-indexes.ts';
 import { measureHostileBlocks } from './hostile-blocks.ts';
@@ -54,6 +56,7 @@ const { values } = parseArgs({
     beside: { type: 'boolean' },
     removal: { type: 'boolean' },
     money: { type: 'boolean' },
+    console: { type: 'boolean' },
     checkouts: { type: 'boolean' },
     indexes: { type: 'boolean' },
     'create-indexes': { type: 'boolean' },
@@ -93,6 +96,7 @@ else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
 else if (values.authorizations) await measureAuthorizations({ rounds, seconds });
 else if (values.money) await measureMoney({ rounds, seconds, rows });
+else if (values.console) await measureConsole({ rows });
 else if (values.removal) await measureRemoval({ rounds });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });
