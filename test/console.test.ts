@@ -272,6 +272,19 @@ describe('a session', () => {
     expect(await seenBy({ merchant })).toEqual([id]);
   });
 
+  test('that asks for what it has is told so, until it changes', async () => {
+    const { call } = await open({ merchant });
+    const ask = (known?: string) =>
+      call('PaymentIntentService/ListPaymentIntents', {}, { 'if-none-match': known });
+    const { headers } = await ask();
+    const again = await ask(headers.etag);
+    expect([again.status, again.json, again.headers.etag]).toEqual([304, undefined, headers.etag]);
+    const { id } = await createIntent();
+    const changed = await ask(headers.etag);
+    expect([changed.status, changed.json.paymentIntents[0].id]).toEqual([200, id]);
+    expect(changed.headers.etag).not.toBe(headers.etag);
+  });
+
   test('gets no client secret', async () => {
     const intent = await createIntent();
     const { call } = await open({ merchant });

@@ -11,7 +11,7 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, When } from './parts.tsx';
+import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
@@ -198,36 +198,25 @@ function Chart({ days }: ChartProps) {
       </figcaption>
       <details>
         <summary>As a table</summary>
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Day</th>
-              <th scope="col" class="number">
-                Received
-              </th>
-              <th scope="col" class="number">
-                Returned
-              </th>
-              <th scope="col" class="number">
-                Paid
-              </th>
-              <th scope="col" class="number">
-                Not paid
-              </th>
+        <Table
+          columns={{
+            Day: 'text',
+            Received: 'number',
+            Returned: 'number',
+            Paid: 'number',
+            'Not paid': 'number',
+          }}
+        >
+          {days.toReversed().map(({ date, day }) => (
+            <tr key={date}>
+              <th scope="row">{date}</th>
+              <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
+              <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
+              <td class="number">{String(day?.succeededCount ?? 0)}</td>
+              <td class="number">{String(day === undefined ? 0 : unpaidOf(day))}</td>
             </tr>
-          </thead>
-          <tbody>
-            {days.toReversed().map(({ date, day }) => (
-              <tr key={date}>
-                <th scope="row">{date}</th>
-                <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
-                <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
-                <td class="number">{String(day?.succeededCount ?? 0)}</td>
-                <td class="number">{String(day === undefined ? 0 : unpaidOf(day))}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+          ))}
+        </Table>
       </details>
     </figure>
   );

@@ -9,7 +9,7 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Copyable, chainOf, Fact, When } from './parts.tsx';
+import { Badge, Copyable, chainOf, Fact, Table, When } from './parts.tsx';
 import { useScope } from './scope.ts';
 import type { Tone } from './words.ts';
 
@@ -107,60 +107,41 @@ export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
       <p class="lead">
         To look at. Merchants, wallets and keys are made on the command line, where a key is shown once.
       </p>
-      <table class="list">
-        <thead>
-          <tr>
-            <th scope="col">Merchant</th>
-            <th scope="col">Id</th>
+      <Table columns={{ Merchant: 'text', Id: 'text' }}>
+        {merchants.map((each) => (
+          <tr key={each.id}>
+            <th scope="row">{each.name}</th>
+            <td>
+              <Copyable text={each.id} what="id" />
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {merchants.map((each) => (
-            <tr key={each.id}>
-              <th scope="row">{each.name}</th>
-              <td>
-                <Copyable text={each.id} what="id" />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Table>
       <h2>Keys of {name}</h2>
       <Shown of={keys}>
         {({ apiKeys }) =>
           apiKeys.length === 0 ? (
             <p class="state">It has no key, and can call nothing.</p>
           ) : (
-            <table class="list">
-              <thead>
-                <tr>
-                  <th scope="col">Key</th>
-                  <th scope="col">Mode</th>
-                  <th scope="col">Status</th>
-                  <th scope="col">Id</th>
-                  <th scope="col">Made</th>
+            <Table columns={{ Key: 'text', Mode: 'text', Status: 'text', Id: 'text', Made: 'text' }}>
+              {apiKeys.map((key) => (
+                <tr key={key.id}>
+                  <th scope="row">
+                    <code>{key.hint}</code>
+                  </th>
+                  <td>{key.mode === 'testnet' ? 'Test' : 'Live'}</td>
+                  <td>
+                    <Badge label={key.status} tone={keyTones[key.status] ?? 'over'} />
+                  </td>
+                  <td>
+                    <Copyable text={key.id} what="id" />
+                  </td>
+                  <td>
+                    <When at={key.createdAt} />
+                  </td>
                 </tr>
-              </thead>
-              <tbody>
-                {apiKeys.map((key) => (
-                  <tr key={key.id}>
-                    <th scope="row">
-                      <code>{key.hint}</code>
-                    </th>
-                    <td>{key.mode === 'testnet' ? 'Test' : 'Live'}</td>
-                    <td>
-                      <Badge label={key.status} tone={keyTones[key.status] ?? 'over'} />
-                    </td>
-                    <td>
-                      <Copyable text={key.id} what="id" />
-                    </td>
-                    <td>
-                      <When at={key.createdAt} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+              ))}
+            </Table>
           )
         }
       </Shown>

@@ -236,3 +236,27 @@ export function Confirm(props: Omit<OpenerProps, 'isOpen' | 'onOpen'>) {
   const [isOpen, setIsOpen] = useState(false);
   return <Opener {...props} isOpen={isOpen} onOpen={setIsOpen} />;
 }
+
+interface TableProps {
+  /** By their names, what is in them. */
+  columns: Readonly<Record<string, 'text' | 'number'>>;
+  /** Its rows. */
+  children: ComponentChildren;
+}
+
+export function Table({ columns, children }: TableProps) {
+  return (
+    <table class="list">
+      <thead>
+        <tr>
+          {Object.entries(columns).map(([name, kind]) => (
+            <th key={name} scope="col" {...(kind === 'number' && { class: kind })}>
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>{children}</tbody>
+    </table>
+  );
+}

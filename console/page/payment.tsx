@@ -16,6 +16,7 @@ import {
   Labels,
   Money,
   moneyText,
+  Table,
   Transaction,
   When,
 } from './parts.tsx';
@@ -204,48 +205,42 @@ function Transfers({ of, intent, ids }: TransfersProps) {
   return (
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>
-      <table class="list">
-        <thead>
-          <tr>
-            <th scope="col">Transaction</th>
-            <th scope="col" class="number">
-              Amount
+      <Table
+        columns={{
+          Transaction: 'text',
+          Amount: 'number',
+          Status: 'text',
+          From: 'text',
+          'In its block': 'text',
+        }}
+      >
+        {of.map(({ transactionHash, logIndex, amountUnits, tokenAddress, status, labels, ...each }) => (
+          <tr key={keyOf({ transactionHash, logIndex })}>
+            <th scope="row">
+              <Transaction hash={transactionHash} chainId={chainId} />
+              <TransferLink id={ids?.get(keyOf({ transactionHash, logIndex }))} />
             </th>
-            <th scope="col">Status</th>
-            <th scope="col">From</th>
-            <th scope="col">In its block</th>
+            <td class="number">
+              <Money
+                units={amountUnits}
+                decimals={intent.decimals}
+                symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
+              />
+            </td>
+            <td>
+              <Badge {...paymentStates[status]} />{' '}
+              {status === PaymentStatus.PENDING && `${each.confirmations} of ${intent.confirmationsRequired}`}{' '}
+              <Labels of={labels} />
+            </td>
+            <td>
+              <Address of={each.fromAddress} chainId={chainId} />
+            </td>
+            <td>
+              <When at={each.blockTime} />
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {of.map(({ transactionHash, logIndex, amountUnits, tokenAddress, status, labels, ...each }) => (
-            <tr key={keyOf({ transactionHash, logIndex })}>
-              <th scope="row">
-                <Transaction hash={transactionHash} chainId={chainId} />
-                <TransferLink id={ids?.get(keyOf({ transactionHash, logIndex }))} />
-              </th>
-              <td class="number">
-                <Money
-                  units={amountUnits}
-                  decimals={intent.decimals}
-                  symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
-                />
-              </td>
-              <td>
-                <Badge {...paymentStates[status]} />{' '}
-                {status === PaymentStatus.PENDING &&
-                  `${each.confirmations} of ${intent.confirmationsRequired}`}{' '}
-                <Labels of={labels} />
-              </td>
-              <td>
-                <Address of={each.fromAddress} chainId={chainId} />
-              </td>
-              <td>
-                <When at={each.blockTime} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+        ))}
+      </Table>
     </section>
   );
 }

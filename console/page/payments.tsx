@@ -5,7 +5,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Badge, Button, chainLabel, chainOf, Labels, Money, When } from './parts.tsx';
+import { Badge, Button, chainLabel, chainOf, Labels, Money, Table, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
@@ -137,40 +137,27 @@ export function orderOf({ metadata }: Pick<PaymentIntent, 'metadata'>): string {
 
 export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Payment</th>
-          <th scope="col" class="number">
-            Amount
-          </th>
-          <th scope="col">Status</th>
-          <th scope="col">Chain</th>
-          <th scope="col">Created</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => {
-          const { id, amountUnits, decimals, tokenSymbol, labels: own, chainId, createdAt } = row;
-          return (
-            <tr key={id}>
-              <th scope="row">
-                <Link to={`/payments/${id}`}>{orderOf(row) || id}</Link>
-              </th>
-              <td class="number">
-                <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
-              </td>
-              <td>
-                <Badge {...stateOf(row)} /> <Labels of={own} />
-              </td>
-              <td>{chainOf(chainId)?.name}</td>
-              <td>
-                <When at={createdAt} />
-              </td>
-            </tr>
-          );
-        })}
-      </tbody>
-    </table>
+    <Table columns={{ Payment: 'text', Amount: 'number', Status: 'text', Chain: 'text', Created: 'text' }}>
+      {rows.map((row) => {
+        const { id, amountUnits, decimals, tokenSymbol, labels: own, chainId, createdAt } = row;
+        return (
+          <tr key={id}>
+            <th scope="row">
+              <Link to={`/payments/${id}`}>{orderOf(row) || id}</Link>
+            </th>
+            <td class="number">
+              <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
+            </td>
+            <td>
+              <Badge {...stateOf(row)} /> <Labels of={own} />
+            </td>
+            <td>{chainOf(chainId)?.name}</td>
+            <td>
+              <When at={createdAt} />
+            </td>
+          </tr>
+        );
+      })}
+    </Table>
   );
 }

@@ -17,6 +17,7 @@ import {
   Money,
   moneyText,
   Opener,
+  Table,
   Transaction,
   When,
 } from './parts.tsx';
@@ -58,53 +59,40 @@ interface RefundTableProps {
 export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableProps) {
   const { isReadOnly } = useScope();
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Refund</th>
-          <th scope="col" class="number">
-            Amount
+    <Table columns={{ Refund: 'text', Amount: 'number', Status: 'text', To: 'text', Prepared: 'text' }}>
+      {rows.map((row) => (
+        <tr key={row.id}>
+          <th scope="row">
+            {hasPayment ? (
+              <Link to={`/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
+            ) : (
+              row.reason || row.id
+            )}
+            {row.transfers.map(({ transactionHash, logIndex }) => (
+              <div key={`${transactionHash} ${logIndex}`}>
+                <Transaction hash={transactionHash} chainId={row.chainId} />
+              </div>
+            ))}
+            {row.status === RefundStatus.REQUIRES_TRANSFER && <Signing refund={row} onChange={onChange} />}
+            {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
+              <CancelRefund id={row.id} onDone={onChange} />
+            )}
           </th>
-          <th scope="col">Status</th>
-          <th scope="col">To</th>
-          <th scope="col">Prepared</th>
+          <td class="number">
+            <Money units={row.amountUnits} />
+          </td>
+          <td>
+            <Badge {...refundStates[row.status]} /> <Labels of={row.labels} />
+          </td>
+          <td>
+            <Address of={row.destination} chainId={row.chainId} />
+          </td>
+          <td>
+            <When at={row.createdAt} />
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <tr key={row.id}>
-            <th scope="row">
-              {hasPayment ? (
-                <Link to={`/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
-              ) : (
-                row.reason || row.id
-              )}
-              {row.transfers.map(({ transactionHash, logIndex }) => (
-                <div key={`${transactionHash} ${logIndex}`}>
-                  <Transaction hash={transactionHash} chainId={row.chainId} />
-                </div>
-              ))}
-              {row.status === RefundStatus.REQUIRES_TRANSFER && <Signing refund={row} onChange={onChange} />}
-              {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
-                <CancelRefund id={row.id} onDone={onChange} />
-              )}
-            </th>
-            <td class="number">
-              <Money units={row.amountUnits} />
-            </td>
-            <td>
-              <Badge {...refundStates[row.status]} /> <Labels of={row.labels} />
-            </td>
-            <td>
-              <Address of={row.destination} chainId={row.chainId} />
-            </td>
-            <td>
-              <When at={row.createdAt} />
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }
 

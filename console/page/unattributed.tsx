@@ -13,6 +13,7 @@ import {
   Labels,
   Money,
   moneyText,
+  Table,
   Transaction,
   When,
 } from './parts.tsx';
@@ -51,24 +52,13 @@ export function UnattributedTransfers() {
 
 export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
   return (
-    <table class="list">
-      <thead>
-        <tr>
-          <th scope="col">Transfer</th>
-          <th scope="col" class="number">
-            Amount
-          </th>
-          <th scope="col">From</th>
-          <th scope="col">Chain</th>
-          <th scope="col">In its block</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <TransferRow key={row.id} of={row} />
-        ))}
-      </tbody>
-    </table>
+    <Table
+      columns={{ Transfer: 'text', Amount: 'number', From: 'text', Chain: 'text', 'In its block': 'text' }}
+    >
+      {rows.map((row) => (
+        <TransferRow key={row.id} of={row} />
+      ))}
+    </Table>
   );
 }
 

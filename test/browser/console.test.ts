@@ -418,6 +418,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn('/payments');
     await page.waitForSelector('tbody tr');
     const first = await page.locator('tbody tr').first().innerText();
+    // Asked again, nothing is new.
+    await page.waitForResponse((response) => response.status() === 304);
     await world.createIntent({ metadata: { order_id: 'the newest' } });
     await page.getByRole('button', { name: '1 new' }).waitFor();
     expect(await page.locator('tbody tr').first().innerText()).toBe(first);

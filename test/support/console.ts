@@ -21,7 +21,11 @@ export function consoleOf(service: TestService) {
     const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
     const text = typeof body === 'string' ? body : JSON.stringify(body);
     const answer = await httpRequest(url + path, { headers: given as Record<string, string> }, text);
-    return { status: answer.status, json: JSON.parse(answer.body), headers: answer.headers };
+    return {
+      status: answer.status,
+      json: answer.body === '' ? undefined : JSON.parse(answer.body),
+      headers: answer.headers,
+    };
   }
 
   const exchange = (code: string) => post('/console/session', { code });

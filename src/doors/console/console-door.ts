@@ -1,8 +1,10 @@
 // The door of the console: Connect's unary calls over HTTP/1.1, for its own pages only. A page elsewhere is stopped by
 // `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
 
+import { hash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
 import {
@@ -13,7 +15,11 @@ import {
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
-import type { UniversalHandler } from '@connectrpc/connect/protocol';
+import {
+  createAsyncIterable,
+  type UniversalHandler,
+  type UniversalServerResponse,
+} from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { type Audit, idIn } from '../../console/audit.ts';
 import type { OpenExport } from '../../console/export-tickets.ts';
@@ -113,12 +119,26 @@ export function createConsoleDoor(
       }
       if (handler === undefined) return send(response, 200, await exchangeCode(request, options));
       const values = createContextValues().set(requestContextKey, context);
-      const answer = await handler(universalRequestFromNodeRequest(request, response, undefined, values));
+      const asked = universalRequestFromNodeRequest(request, response, undefined, values);
+      const answer = await unlessKnown(await handler(asked), header);
       // If the write fails, the client has gone.
       await universalResponseToNodeResponse(answer, response).catch(() => {});
     };
     serve().catch(refuse);
   };
+}
+
+/** Answers 304 to a page that names the answer it has: most of those who ask every few seconds are told nothing new. */
+async function unlessKnown(
+  answer: UniversalServerResponse,
+  header: RequestHeader,
+): Promise<UniversalServerResponse> {
+  if (answer.status !== 200 || answer.body === undefined) return answer;
+  const body = await buffer(answer.body);
+  const tag = `"${hash('sha256', body, 'base64url')}"`;
+  if (header.get('if-none-match') === tag) return { status: 304, header: new Headers({ ETag: tag }) };
+  answer.header?.set('ETag', tag);
+  return { ...answer, body: createAsyncIterable([body]) };
 }
 
 const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
