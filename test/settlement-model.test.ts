@@ -1,5 +1,5 @@
-// Two hundred histories; `test/faults/settlement-model.test.ts` has more.
+// A few histories; `test/faults/settlement-model.test.ts` has more.
 
 import { testHistories } from './support/check-histories.ts';
 
-testHistories(100);
+testHistories(40);
