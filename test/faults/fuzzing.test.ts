@@ -3,11 +3,10 @@
 
 import http from 'node:http';
 import net from 'node:net';
-import { fromBinary, type JsonValue, toBinary } from '@bufbuild/protobuf';
+import type { JsonValue } from '@bufbuild/protobuf';
 import grpc from '@grpc/grpc-js';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { CreatePaymentIntentRequestSchema } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -431,13 +430,7 @@ test('gRPC messages with bytes changed', async () => {
   await fuzz('messageBytes', fc.record({ message, changes }), async ({ message, changes }) => {
     const bytes = applied(message, changes);
     const intent = await sendMessage(bytes);
-    if (intent === undefined) return 0;
-    // Its wire types are what protobuf-es accepts.
-    const read = toBinary(
-      CreatePaymentIntentRequestSchema,
-      fromBinary(CreatePaymentIntentRequestSchema, bytes),
-    );
-    expectIntent(intent, meaningOfMessage(Buffer.from(read)), bytes.toString('hex'));
-    return 1;
+    if (intent !== undefined) expectIntent(intent, meaningOfMessage(bytes), bytes.toString('hex'));
+    return intent === undefined ? 0 : 1;
   });
 });

@@ -63,8 +63,9 @@ import {
   withReadableMessage,
 } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
-import { withOneMessage } from './received-message.ts';
+import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
+import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
   /** Registers the services that need no key: health and reflection. */
@@ -152,7 +153,11 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
             throw refusalOf(reason, requestContextOf(context.values));
           }
         },
-        interceptors: [refuseByCatalogue, authenticating(admit)],
+        interceptors: [
+          refuseByCatalogue,
+          checkReceivedMessage(createWireTypeCheck(method.input)),
+          authenticating(admit),
+        ],
         jsonOptions,
         // A unary call in flight has time to finish when the service stops.
         ...(isUnary(method) && { shutdownSignal: neverAborted }),
@@ -238,7 +243,7 @@ async function serve(
   const contentType = (request.headers['content-type'] ?? '').toLowerCase();
   universalRequest.header.set('content-type', contentType);
   if (handler.method.methodKind !== 'bidi_streaming') {
-    universalRequest = withOneMessage(universalRequest);
+    universalRequest = keepReceivedMessage(universalRequest, values);
   }
   // Connect reads only the first of two Authorization headers; the authenticator must see both.
   const authorization = new RawHeaders(request.rawHeaders).get('authorization');

@@ -1,30 +1,125 @@
-// Connect ignores the flags of an envelope that it does not know, and a second prefix whose message is missing. What else
-// a message may be is for protobuf-es to say.
+// protobuf-es drops some of what it reads, and reads some fields that other implementations refuse. So the bytes of a
+// call through Connect are kept until their wire format is checked, as for plain gRPC calls.
 
-import { Code, ConnectError } from '@connectrpc/connect';
+import { promisify } from 'node:util';
+import { brotliDecompress, gunzip } from 'node:zlib';
+import {
+  Code,
+  ConnectError,
+  type ContextValues,
+  createContextKey,
+  type Interceptor,
+} from '@connectrpc/connect';
 import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
+import { maxBodyBytes } from '../../contract/limits.ts';
+import { ServiceError } from '../../requests/errors.ts';
 import { callIsUnreadable } from './catalogue-errors.ts';
+import type { WireTypeCheck } from './wire-types.ts';
 
-/** The size of the flag and the length that precede a message, in all protocols but unary Connect. */
-const envelopeBytes = 5;
-const enveloped = /^application\/(?:grpc|connect\+)/;
-
-/** Returns the request of a method that takes one message. Its body throws at its end unless it was one envelope. */
-export function withOneMessage(request: UniversalServerRequest): UniversalServerRequest {
-  const isEnveloped = enveloped.test(request.header.get('content-type') ?? '');
-  return isEnveloped ? { ...request, body: oneEnvelope(request.body as AsyncIterable<Uint8Array>) } : request;
+interface Received {
+  chunks: Uint8Array[];
+  /** True if a flag and a length precede the message: in all protocols but unary Connect. */
+  isEnveloped: boolean;
+  /** The encoding of the message, or undefined. */
+  encoding: string | undefined;
 }
 
-async function* oneEnvelope(body: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
-  let head = Buffer.alloc(0);
-  let length = 0;
+const receivedKey = createContextKey<Received | undefined>(undefined, { description: 'bytes of the call' });
+
+/** The size of the flag and the length. */
+const envelopeBytes = 5;
+const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|connect\+proto|proto)(?:;|$)/;
+
+/**
+ * Returns the request of a method that takes one message. If it carries binary protobuf, its bytes are stored in the
+ * context values while they are read.
+ */
+export function keepReceivedMessage(
+  request: UniversalServerRequest,
+  values: ContextValues,
+): UniversalServerRequest {
+  const contentType = request.header.get('content-type') ?? '';
+  const { body } = request;
+  const isBinary = binaryContentType.test(contentType);
+  const isGrpc = contentType.startsWith('application/grpc');
+  const isConnectStream = contentType.startsWith('application/connect+');
+  const isEnveloped = isGrpc || isConnectStream;
+  if ((!isBinary && !isEnveloped) || !isBytes(body)) return request;
+  const encodingHeader = isGrpc
+    ? 'grpc-encoding'
+    : isConnectStream
+      ? 'connect-content-encoding'
+      : 'content-encoding';
+  const encoding = request.header.get(encodingHeader) ?? undefined;
+  const received: Received = { chunks: [], isEnveloped, encoding };
+  if (isBinary) values.set(receivedKey, received);
+  return { ...request, body: kept(body, received) };
+}
+
+function isBytes(body: UniversalServerRequest['body']): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+async function* kept(
+  body: AsyncIterable<Uint8Array>,
+  { chunks, isEnveloped }: Received,
+): AsyncIterable<Uint8Array> {
   for await (const chunk of body) {
-    if (head.length < envelopeBytes) head = Buffer.concat([head, chunk]).subarray(0, envelopeBytes);
-    length += chunk.length;
+    chunks.push(chunk);
     yield chunk;
   }
-  if (head.length < envelopeBytes) return;
-  if (head.readUInt8() > 1 || length > envelopeBytes + head.readUInt32BE(1)) {
+  // Connect ignores flags that it does not know, and a second prefix whose message is missing.
+  const bytes = Buffer.concat(chunks);
+  if (!isEnveloped || bytes.length < envelopeBytes) return;
+  if (bytes.readUInt8() > 1 || bytes.length > envelopeBytes + bytes.readUInt32BE(1)) {
     throw new ConnectError(callIsUnreadable, Code.InvalidArgument);
   }
+}
+
+/**
+ * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that method.
+ */
+export function checkReceivedMessage(check: WireTypeCheck): Interceptor {
+  return (next) => async (request) => {
+    const received = request.contextValues.get(receivedKey);
+    if (received === undefined) return next(request);
+    if (request.stream) return next({ ...request, message: checked(request.message, received, check) });
+    await checkReceived(received, check);
+    return next(request);
+  };
+}
+
+/** The only message of a call that answers with a stream: all its bytes have arrived once it is read. */
+async function* checked<T>(
+  messages: AsyncIterable<T>,
+  received: Received,
+  check: WireTypeCheck,
+): AsyncIterable<T> {
+  for await (const message of messages) {
+    await checkReceived(received, check);
+    yield message;
+  }
+}
+
+async function checkReceived(received: Received, check: WireTypeCheck): Promise<void> {
+  try {
+    check(await messageOf(received));
+  } catch (cause) {
+    throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+  }
+}
+
+/**
+ * Returns the bytes of the message. Connect has checked that it is one envelope, within the limits, in a known encoding.
+ */
+async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
+  const bytes = Buffer.concat(chunks);
+  const isCompressed = isEnveloped ? (bytes[0] ?? 0) % 2 === 1 : encoding !== undefined;
+  const message = isEnveloped ? bytes.subarray(envelopeBytes, envelopeBytes + bytes.readUInt32BE(1)) : bytes;
+  if (!isCompressed || encoding === undefined || encoding === 'identity' || message.length === 0)
+    return message;
+  const options = { maxOutputLength: maxBodyBytes };
+  return encoding === 'br'
+    ? promisify(brotliDecompress)(message, options)
+    : promisify(gunzip)(message, options);
 }

@@ -25,6 +25,7 @@ import { discardStream, limitStream } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
 import { trailerOf } from './connect-failure.ts';
+import { createWireTypeCheck } from './wire-types.ts';
 
 export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
   /** The services that need a merchant's key. */
@@ -38,6 +39,7 @@ export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
 
 interface Served extends ServedMethod {
   method: DescMethodUnary;
+  checkWireTypes: (bytes: Uint8Array) => void;
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
@@ -81,6 +83,7 @@ function compileCalls({ services }: UnaryGrpcOptions): Map<string, Served> {
         service,
         implementation,
         method,
+        checkWireTypes: createWireTypeCheck(method.input),
         operation: operationOf(method),
       });
     }
@@ -94,7 +97,7 @@ async function serve(
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
 ): Promise<void> {
-  const { method } = called;
+  const { method, checkWireTypes } = called;
   const context = newRequestContext('internal');
   context.onIssuedKey = () => options.strangers.release(stream);
   const header = new RawHeaders(rawHeaders);
@@ -110,6 +113,7 @@ async function serve(
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
     try {
+      checkWireTypes(bytes);
       return fromBinary(method.input, bytes);
     } catch (cause) {
       throw unreadable(cause);
