@@ -4,6 +4,8 @@
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { createLink } from '../src/console/links.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
+import { hasBrowser } from '../test/support/browser.ts';
+import { measurePages, type PageTimes } from './console-pages.ts';
 import { enterAll, fillIntents, fillTransfers } from './money.ts';
 import {
   freePort,
@@ -26,7 +28,7 @@ const unattributed = 2_000;
 const failed = 20_000;
 const dayMs = 86_400_000;
 
-export async function measureConsole({ rows }: { rows: number }): Promise<void> {
+export async function measureConsole({ rounds, rows }: { rounds: number; rows: number }): Promise<void> {
   await withSetting(async ({ postgres }) => {
     const database = await prepareDatabase(postgres);
     await fillIntents(database, rows);
@@ -35,7 +37,9 @@ export async function measureConsole({ rows }: { rows: number }): Promise<void> 
     const consolePort = String(await freePort());
     const own = { ...database.environment, ROLES: 'api', CONSOLE_PORT: consolePort };
     const server = await startOurs(own, 'HTTP_PORT');
-    const call = await openConsole(database, consolePort);
+    const newLink = () => makeLink(database, consolePort);
+    const pages = hasBrowser ? await measurePages(newLink, rounds) : undefined;
+    const call = await openConsole(database, await newLink());
     const times: (readonly [string, number[]])[] = [];
     for (const [name, method, request] of await viewsOf(database)) {
       times.push([name, await timesOf(() => call(method, request))]);
@@ -56,6 +60,8 @@ ${table(
   times.map(([name, all]) => [name, median(all).toFixed(1), percentile(all, 0.99).toFixed(1)]),
 )}
 
+${pages === undefined ? 'Without Chromium, its pages were not measured.' : pageTable(pages)}
+
 Asking for the newest fifty payments again costs ${pollMs.toFixed(2)} ms of the database's time (target: 2), by \`active_time\` of \`pg_stat_database\`.
 `,
     );
@@ -64,14 +70,35 @@ Asking for the newest fifty payments again costs ${pollMs.toFixed(2)} ms of the 
 
 type Call = (method: string, request: object) => Promise<void>;
 
+function pageTable({ firstPaintMs, figuresMs, changeMs, frameMs }: PageTimes): string {
+  const ms = (value: number) => `${Math.round(value)} ms`;
+  return table(
+    ['in Chromium', ''],
+    [
+      ['something is drawn, after a cold start of the browser (target: 1 s)', ms(firstPaintMs)],
+      ['the figures are there', ms(figuresMs)],
+      [
+        'from Home to Payments or back, p50 and slowest (target: 150 ms)',
+        `${ms(changeMs.p50)} and ${ms(changeMs.max)}`,
+      ],
+      [
+        'between frames while a thousand rows are scrolled, p50 and p99 (60 a second: 16.7 ms)',
+        `${frameMs.p50.toFixed(1)} and ${frameMs.p99.toFixed(1)} ms`,
+      ],
+    ],
+  );
+}
+
+/** A link for an operator. */
+async function makeLink({ orm, environment }: PreparedDatabase, port: string): Promise<string> {
+  const peppers = parseKeyRing(environment.API_KEY_PEPPERS as string);
+  const { code } = await createLink(orm.em, peppers, { name: 'Bench', isReadOnly: true, lastsMs: dayMs });
+  return `http://127.0.0.1:${port}/#${code}`;
+}
+
 /** Calls as the console's page does, for an operator who looks at the merchant. */
-async function openConsole({ orm, environment, merchantId }: PreparedDatabase, port: string): Promise<Call> {
-  const { code } = await createLink(orm.em, parseKeyRing(environment.API_KEY_PEPPERS as string), {
-    name: 'Bench',
-    isReadOnly: true,
-    lastsMs: dayMs,
-  });
-  const origin = `http://127.0.0.1:${port}`;
+async function openConsole({ merchantId }: PreparedDatabase, link: string): Promise<Call> {
+  const { origin, hash } = new URL(link);
   const post = async (path: string, body: object, headers: Record<string, string>) => {
     const answer = await fetch(origin + path, {
       method: 'POST',
@@ -82,7 +109,7 @@ async function openConsole({ orm, environment, merchantId }: PreparedDatabase, p
     if (!answer.ok) throw new Error(`${path} answered ${answer.status}: ${text}`);
     return JSON.parse(text);
   };
-  const { token } = await post('/console/session', { code }, {});
+  const { token } = await post('/console/session', { code: hash.slice(1) }, {});
   const headers = {
     authorization: `Bearer ${token}`,
     'x-merchant': formatIdentifier('mer', merchantId),

@@ -96,7 +96,7 @@ else if (values.webhooks) await measureWebhooks({ rounds, seconds });
 else if (values.beside) await compareBeside({ rounds, seconds, rows, waiting: 100_000 });
 else if (values.authorizations) await measureAuthorizations({ rounds, seconds });
 else if (values.money) await measureMoney({ rounds, seconds, rows });
-else if (values.console) await measureConsole({ rows });
+else if (values.console) await measureConsole({ rounds, rows });
 else if (values.removal) await measureRemoval({ rounds });
 else if (values.checkouts) await compareCheckouts({ rounds, seconds });
 else if (values.indexes) await compareIndexes({ rounds, seconds, rows });

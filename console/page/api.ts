@@ -84,6 +84,13 @@ export const transferApi = createClient(TransferService, transport);
 export const refundApi = createClient(RefundService, transport);
 export const webhookApi = createClient(WebhookEndpointService, transport);
 
+/** A field as the forms name it. */
+function fieldWords(field: string): string {
+  const words =
+    { destination: 'the address', amount_units: 'the amount' }[field] ?? field.replaceAll('_', ' ');
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 /** What a failed call says to a person. */
 export function wordsOf(reason: unknown): string {
   if (reason instanceof Advice) return reason.message;
@@ -93,7 +100,7 @@ export function wordsOf(reason: unknown): string {
   const faults = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
   return faults.length === 0
     ? error.rawMessage
-    : faults.map(({ field, description }) => `${field.replaceAll('_', ' ')} ${description}`).join('; ');
+    : faults.map(({ field, description }) => `${fieldWords(field)} ${description}`).join('; ');
 }
 
 /** What a person can do otherwise, found out without asking the service. */

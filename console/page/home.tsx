@@ -12,7 +12,7 @@ import {
 import { consoleApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
 import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
-import { Link } from './routing.tsx';
+import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
 
@@ -22,9 +22,21 @@ const everyMs = 15_000;
 /** Of what needs somebody, until all is asked for. */
 const shownItems = 12;
 
-export function Home() {
+/** The kinds of items as a list of them is named. */
+const kinds: readonly (readonly [AttentionKind, string])[] = [
+  [AttentionKind.CHAIN, 'Chains'],
+  [AttentionKind.ENDPOINT, 'Disabled endpoints'],
+  [AttentionKind.DELIVERIES, 'Not delivered'],
+  [AttentionKind.UNATTRIBUTED, 'Without a payment'],
+  [AttentionKind.PAYMENT, 'To return or decide'],
+  [AttentionKind.REFUND, 'To sign'],
+  [AttentionKind.UNEXPECTED_REFUND, 'Refunds that differ'],
+];
+
+export function Home({ parameters }: { parameters: URLSearchParams }) {
   const { isReadOnly } = useScope();
-  const [isAll, setIsAll] = useState(false);
+  const chosen = parameters.get('show') ?? '';
+  const show = (what: string) => go(pathOf('/', { show: what }), { replaces: true });
   const summary = useLoaded('summary', summarize, everyMs);
   const attention = useLoaded('attention', () => consoleApi.listAttention({}), everyMs);
   return (
@@ -34,24 +46,44 @@ export function Home() {
       <section aria-labelledby="attention">
         <h2 id="attention">What needs you</h2>
         <Shown of={attention}>
-          {({ items }) =>
-            items.length === 0 ? (
-              <p class="state">Nothing needs you.</p>
-            ) : (
+          {({ items }) => {
+            if (items.length === 0) return <p class="state">Nothing needs you.</p>;
+            const of = (kind: number) => items.filter((item) => item.kind === kind);
+            const some = chosen === '' || chosen === 'all' ? items : of(Number(chosen));
+            const shown = chosen === '' ? some.slice(0, shownItems) : some;
+            return (
               <>
+                <p class="filters">
+                  <label>
+                    Show
+                    <select value={chosen} onChange={({ currentTarget }) => show(currentTarget.value)}>
+                      <option value="">The newest of {items.length}</option>
+                      <option value="all">All {items.length}</option>
+                      {kinds.flatMap(([kind, words]) =>
+                        of(kind).length === 0 ? (
+                          []
+                        ) : (
+                          <option key={kind} value={kind}>
+                            {words}: {of(kind).length}
+                          </option>
+                        ),
+                      )}
+                    </select>
+                  </label>
+                </p>
                 <ul class="cards">
-                  {items.slice(0, isAll ? items.length : shownItems).map((item) => (
+                  {shown.map((item) => (
                     <Item key={item.id} of={item} isReadOnly={isReadOnly} onDone={attention.reload} />
                   ))}
                 </ul>
-                {!isAll && items.length > shownItems && (
+                {shown.length < some.length && (
                   <p class="more">
-                    <Button label={`Show all ${items.length}`} onClick={() => setIsAll(true)} />
+                    <Button label={`Show all ${some.length}`} onClick={() => show('all')} />
                   </p>
                 )}
               </>
-            )
-          }
+            );
+          }}
         </Shown>
       </section>
     </>
@@ -125,6 +157,15 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
   );
 }
 
+/** `2026-11-24` as `Tue, 24 Nov`. */
+const dayWords = (date: string) =>
+  new Date(`${date}T12:00:00Z`).toLocaleDateString('en-GB', {
+    weekday: 'short',
+    day: 'numeric',
+    month: 'short',
+    timeZone: 'UTC',
+  });
+
 const width = 900;
 const height = 180;
 /** Below the axis, for what was returned. */
@@ -181,7 +222,7 @@ function Chart({ days }: ChartProps) {
                   rx="1"
                 />
               )}
-              <title>{`${date}: ${day === undefined ? 'nothing' : moneyText({ units: receivedOf(day) })}`}</title>
+              <title>{`${dayWords(date)}: ${day === undefined ? 'nothing' : moneyText({ units: receivedOf(day) })}`}</title>
             </g>
           );
         })}
@@ -194,6 +235,9 @@ function Chart({ days }: ChartProps) {
           </span>
         ))}
         <span class="key refunded">Returned</span>
+        <span class="soft">
+          {dayWords(days[0]?.date ?? '')} to {dayWords(days.at(-1)?.date ?? '')}
+        </span>
         <span class="soft">Highest day: {moneyText({ units: most === 1n ? 0n : most })}</span>
       </figcaption>
       <details>
@@ -209,7 +253,7 @@ function Chart({ days }: ChartProps) {
         >
           {days.toReversed().map(({ date, day }) => (
             <tr key={date}>
-              <th scope="row">{date}</th>
+              <th scope="row">{dayWords(date)}</th>
               <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
               <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
               <td class="number">{String(day?.succeededCount ?? 0)}</td>

@@ -41,7 +41,7 @@ function View({ url, merchants }: { url: URL; merchants: readonly Merchant[] }) 
     case 'search':
       return <Search text={parameters.get('q') ?? ''} />;
     default:
-      return <Home />;
+      return <Home parameters={url.searchParams} />;
   }
 }
 

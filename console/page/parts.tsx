@@ -98,7 +98,7 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
   );
 }
 
-const shortened = (text: string) => `${text.slice(0, 8)}…${text.slice(-6)}`;
+export const shortened = (text: string) => `${text.slice(0, 8)}…${text.slice(-6)}`;
 
 export function Address({ of, chainId }: { of: string; chainId: bigint }) {
   const explorer = chainOf(chainId)?.explorer;
@@ -189,6 +189,7 @@ export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps)
 interface OpenerProps {
   /** What opens it. */
   label: string;
+  isSmall?: boolean;
   isOpen: boolean;
   onOpen: (isOpen: boolean) => void;
   isBusy: boolean;
@@ -200,14 +201,25 @@ interface OpenerProps {
 }
 
 /** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
-export function Opener({ label, isOpen, onOpen, isBusy, failure, doLabel, onDo, children }: OpenerProps) {
+export function Opener({
+  label,
+  isSmall = false,
+  isOpen,
+  onOpen,
+  isBusy,
+  failure,
+  doLabel,
+  onDo,
+  children,
+}: OpenerProps) {
   const place = useRef<HTMLDivElement>(null);
   const wasOpen = useRef(isOpen);
   // At once: a key that is pressed next belongs to it.
   useLayoutEffect(() => {
     if (wasOpen.current === isOpen) return;
     wasOpen.current = isOpen;
-    place.current?.querySelector<HTMLElement>(isOpen ? 'form' : 'button')?.focus();
+    const within = (what: string) => place.current?.querySelector<HTMLElement>(what);
+    (isOpen ? (within('input') ?? within('form')) : within('button'))?.focus();
   }, [isOpen]);
   const submit = (event: Event) => {
     event.preventDefault();
@@ -225,7 +237,7 @@ export function Opener({ label, isOpen, onOpen, isBusy, failure, doLabel, onDo, 
           </p>
         </form>
       ) : (
-        <Button label={label} onClick={() => onOpen(true)} />
+        <Button label={label} isSmall={isSmall} onClick={() => onOpen(true)} />
       )}
     </div>
   );
@@ -244,9 +256,11 @@ interface TableProps {
   children: ComponentChildren;
 }
 
+/** On a narrow screen each row is a card, but for a table of sums. */
 export function Table({ columns, children }: TableProps) {
+  const isOfSums = Object.values(columns).filter((kind) => kind === 'number').length > 1;
   return (
-    <table class="list">
+    <table class={isOfSums ? 'sums' : 'list'}>
       <thead>
         <tr>
           {Object.entries(columns).map(([name, kind]) => (

@@ -1,9 +1,11 @@
 // One payment: what was asked for, what came, what went back, and what happened in which order.
 
+import { useState } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
+import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { intentApi, refundApi, transferApi } from './api.ts';
 import { Shown, useAction, useLoaded } from './loading.tsx';
 import {
@@ -22,7 +24,7 @@ import {
 } from './parts.tsx';
 import { orderOf } from './payments.tsx';
 import { RefundForm, RefundTable } from './refunds.tsx';
-import { returnableOf, surplusOf } from './returnable.ts';
+import { freeOf, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Timeline } from './timeline.tsx';
@@ -44,7 +46,14 @@ export function Payment({ id }: { id: string }) {
       {(found) => (
         <>
           <Head intent={found} />
-          {!isReadOnly && <Actions intent={found} onDone={intent.reload} onRefund={refunds.reload} />}
+          {!isReadOnly && (
+            <Actions
+              intent={found}
+              refunds={refunds.value ?? []}
+              onDone={intent.reload}
+              onRefund={refunds.reload}
+            />
+          )}
           <Facts intent={found} />
           {found.payments.length > 0 && (
             <Transfers of={found.payments} intent={found} ids={transfers.value} />
@@ -54,7 +63,7 @@ export function Payment({ id }: { id: string }) {
               all.length > 0 && (
                 <section aria-labelledby="refunds">
                   <h2 id="refunds">Refunds</h2>
-                  <RefundTable rows={all} onChange={refunds.reload} />
+                  <RefundTable rows={all} wallet={found.expectedWallet} onChange={refunds.reload} />
                 </section>
               )
             }
@@ -105,8 +114,12 @@ function sentenceOf(intent: PaymentIntent): string {
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
-      const advice = surplus > 0n ? ' Return it, or decide otherwise.' : '';
-      return `It ${end}, and money arrived that does not pay it.${returned}${advice}`;
+      const advice = surplus > 0n ? ' Return it, or attribute it to another payment.' : '';
+      const why =
+        received > 0n && received < amountUnits
+          ? `only ${money(received)} of it had arrived`
+          : 'money arrived that does not pay it';
+      return `It ${end}: ${why}.${returned}${advice}`;
     }
     default:
       return 'It stands as only a newer console can say. Load this page again.';
@@ -115,13 +128,16 @@ function sentenceOf(intent: PaymentIntent): string {
 
 interface ActionsProps {
   intent: PaymentIntent;
+  refunds: readonly Refund[];
   onDone: () => void;
   onRefund: () => void;
 }
 
-function Actions({ intent, onDone, onRefund }: ActionsProps) {
+function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
   const { id, status } = intent;
   const cancel = useAction();
+  const [isPrepared, setIsPrepared] = useState(false);
+  const freeUnits = freeOf(intent, refunds);
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
@@ -142,15 +158,18 @@ function Actions({ intent, onDone, onRefund }: ActionsProps) {
           </p>
         </Confirm>
       )}
-      {returnableOf(intent) > 0n && (
+      {freeUnits > 0n && (
         <RefundForm
           intent={intent}
+          freeUnits={freeUnits}
           onDone={() => {
+            setIsPrepared(true);
             onDone();
             onRefund();
           }}
         />
       )}
+      <p role="status">{isPrepared && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
     </div>
   );
 }

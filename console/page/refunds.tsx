@@ -21,7 +21,7 @@ import {
   Transaction,
   When,
 } from './parts.tsx';
-import { returnableOf, surplusOf } from './returnable.ts';
+import { surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Signing } from './sign-refund.tsx';
@@ -53,10 +53,12 @@ export function Refunds() {
 interface RefundTableProps {
   rows: readonly Refund[];
   hasPayment?: boolean;
+  /** The wallet that was paid, of a payment's refunds. */
+  wallet?: string;
   onChange: () => void;
 }
 
-export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableProps) {
+export function RefundTable({ rows, hasPayment = false, wallet, onChange }: RefundTableProps) {
   const { isReadOnly } = useScope();
   return (
     <Table columns={{ Refund: 'text', Amount: 'number', Status: 'text', To: 'text', Prepared: 'text' }}>
@@ -73,7 +75,9 @@ export function RefundTable({ rows, hasPayment = false, onChange }: RefundTableP
                 <Transaction hash={transactionHash} chainId={row.chainId} />
               </div>
             ))}
-            {row.status === RefundStatus.REQUIRES_TRANSFER && <Signing refund={row} onChange={onChange} />}
+            {row.status === RefundStatus.REQUIRES_TRANSFER && (
+              <Signing refund={row} wallet={wallet} onChange={onChange} />
+            )}
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
               <CancelRefund id={row.id} onDone={onChange} />
             )}
@@ -100,6 +104,7 @@ function CancelRefund({ id, onDone }: { id: string; onDone: () => void }) {
   const action = useAction();
   return (
     <Confirm
+      isSmall
       label="Cancel this refund"
       doLabel="Cancel it"
       isBusy={action.isBusy}
@@ -122,7 +127,14 @@ function payersOf({ payments }: PaymentIntent): string[] {
   return [...new Set(confirmed.map(({ fromAddress }) => fromAddress))];
 }
 
-export function RefundForm({ intent, onDone }: { intent: PaymentIntent; onDone: () => void }) {
+interface RefundFormProps {
+  intent: PaymentIntent;
+  /** What can go back: no refund that is open takes it. */
+  freeUnits: bigint;
+  onDone: () => void;
+}
+
+export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
   const [isOpen, setIsOpen] = useState(false);
   const [key, setKey] = useState('');
   const [payer = ''] = payersOf(intent);
@@ -133,13 +145,15 @@ export function RefundForm({ intent, onDone }: { intent: PaymentIntent; onDone: 
   const action = useAction();
   const open = (opens: boolean) => {
     if (opens) {
-      setAmount(plainAmount(surplusOf(intent) || returnableOf(intent), decimals));
+      const surplus = surplusOf(intent);
+      setAmount(plainAmount(surplus > 0n && surplus < freeUnits ? surplus : freeUnits, decimals));
       // Pressed twice, it prepares one.
       setKey(crypto.randomUUID());
     }
     setIsOpen(opens);
   };
   const units = unitsOf(amount, decimals);
+  const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
   const prepare = () =>
     action.run(async () => {
       if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
@@ -169,17 +183,18 @@ export function RefundForm({ intent, onDone }: { intent: PaymentIntent; onDone: 
       )}
       <Field label="Why (the payer does not see it)" value={reason} onInput={setReason} />
       <p>
-        {units !== undefined &&
-          `Prepares ${moneyText({ units, decimals, symbol: tokenSymbol })} to go back. `}
+        {units !== undefined && units <= freeUnits && `Prepares ${money(units)} to go back. `}
+        {units !== undefined && units > freeUnits && `No more than ${money(freeUnits)} can go back. `}
         Nothing moves yet: your wallet signs it afterwards.
       </p>
     </Opener>
   );
 }
 
-/** The amount in the token's smallest unit, exact; undefined if the text is not an amount above zero. */
+/** The amount in the token's smallest unit, exact; undefined if the text is not an amount above zero. A comma is one of cents. */
 function unitsOf(text: string, decimals: number): bigint | undefined {
-  const [, whole = '', fraction = ''] = /^\s*(\d{1,12})(?:\.(\d*))?\s*$/.exec(text) ?? [];
+  const [, whole = '', afterPoint = '', fraction = afterPoint] =
+    /^\s*(\d{1,12})(?:\.(\d*)|,(\d{1,2}))?\s*$/.exec(text) ?? [];
   if (whole === '' || fraction.length > decimals) return undefined;
   const units = BigInt(whole + fraction.padEnd(decimals, '0'));
   return units > 0n ? units : undefined;

@@ -1,6 +1,7 @@
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
+import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 
 /** The confirmed money of a payment's token that has not gone back. */
 export function returnableOf({
@@ -19,4 +20,12 @@ export function surplusOf(intent: PaymentIntent): bigint {
   const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
   const surplus = returnableOf(intent) - (isPaid ? intent.amountUnits : 0n);
   return surplus > 0n ? surplus : 0n;
+}
+
+const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
+
+/** What of it no open refund takes. */
+export function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
+  const taken = refunds.filter(({ status }) => open.includes(status));
+  return taken.reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
 }

@@ -40,7 +40,7 @@ export function Search({ text }: { text: string }) {
             <>
               <p class="lead">Looked for {what}.</p>
               {intents.length + transfers.length === 0 && (
-                <p class="state">Nothing was found here, for this merchant and mode. {advice}</p>
+                <p class="state">Nothing was found in what you look at. {advice}</p>
               )}
               {intents.length > 0 && <PaymentTable rows={intents} />}
               {transfers.length > 0 && (
@@ -80,13 +80,21 @@ async function search(text: string): Promise<Found> {
     });
     return { what: `payments whose ${key} is “${value}”`, intents: paymentIntents };
   }
-  const { paymentIntents } = await intentApi.listPaymentIntents({ idempotencyKey: text, pageSize });
+  const all = await Promise.all(
+    [{ idempotencyKey: text }, ...orderKeys.map((metadataKey) => ({ metadataKey, metadataValue: text }))].map(
+      (filter) => intentApi.listPaymentIntents({ ...filter, pageSize }),
+    ),
+  );
+  const byId = new Map(all.flatMap(({ paymentIntents }) => paymentIntents.map((each) => [each.id, each])));
   return {
-    what: `a payment that was created with the idempotency key “${text}”`,
-    intents: paymentIntents,
-    advice: 'To find an order, write the name before it: order_id:1001.',
+    what: `an order “${text}”, or a payment that was created with this idempotency key`,
+    intents: [...byId.values()],
+    advice: `Write all of it, as your shop does. Other data is found by its name: ${orderKeys[0]}:1001.`,
   };
 }
+
+/** What shops call an order in the metadata. */
+const orderKeys = ['order_id', 'order', 'order_number'];
 
 const ofPayment = (what: string, id: string | undefined): Found =>
   id === undefined || id === '' ? { what } : { what, path: `/payments/${id}` };
@@ -117,7 +125,7 @@ function adviceOf(found: FindTransactionResponse): string {
     case TransactionFinding.OTHER_MODE:
       return `It is on ${chain}, whose money is of the other mode than what you look at.`;
     case TransactionFinding.NO_TRANSFER:
-      return `${place}, and moved no token: it may have failed. The payer's explorer says so.`;
+      return `${place}, and moved no token: it may have failed.`;
     case TransactionFinding.OUTGOING:
       return `${place}, and moved money out of your wallet.`;
     case TransactionFinding.OTHER_WALLET:
@@ -131,7 +139,7 @@ function adviceOf(found: FindTransactionResponse): string {
     default: {
       const asked = askedChainIds.length > 0 ? `No block of ${namesOf(askedChainIds)} has it. ` : '';
       const silent = silentChainIds.length > 0 ? `${namesOf(silentChainIds)} did not answer. ` : '';
-      return `${asked}${silent}It may be on another chain, or in no block yet: the payer's explorer says which.`;
+      return `${asked}${silent}It may be on another chain, or on none yet: ask the payer which chain it was, and for a link to it.`;
     }
   }
 }

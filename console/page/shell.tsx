@@ -42,6 +42,8 @@ export function Shell({ url, session, merchants, onChoose, onEnd, children }: Sh
   useEffect(() => {
     if (isFirst.current) isFirst.current = false;
     else content.current?.focus();
+    // On a narrow screen it may stand beside what is seen.
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
   }, [url.pathname]);
   const own = session.isOperator && !session.isReadOnly ? [...sections, ...ofOperators] : sections;
   const title = own.find(([path]) => path === section)?.[1] ?? 'Search';
@@ -144,7 +146,7 @@ function SearchBox({ text }: { text: string }) {
           ref={input}
           type="search"
           aria-label="Search: an id, a transaction, an address, an order"
-          placeholder="Id, transaction, address, order_id:1001"
+          placeholder="Order, transaction, address, id"
           value={typed}
           onInput={({ currentTarget }) => setTyped(currentTarget.value)}
         />

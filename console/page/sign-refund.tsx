@@ -20,15 +20,27 @@ import {
 } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, intentApi, refundApi } from './api.ts';
 import { useAction } from './loading.tsx';
-import { Address, Button, Copyable, chainOf, Field, Opener, Transaction } from './parts.tsx';
+import {
+  Address,
+  Button,
+  Copyable,
+  chainOf,
+  Field,
+  moneyText,
+  Opener,
+  shortened,
+  Transaction,
+} from './parts.tsx';
 import { useScope } from './scope.ts';
 
 interface SigningProps {
   refund: Refund;
+  /** The wallet that was paid, where it is known. */
+  wallet: string | undefined;
   onChange: () => void;
 }
 
-export function Signing({ refund, onChange }: SigningProps) {
+export function Signing({ refund, wallet, onChange }: SigningProps) {
   const { isReadOnly, isOperator } = useScope();
   const { transaction } = refund;
   const [isOpen, setIsOpen] = useState(false);
@@ -36,9 +48,11 @@ export function Signing({ refund, onChange }: SigningProps) {
   return (
     <>
       <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
-        <summary>Sign it</summary>
+        <summary class="main">Sign it</summary>
         {isOpen && !isOperator && <WithWallet refund={refund} transaction={transaction} />}
-        {isOpen && <Elsewhere refund={refund} transaction={transaction} withCode={isOperator} />}
+        {isOpen && (
+          <Elsewhere refund={refund} transaction={transaction} wallet={wallet} withCode={isOperator} />
+        )}
       </details>
       <ByHash id={refund.id} onDone={onChange} />
     </>
@@ -140,7 +154,12 @@ const refusals = {
 };
 
 /** The transaction, for a wallet that is elsewhere. */
-function Elsewhere({ refund, transaction, withCode }: TransactionProps & { withCode: boolean }) {
+function Elsewhere({
+  refund,
+  transaction,
+  wallet,
+  withCode,
+}: TransactionProps & { wallet: string | undefined; withCode: boolean }) {
   const { chainId, to, data } = transaction;
   const { destination, amountUnits } = refund;
   const link = `ethereum:${to}@${chainId}/transfer?address=${destination}&uint256=${amountUnits}`;
@@ -151,11 +170,21 @@ function Elsewhere({ refund, transaction, withCode }: TransactionProps & { withC
         it is on the chain.
       </p>
       <dl>
-        <dt>To</dt>
+        {wallet !== undefined && (
+          <>
+            <dt>From the wallet that was paid</dt>
+            <dd>
+              <Address of={wallet} chainId={chainId} />
+            </dd>
+          </>
+        )}
+        <dt>To the USDC contract, which holds everybody's dollars</dt>
         <dd>
           <Address of={to} chainId={chainId} />
         </dd>
-        <dt>Data</dt>
+        <dt>
+          Data, which says: {moneyText({ units: amountUnits })} to {shortened(destination)}
+        </dt>
         <dd>
           <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
         </dd>
@@ -186,6 +215,7 @@ function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
     });
   return (
     <Opener
+      isSmall
       label="It was sent without this data"
       isOpen={isOpen}
       onOpen={setIsOpen}

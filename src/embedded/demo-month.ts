@@ -32,6 +32,7 @@ import {
   insertTransfers,
   refundRow,
   reorgTransfers,
+  restoreExpiry,
   transferRow,
 } from './demo-rows.ts';
 
@@ -187,6 +188,7 @@ class DemoMonth {
     await this.#statements.transaction(async (run) => {
       this.#run = run;
       await this.#happen(orders);
+      await run(restoreExpiry, [orders.map(({ row }) => row.id), expiryMs]);
     });
     this.#run = this.#statements.run;
   }
@@ -194,7 +196,11 @@ class DemoMonth {
   async #create(orders: readonly Order[]): Promise<void> {
     await this.#em.fork().insertMany(
       PaymentIntentEntity,
-      orders.map(({ row: { amountReceivedUnits: _, paymentsCount: __, eventCount: ___, ...row } }) => row),
+      orders.map(({ row: { amountReceivedUnits: _, paymentsCount: __, eventCount: ___, ...row } }) => ({
+        ...row,
+        // The service, which runs, must not find them over before they are paid.
+        expiresAt: new Date(Date.now() + dayMs),
+      })),
     );
   }
 

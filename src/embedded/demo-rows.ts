@@ -136,3 +136,7 @@ export const insertAttempts = preparedStatement(
           convert_to(case when status = 'failed' then '<h1>Bad gateway</h1>' else 'ok' end, 'UTF8')
      from webhook_deliveries where endpoint_id = $1`,
 );
+export const restoreExpiry = preparedStatement(
+  'restore_demo_expiry',
+  `update payment_intents set expires_at = created_at + $2 * interval '1 millisecond' where id = any ($1::uuid[])`,
+);

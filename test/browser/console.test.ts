@@ -8,6 +8,7 @@ import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createLink, type LinkOptions, revokeSession } from '../../src/console/links.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { createMetadataIndexing } from '../../src/payment-intents/metadata-index.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
@@ -168,12 +169,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
     await press('Give money back');
     expect(await page.getByLabel('Amount in USDC').inputValue()).toBe('12.5');
+    await page.getByLabel('Amount in USDC').fill('12.51');
+    await see('No more than 12.50 USDC can go back.');
     await page.getByLabel('Amount in USDC').fill('five');
     await press('Prepare the refund');
     await see('Write the amount as digits, such as 12.50.');
     await page.getByLabel('Amount in USDC').fill('5');
     await press('Prepare the refund');
-    await see(/destination must be/);
+    await see(/The address must be/);
     await press('Take this address');
     await press('Prepare the refund');
     await see('To be signed');
@@ -407,11 +410,15 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await search(text);
       await page.waitForURL(`${url}/payments/${id}`);
     }
+    await createMetadataIndexing(world.service.database.orm.em)();
+    await search('order-21');
+    await page.getByRole('link', { name: 'order-21' }).click();
+    await page.waitForURL(`${url}/payments/${id}`);
     await search('nothing-of-the-kind');
-    await see(/idempotency key “nothing-of-the-kind”/);
+    await see(/Looked for an order “nothing-of-the-kind”/);
     await see(/order_id:1001/);
     await search(`0x${'ab'.repeat(32)}`);
-    await see(/It may be on another chain, or in no block yet/);
+    await see(/It may be on another chain, or on none yet/);
   });
 
   test('a list is where it was when new rows come, and says how many', async () => {
