@@ -2,13 +2,15 @@
 // the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
 
 import { checksum } from 'ox/Address';
-import { type Dispatcher, request } from 'undici';
+import { Agent, type Dispatcher, request } from 'undici';
 import { networkName, type PaymentRequirements, type SignedPayment, x402Version } from '../contract/x402.ts';
 import { maxTimeoutSeconds } from './offer.ts';
 
 const timeoutMs = 30_000;
 const maxAnswerBytes = 64 * 1024;
 const maxReason = 100;
+/** Over HTTP/1.1, as nodes are asked. */
+const dispatcher = new Agent({ allowH2: false });
 
 export interface FacilitatorOptions {
   /** Without a slash at its end. */
@@ -45,6 +47,7 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
       signal: AbortSignal.timeout(timeoutMs),
+      dispatcher,
     });
     const answer = await readObject(answered);
     // A refusal may come with a status of its own.

@@ -4,7 +4,7 @@
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { JSONParser } from '@streamparser/json';
-import { type Dispatcher, request } from 'undici';
+import { Agent, type Dispatcher, request } from 'undici';
 import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
 import { readRefusal } from './node-refusals.ts';
@@ -14,6 +14,8 @@ const maxAnswerBytes = 64 * 1024 * 1024;
 /** Bytes read of an error response. */
 const maxErrorBytes = 64 * 1024;
 const maxText = 200;
+/** Over HTTP/1.1, as `fetch` asks: where a node speaks both, undici would let it choose HTTP/2, which is new there. */
+const dispatcher = new Agent({ allowH2: false });
 
 /**
  * Resolves with the `result` of the answer. Rejects with NodeError, which names only the host: the rest of the URL may
@@ -42,6 +44,7 @@ export async function callJsonRpc(
       },
       body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
       signal: AbortSignal.timeout(timeoutMs),
+      dispatcher,
     });
     const text = textOf(response);
     const answer = isOk(response) ? await readJson(text, elements) : await readError(text);
