@@ -49,6 +49,10 @@ const identify: Interceptor = (next) => async (request) => {
 /** The newest answers by what was asked: asked again, the service says only whether another has taken its place. */
 const answers = new Map<string, { tag: string; body: Uint8Array<ArrayBuffer> }>();
 const maxAnswers = 20;
+let newAnswers = 0;
+
+/** How many answers were not those that were known: if none has come, what is shown is as it was. */
+export const newAnswersCount = (): number => newAnswers;
 
 const fetchNew: typeof fetch = async (url, options) => {
   const headers = new Headers(options?.headers);
@@ -59,6 +63,7 @@ const fetchNew: typeof fetch = async (url, options) => {
   const answer = await fetch(url, { ...options, headers });
   const type = { 'Content-Type': 'application/proto' };
   if (known !== undefined && answer.status === 304) return new Response(known.body, { headers: type });
+  newAnswers++;
   const tag = answer.headers.get('ETag');
   if (tag === null) return answer;
   const body = new Uint8Array(await answer.arrayBuffer());

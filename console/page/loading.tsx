@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from 'preact';
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { isMissing, isWorthAsking, wordsOf } from './api.ts';
+import { isMissing, isWorthAsking, newAnswersCount, wordsOf } from './api.ts';
 import { Button } from './parts.tsx';
 
 const askAgainMs = 3_000;
@@ -41,8 +41,13 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
       let isWanted = everyMs > 0;
       try {
         if (Date.now() - touchedMs < idleMs) {
+          const before = newAnswersCount();
           const value = await latest.current();
-          if (own === turn) setState({ key, value });
+          const isNew = newAnswersCount() !== before;
+          // Without news nothing is drawn again: a thousand rows take longer than a frame.
+          const next = (known: typeof state) =>
+            isNew || known.key !== key || !('value' in known) || 'failure' in known ? { key, value } : known;
+          if (own === turn) setState(next);
         }
       } catch (failure) {
         isWanted = isWorthAsking(failure);
