@@ -49,14 +49,17 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
           {({ items }) => {
             if (items.length === 0) return <p class="state">Nothing needs you.</p>;
             const of = (kind: number) => items.filter((item) => item.kind === kind);
-            const some = chosen === '' || chosen === 'all' ? items : of(Number(chosen));
-            const shown = chosen === '' ? some.slice(0, shownItems) : some;
+            const ofKind = of(Number(chosen));
+            // The last of a kind has ended while it was looked at.
+            const view = chosen === 'all' || ofKind.length > 0 ? chosen : '';
+            const some = ofKind.length > 0 ? ofKind : items;
+            const shown = view === '' ? some.slice(0, shownItems) : some;
             return (
               <>
                 <p class="filters">
                   <label>
                     Show
-                    <select value={chosen} onChange={({ currentTarget }) => show(currentTarget.value)}>
+                    <select value={view} onChange={({ currentTarget }) => show(currentTarget.value)}>
                       <option value="">The newest of {items.length}</option>
                       <option value="all">All {items.length}</option>
                       {kinds.flatMap(([kind, words]) =>
@@ -157,7 +160,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
   );
 }
 
-/** `2026-11-24` as `Tue, 24 Nov`. */
+/** `2026-11-24` as `Tue 24 Nov`. */
 const dayWords = (date: string) =>
   new Date(`${date}T12:00:00Z`).toLocaleDateString('en-GB', {
     weekday: 'short',
