@@ -64,8 +64,8 @@ import {
 } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { createStructCheck } from './struct-check.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
-import { createWireTypeCheck } from './wire-types.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
   /** Registers the services that need no key: health and reflection. */
@@ -144,6 +144,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
       };
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
       const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
+      const checkStructs = createStructCheck(method.input);
       router.rpc(method, implementationOf(served) as never, {
         async requestGate(context: HandlerContext) {
           refuseWhatConnectRefuses(context);
@@ -155,7 +156,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
         },
         interceptors: [
           refuseByCatalogue,
-          checkReceivedMessage(createWireTypeCheck(method.input)),
+          ...(checkStructs === undefined ? [] : [checkReceivedMessage(checkStructs)]),
           authenticating(admit),
         ],
         jsonOptions,

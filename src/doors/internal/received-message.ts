@@ -1,5 +1,5 @@
-// protobuf-es drops some of what it reads, and reads some fields that other implementations refuse. So the bytes of a
-// call through Connect are kept until their wire format is checked, as for plain gRPC calls.
+// protobuf-es drops some of what it reads in a Struct. So the bytes of a call through Connect are kept until they are
+// checked, as for plain gRPC calls.
 
 import { promisify } from 'node:util';
 import { brotliDecompress, gunzip } from 'node:zlib';
@@ -14,7 +14,7 @@ import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import { callIsUnreadable } from './catalogue-errors.ts';
-import type { WireTypeCheck } from './wire-types.ts';
+import type { StructCheck } from './struct-check.ts';
 
 interface Received {
   chunks: Uint8Array[];
@@ -77,31 +77,18 @@ async function* kept(
 }
 
 /**
- * Checks the received bytes before the method runs. Throws `invalid_body` if they are not a valid message of that method.
+ * Checks the received bytes of a unary call before the method runs: no stream is asked for with a Struct. Throws
+ * `invalid_body` if they are not a valid message of that method.
  */
-export function checkReceivedMessage(check: WireTypeCheck): Interceptor {
+export function checkReceivedMessage(check: StructCheck): Interceptor {
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
-    if (received === undefined) return next(request);
-    if (request.stream) return next({ ...request, message: checked(request.message, received, check) });
-    await checkReceived(received, check);
+    if (received !== undefined) await checkReceived(received, check);
     return next(request);
   };
 }
 
-/** The only message of a call that answers with a stream: all its bytes have arrived once it is read. */
-async function* checked<T>(
-  messages: AsyncIterable<T>,
-  received: Received,
-  check: WireTypeCheck,
-): AsyncIterable<T> {
-  for await (const message of messages) {
-    await checkReceived(received, check);
-    yield message;
-  }
-}
-
-async function checkReceived(received: Received, check: WireTypeCheck): Promise<void> {
+async function checkReceived(received: Received, check: StructCheck): Promise<void> {
   try {
     check(await messageOf(received));
   } catch (cause) {

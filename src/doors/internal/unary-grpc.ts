@@ -25,7 +25,7 @@ import { discardStream, limitStream } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
 import { trailerOf } from './connect-failure.ts';
-import { createWireTypeCheck } from './wire-types.ts';
+import { createStructCheck, type StructCheck } from './struct-check.ts';
 
 export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
   /** The services that need a merchant's key. */
@@ -39,7 +39,7 @@ export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
 
 interface Served extends ServedMethod {
   method: DescMethodUnary;
-  checkWireTypes: (bytes: Uint8Array) => void;
+  checkStructs: StructCheck | undefined;
 }
 
 const plainContentType = /^application\/grpc(?:\+proto)?$/;
@@ -83,7 +83,7 @@ function compileCalls({ services }: UnaryGrpcOptions): Map<string, Served> {
         service,
         implementation,
         method,
-        checkWireTypes: createWireTypeCheck(method.input),
+        checkStructs: createStructCheck(method.input),
         operation: operationOf(method),
       });
     }
@@ -97,7 +97,7 @@ async function serve(
   rawHeaders: readonly string[],
   options: UnaryGrpcOptions,
 ): Promise<void> {
-  const { method, checkWireTypes } = called;
+  const { method, checkStructs } = called;
   const context = newRequestContext('internal');
   context.onIssuedKey = () => options.strangers.release(stream);
   const header = new RawHeaders(rawHeaders);
@@ -113,7 +113,7 @@ async function serve(
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
     try {
-      checkWireTypes(bytes);
+      checkStructs?.(bytes);
       return fromBinary(method.input, bytes);
     } catch (cause) {
       throw unreadable(cause);
