@@ -12,95 +12,25 @@ import {
   pad,
   size,
 } from 'viem';
-import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
-import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { createAuthorizationStore } from '../src/authorizations/authorization-store.ts';
 import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
-import type { PaymentRequirements, SignedPayment } from '../src/contract/x402.ts';
+import type { SignedPayment } from '../src/contract/x402.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { changeOf, endOf, storeChanges } from '../src/payment-intents/change-payment-intents.ts';
-import { startChain } from './support/chain.ts';
+import { amount, type Json, type Order, useGasless } from './support/gasless.ts';
 import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
-import { startLyingNode } from './support/lying-node.ts';
-import { startService, type TestService } from './support/service.ts';
 import { createTestWatcher } from './support/settlement.ts';
-import {
-  callOf,
-  gaslessLine,
-  paymentHeader,
-  randomNonce,
-  type SignedFields,
-  sign,
-  startTestFacilitator,
-} from './support/x402.ts';
+import { callOf, paymentHeader, randomNonce, type SignedFields, sign } from './support/x402.ts';
 
-const chain = await startChain();
-const facilitator = await startTestFacilitator(chain);
-const node = await startLyingNode(chain.url);
-const service = await startGasless(node.url);
-const watcher = createTestWatcher(service, { urls: [chain.url] });
-await watcher.catchUp();
-afterAll(async () => {
-  await service.close();
-  await Promise.all([facilitator.close(), node.close()]);
-  await chain.stop();
-});
-afterEach(() => {
-  facilitator.behaviour = {};
-});
+const { chain, facilitator, node, service, watcher, start, pay, newOrder, statusesOf, readBlock } =
+  await useGasless('api');
 
-async function startGasless(nodes: string, beside?: TestService): Promise<TestService> {
-  const env = {
-    ROLES: 'api',
-    RPC_URL_BASE_SEPOLIA: nodes,
-    X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
-    RATE_LIMIT_CHECKOUT: '0',
-  };
-  const started = await startService(env, beside ? { beside } : {});
-  await started.loggedLine(({ message }) => message === gaslessLine);
-  return started;
-}
-
-const amount = 1_000_000;
 const holdsBack = { '/verify': () => ({ isValid: false }) };
-
-// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
-type Json = any;
-
-async function pay(
-  secret: string,
-  signature?: string,
-  at = service,
-): Promise<{ status: number; json: Json; reason: string | undefined }> {
-  const headers = {
-    authorization: `Bearer ${secret}`,
-    ...(signature !== undefined && { 'payment-signature': signature }),
-  };
-  const answer = await httpRequest(`${at.publicUrl}/v1/checkout/pay`, { headers });
-  const response = answer.headers['payment-response'];
-  const settled = response && JSON.parse(Buffer.from(String(response), 'base64').toString());
-  return { status: answer.status, json: JSON.parse(answer.body), reason: settled?.errorReason };
-}
-
-interface Order {
-  id: string;
-  secret: string;
-  offer: PaymentRequirements;
-  account: PrivateKeyAccount;
-}
-
-async function newOrder(fields: object = {}, options: { apiKey?: string } = {}): Promise<Order> {
-  const intent = (await service.call('createPaymentIntent', { amount_units: amount, ...fields }, options))
-    .json;
-  const account = privateKeyToAccount(generatePrivateKey());
-  await chain.mint(account.address, 10n * BigInt(amount));
-  await chain.mine();
-  const { accepts } = (await pay(intent.client_secret)).json;
-  return { id: intent.id, secret: intent.client_secret, offer: accepts[0], account };
-}
 
 /** Shows a signature for the order, which the facilitator holds back. */
 async function submit(order: Order, fields: Partial<SignedFields> = {}) {
@@ -112,18 +42,6 @@ async function submit(order: Order, fields: Partial<SignedFields> = {}) {
 
 const statusOf = async (id: string, options: { apiKey?: string } = {}) =>
   (await service.call('getPaymentIntent', { id }, options)).json.status;
-const statusesOf = async (id: string) =>
-  (
-    await service.query<{ status: string }>(
-      'select status from authorizations where payment_intent = $1 order by id',
-      [parseIdentifier('pi', id)],
-    )
-  ).map(({ status }) => status);
-
-async function readBlock(): Promise<void> {
-  await chain.mine();
-  await watcher.catchUp();
-}
 
 /** A node that answers some calls otherwise: what `answer` returns is the result, or the error if it is one. */
 function nodeThat(answer: (call: { method: string; params: Json }) => unknown): Promise<string> {
@@ -219,7 +137,7 @@ describe('an answer', () => {
     const shown = await sign(first.account, second.offer, { nonce: signed.nonce });
     expect(await pay(second.secret, paymentHeader(shown, second.offer))).toMatchObject({
       status: 200,
-      reason: undefined,
+      settled: undefined,
     });
   });
 
@@ -230,7 +148,7 @@ describe('an answer', () => {
     const asked = node.requests.length;
     expect(await pay(order.secret, paymentHeader(wrapped, order.offer))).toMatchObject({
       status: 402,
-      reason: 'invalid_exact_evm_signature',
+      settled: { errorReason: 'invalid_exact_evm_signature' },
     });
     expect(node.requests.length).toBe(asked);
   });
@@ -261,8 +179,8 @@ describe('a node', () => {
   test('that does not answer is none: the next is asked', async () => {
     let isGone = false;
     const first = await nodeThat(() => (isGone ? new Error('header not found') : undefined));
-    const both = await startGasless(`${first},${chain.url}`, service);
-    const single = await startGasless(first, service);
+    const both = await start(`${first},${chain.url}`, { beside: service });
+    const single = await start(first, { beside: service });
     onTestFinished(() => Promise.all([both.close(), single.close()]).then(() => {}));
     const order = await newOrder();
     facilitator.behaviour = holdsBack;
@@ -277,9 +195,9 @@ describe('a node', () => {
 
   test('that is not there at all is stood in for by the next', async () => {
     const url = await nodeThat(() => undefined);
-    const both = await startGasless(`${url},${chain.url}`, service);
+    const both = await start(`${url},${chain.url}`, { beside: service });
     onTestFinished(both.close);
-    const gone = await startGasless(`http://127.0.0.1:9,${chain.url}`, service);
+    const gone = await start(`http://127.0.0.1:9,${chain.url}`, { beside: service });
     onTestFinished(gone.close);
     const order = await newOrder();
     facilitator.behaviour = holdsBack;
@@ -415,6 +333,6 @@ test('of the two clocks, the later one counts', async () => {
   const signed = await sign(order.account, order.offer, { validBefore: BigInt(head + 10), validAfter: 0n });
   expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
     status: 402,
-    reason: 'invalid_exact_evm_payload_authorization_valid_before',
+    settled: { errorReason: 'invalid_exact_evm_payload_authorization_valid_before' },
   });
 });

@@ -12,21 +12,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
-import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { offerGasless } from '../src/authorizations/gasless.ts';
 import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
 import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
 import type { ChainName } from '../src/contract/words.ts';
-import type { PaymentRequirements, SettleResponse } from '../src/contract/x402.ts';
+import type { PaymentRequirements } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { makeCertificate } from './support/certificates.ts';
-import { startChain } from './support/chain.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
+import { amount, type Json, type Order, type PayAnswer, useGasless } from './support/gasless.ts';
 import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
 import { startLyingNode } from './support/lying-node.ts';
 import { createSigningSafe } from './support/safe.ts';
-import { startService, type TestService } from './support/service.ts';
+import { startService } from './support/service.ts';
 import { createTestWatcher } from './support/settlement.ts';
 import {
   type Behaviour,
@@ -42,76 +42,21 @@ import {
   startTestFacilitator,
 } from './support/x402.ts';
 
-const chain = await startChain();
-const facilitator = await startTestFacilitator(chain);
-const node = await startLyingNode(chain.url);
-const service = await startService({
-  ROLES: 'api,expiry',
-  RPC_URL_BASE_SEPOLIA: node.url,
-  X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
-  RATE_LIMIT_CHECKOUT: '0',
-});
-const watcher = createTestWatcher(service, { urls: [chain.url] });
-await service.loggedLine(({ message }) => message === gaslessLine);
-await watcher.catchUp();
-afterAll(async () => {
-  await service.close();
-  await Promise.all([facilitator.close(), node.close()]);
-  await chain.stop();
-});
-afterEach(() => {
-  facilitator.behaviour = {};
-});
-
-const amount = 1_000_000;
+const {
+  chain,
+  facilitator,
+  node,
+  service,
+  watcher,
+  start,
+  pay,
+  newAccount,
+  createIntent,
+  newOrder,
+  statusesOf,
+  readBlock,
+} = await useGasless('api,expiry');
 const { confirmationsRequired } = chain.network;
-
-// biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
-type Json = any;
-interface Answer {
-  status: number;
-  json: Json;
-  /** Of `PAYMENT-RESPONSE`. */
-  settled: SettleResponse | undefined;
-}
-
-async function pay(secret: string, signature?: string, from: TestService = service): Promise<Answer> {
-  const { status, body, headers } = await httpRequest(`${from.publicUrl}/v1/checkout/pay`, {
-    headers: {
-      authorization: `Bearer ${secret}`,
-      ...(signature !== undefined && { 'payment-signature': signature }),
-    },
-  });
-  const response = headers['payment-response'];
-  const settled = response && JSON.parse(Buffer.from(String(response), 'base64').toString());
-  return { status, json: JSON.parse(body), settled };
-}
-
-interface Order {
-  id: string;
-  secret: string;
-  offer: PaymentRequirements;
-  account: PrivateKeyAccount;
-}
-
-async function createIntent(fields: object = {}) {
-  const { json } = await service.call('createPaymentIntent', { amount_units: amount, ...fields });
-  return { id: json.id as string, secret: json.client_secret as string };
-}
-
-async function newAccount(units = 10n * BigInt(amount)): Promise<PrivateKeyAccount> {
-  const account = privateKeyToAccount(generatePrivateKey());
-  await chain.mint(account.address, units);
-  await chain.mine();
-  return account;
-}
-
-/** An intent, what is asked for it, and somebody who has the money. */
-async function newOrder(fields: object = {}): Promise<Order> {
-  const [intent, account] = [await createIntent(fields), await newAccount()];
-  const { json } = await pay(intent.secret);
-  return { ...intent, offer: json.accepts[0], account };
-}
 
 const statusOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;
 const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> => {
@@ -121,16 +66,9 @@ const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> => {
   });
   return JSON.parse(answer.body);
 };
-const statusesOf = async (id: string) =>
-  (
-    await service.query<{ status: string }>(
-      'select status from authorizations where payment_intent = $1 order by id',
-      [parseIdentifier('pi', id)],
-    )
-  ).map(({ status }) => status);
 
 /** Sends a payment, and mines its block as soon as the facilitator has sent it. */
-async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<Answer> {
+async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<PayAnswer> {
   const sent = facilitator.nextSent();
   const answer = pay(secret, paymentHeader(signed, offer));
   await sent;
@@ -141,11 +79,6 @@ async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<Ans
 /** Resolves when a transaction waits for the next block. */
 async function pooled(): Promise<void> {
   while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
-}
-
-async function readBlock(blocks = 1): Promise<void> {
-  await chain.mine(blocks);
-  await watcher.catchUp();
 }
 
 /** A submitted authorization that nobody has sent, with 20 s to go. */
@@ -320,7 +253,7 @@ describe('a payment is refused before anybody is asked', () => {
 
   test('malformed headers are named field by field', async () => {
     const { secret, offer, account } = await newOrder();
-    const fieldsOf = ({ json }: Answer) => json.error.details.map(({ field }: Json) => field);
+    const fieldsOf = ({ json }: PayAnswer) => json.error.details.map(({ field }: Json) => field);
     const notJson = await pay(secret, 'e30');
     expect([notJson.status, notJson.json.error.code]).toEqual([400, 'invalid_body']);
     expect(fieldsOf(notJson)).toContain('PAYMENT-SIGNATURE.payload.authorization.nonce');
@@ -455,17 +388,8 @@ describe('a facilitator', () => {
 
   test('that was never reached has nothing: the payer may sign again', async () => {
     const closed = await startTestFacilitator(chain);
-    const other = await startService(
-      {
-        ROLES: 'api',
-        RPC_URL_BASE_SEPOLIA: node.url,
-        X402_FACILITATOR_URL_BASE_SEPOLIA: closed.url,
-        RATE_LIMIT_CHECKOUT: '0',
-      },
-      { beside: service },
-    );
+    const other = await start(node.url, { beside: service, facilitatorUrl: closed.url });
     onTestFinished(other.close);
-    await other.loggedLine(({ message }) => message === gaslessLine);
     await closed.close();
     const order = await newOrder();
     const header = paymentHeader(await sign(order.account, order.offer), order.offer);
@@ -701,7 +625,7 @@ describe('whose payment', () => {
 });
 
 describe('accounts', () => {
-  async function payFrom(account: Pick<PrivateKeyAccount, 'address' | 'signTypedData'>): Promise<Answer> {
+  async function payFrom(account: Pick<PrivateKeyAccount, 'address' | 'signTypedData'>): Promise<PayAnswer> {
     await chain.mint(account.address, BigInt(amount));
     await chain.mine();
     const intent = await createIntent();

@@ -365,10 +365,8 @@ describe('gRPC frames', () => {
   });
 });
 
-test.each([
-  ['two messages', Buffer.concat([envelope(valid), envelope(valid)])],
-  ['a byte after the message', Buffer.concat([envelope(valid), Uint8Array.of(0)])],
-])('%s are refused before the call ends', async (_, bytes) => {
+/** A create whose message is still to be written. */
+function openCreate() {
   const session = http2.connect(service.internalUrl);
   const stream = session.request({
     ':method': 'POST',
@@ -379,6 +377,14 @@ test.each([
   });
   const trailers = once(stream, 'trailers');
   stream.resume();
+  return { session, stream, trailers };
+}
+
+test.each([
+  ['two messages', Buffer.concat([envelope(valid), envelope(valid)])],
+  ['a byte after the message', Buffer.concat([envelope(valid), Uint8Array.of(0)])],
+])('%s are refused before the call ends', async (_, bytes) => {
+  const { session, stream, trailers } = openCreate();
   stream.write(bytes);
   expect((await trailers)[0]['grpc-status']).toBe(String(grpc.status.INVALID_ARGUMENT));
   session.destroy();
@@ -434,16 +440,7 @@ describe.each(['Check', 'Watch'])('grpc.health.v1.Health/%s refuses in the same 
 });
 
 test('a message that arrives byte by byte is read', async () => {
-  const session = http2.connect(service.internalUrl);
-  const stream = session.request({
-    ':method': 'POST',
-    ':path': path,
-    'content-type': 'application/grpc',
-    te: 'trailers',
-    authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-  });
-  const trailers = once(stream, 'trailers');
-  stream.resume();
+  const { session, stream, trailers } = openCreate();
   // Each byte is sent before the next one is written, so each is a separate frame.
   for (const byte of envelope(valid)) await new Promise((sent) => stream.write(Uint8Array.of(byte), sent));
   stream.end();
