@@ -3,8 +3,8 @@
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import { useState } from 'preact/hooks';
 import { Advice, consoleApi } from './api.ts';
-import { useAction } from './loading.tsx';
-import { Button } from './parts.tsx';
+
+import { Button, useAction } from './parts.tsx';
 
 /** The first of this month, or of the last one, in the viewer's time zone. */
 function firstOfMonth(monthsAgo: number): Date {

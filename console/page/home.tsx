@@ -10,7 +10,7 @@ import {
   type Summary,
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Shown, useLoaded } from './loading.tsx';
 import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
@@ -280,12 +280,10 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
   const chain = chainOf(item.chainId)?.name;
   const [isOpen, setIsOpen] = useState(false);
   const [note, setNote] = useState('');
-  const action = useAction();
-  const resolve = () =>
-    action.run(async () => {
-      await consoleApi.resolveAttention({ id: item.id, note });
-      onDone();
-    });
+  const resolve = async () => {
+    await consoleApi.resolveAttention({ id: item.id, note });
+    onDone();
+  };
   return (
     <li>
       <p>{sentence}</p>
@@ -299,15 +297,7 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
           {way}
         </Link>
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
-          <Opener
-            label="Done"
-            isOpen={isOpen}
-            onOpen={setIsOpen}
-            doLabel="It is done"
-            isBusy={action.isBusy}
-            failure={action.failure}
-            onDo={resolve}
-          >
+          <Opener label="Done" isOpen={isOpen} onOpen={setIsOpen} doLabel="It is done" onDo={resolve}>
             <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
           </Opener>
         )}

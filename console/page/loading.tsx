@@ -101,20 +101,3 @@ export function Shown<T>({ of: { value, failure, reload }, isView = false, child
     </>
   );
 }
-
-/** An action of a person: pressed once, with what came of it. */
-export function useAction(): {
-  isBusy: boolean;
-  failure: string | undefined;
-  run: (work: () => Promise<void>) => void;
-} {
-  const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
-  const run = (work: () => Promise<void>) => {
-    setState({ isBusy: true });
-    work().then(
-      () => setState({ isBusy: false }),
-      (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
-    );
-  };
-  return { isBusy: state.isBusy, failure: state.failure, run };
-}

@@ -6,6 +6,7 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
 import { shownDate } from '../../checkout/page/time.ts';
 import { chains } from '../../src/contract/chains.ts';
+import { wordsOf } from './api.ts';
 import { labelWords, type Tone } from './words.ts';
 
 /** USDC, the only token that is paid in, has six decimal places on every chain. */
@@ -186,32 +187,42 @@ export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps)
   );
 }
 
+/** An action of a person: pressed once, with what came of it. */
+export function useAction(): {
+  isBusy: boolean;
+  failure: string | undefined;
+  run: (work: () => Promise<void>) => void;
+  /** Forgets the failure: what is given has changed since. */
+  forget: () => void;
+} {
+  const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
+  const run = (work: () => Promise<void>) => {
+    setState({ isBusy: true });
+    work().then(
+      () => setState({ isBusy: false }),
+      (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
+    );
+  };
+  const forget = () => setState(({ isBusy }) => ({ isBusy }));
+  return { isBusy: state.isBusy, failure: state.failure, run, forget };
+}
+
 interface OpenerProps {
   /** What opens it. */
   label: string;
   isSmall?: boolean;
   isOpen: boolean;
   onOpen: (isOpen: boolean) => void;
-  isBusy: boolean;
-  failure: string | undefined;
   /** What does it. */
   doLabel: string;
-  onDo: () => void;
+  /** What fails is said beside it. */
+  onDo: () => Promise<void>;
   children: ComponentChildren;
 }
 
 /** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
-export function Opener({
-  label,
-  isSmall = false,
-  isOpen,
-  onOpen,
-  isBusy,
-  failure,
-  doLabel,
-  onDo,
-  children,
-}: OpenerProps) {
+export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, children }: OpenerProps) {
+  const { isBusy, failure, run, forget } = useAction();
   const place = useRef<HTMLDivElement>(null);
   const wasOpen = useRef(isOpen);
   // At once: a key that is pressed next belongs to it.
@@ -223,17 +234,23 @@ export function Opener({
   }, [isOpen]);
   const submit = (event: Event) => {
     event.preventDefault();
-    if (!isBusy) onDo();
+    if (!isBusy) run(onDo);
   };
   return (
     <div ref={place} class="opener">
       {isOpen ? (
-        <form class="confirm" aria-label={label} tabIndex={-1} onSubmit={submit}>
+        <form class="confirm" aria-label={label} tabIndex={-1} onInput={forget} onSubmit={submit}>
           {children}
           {failure !== undefined && <p role="alert">{failure}</p>}
           <p class="actions">
             <Button label={doLabel} isMain isSubmit isBusy={isBusy} />
-            <Button label="Leave it" onClick={() => onOpen(false)} />
+            <Button
+              label="Leave it"
+              onClick={() => {
+                forget();
+                onOpen(false);
+              }}
+            />
           </p>
         </form>
       ) : (

@@ -7,7 +7,7 @@ import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/pay
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { intentApi, refundApi, transferApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Shown, useLoaded } from './loading.tsx';
 import {
   Address,
   Badge,
@@ -135,7 +135,6 @@ interface ActionsProps {
 
 function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
   const { id, status } = intent;
-  const cancel = useAction();
   const [isPrepared, setIsPrepared] = useState(false);
   const freeUnits = freeOf(intent, refunds);
   return (
@@ -144,14 +143,10 @@ function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
         <Confirm
           label="Cancel this payment"
           doLabel="Cancel it"
-          isBusy={cancel.isBusy}
-          failure={cancel.failure}
-          onDo={() =>
-            cancel.run(async () => {
-              await intentApi.cancelPaymentIntent({ id });
-              onDone();
-            })
-          }
+          onDo={async () => {
+            await intentApi.cancelPaymentIntent({ id });
+            onDone();
+          }}
         >
           <p>
             The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.

@@ -4,8 +4,8 @@ import { useState } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Badge, Button, chainLabel, chainOf, Labels, Money, Table, When } from './parts.tsx';
+import { Shown, useLoaded } from './loading.tsx';
+import { Badge, Button, chainLabel, chainOf, Labels, Money, Table, useAction, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 

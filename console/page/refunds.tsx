@@ -6,7 +6,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, refundApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Shown, useLoaded } from './loading.tsx';
 import {
   Address,
   Badge,
@@ -101,20 +101,15 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
 }
 
 function CancelRefund({ id, onDone }: { id: string; onDone: () => void }) {
-  const action = useAction();
   return (
     <Confirm
       isSmall
       label="Cancel this refund"
       doLabel="Cancel it"
-      isBusy={action.isBusy}
-      failure={action.failure}
-      onDo={() =>
-        action.run(async () => {
-          await refundApi.cancelRefund({ id });
-          onDone();
-        })
-      }
+      onDo={async () => {
+        await refundApi.cancelRefund({ id });
+        onDone();
+      }}
     >
       <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
     </Confirm>
@@ -142,7 +137,6 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
   const [amount, setAmount] = useState('');
   const [destination, setDestination] = useState('');
   const [reason, setReason] = useState('');
-  const action = useAction();
   const open = (opens: boolean) => {
     if (opens) {
       const surplus = surplusOf(intent);
@@ -154,24 +148,15 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
   };
   const units = unitsOf(amount, decimals);
   const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
-  const prepare = () =>
-    action.run(async () => {
-      if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
-      const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
-      await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
-      setIsOpen(false);
-      onDone();
-    });
+  const prepare = async () => {
+    if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
+    const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
+    await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
+    setIsOpen(false);
+    onDone();
+  };
   return (
-    <Opener
-      label="Give money back"
-      isOpen={isOpen}
-      onOpen={open}
-      doLabel="Prepare the refund"
-      isBusy={action.isBusy}
-      failure={action.failure}
-      onDo={prepare}
-    >
+    <Opener label="Give money back" isOpen={isOpen} onOpen={open} doLabel="Prepare the refund" onDo={prepare}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
       {payer !== '' && (

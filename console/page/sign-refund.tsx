@@ -19,7 +19,7 @@ import {
   type RefundTransaction,
 } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, intentApi, refundApi } from './api.ts';
-import { useAction } from './loading.tsx';
+
 import {
   Address,
   Button,
@@ -30,6 +30,7 @@ import {
   Opener,
   shortened,
   Transaction,
+  useAction,
 } from './parts.tsx';
 import { useScope } from './scope.ts';
 
@@ -206,13 +207,11 @@ function Elsewhere({
 function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
   const [isOpen, setIsOpen] = useState(false);
   const [transactionHash, setTransactionHash] = useState('');
-  const action = useAction();
-  const confirm = () =>
-    action.run(async () => {
-      await refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() });
-      setIsOpen(false);
-      onDone();
-    });
+  const confirm = async () => {
+    await refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() });
+    setIsOpen(false);
+    onDone();
+  };
   return (
     <Opener
       isSmall
@@ -220,8 +219,6 @@ function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
       isOpen={isOpen}
       onOpen={setIsOpen}
       doLabel="This was it"
-      isBusy={action.isBusy}
-      failure={action.failure}
       onDo={confirm}
     >
       <p>

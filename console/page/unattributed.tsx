@@ -3,7 +3,7 @@
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { intentApi, transferApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
+import { Shown, useLoaded } from './loading.tsx';
 import {
   Address,
   Badge,
@@ -171,7 +171,6 @@ function Candidates({ transfer, onDone }: CandidatesProps) {
 function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
   const { isReadOnly } = useScope();
   const loaded = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
-  const action = useAction();
   return (
     <li>
       <Shown of={loaded}>
@@ -208,15 +207,11 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
                 <Confirm
                   label="It is this one"
                   doLabel="Attribute the transfer"
-                  isBusy={action.isBusy}
-                  failure={action.failure}
-                  onDo={() =>
-                    action.run(async () => {
-                      const allowEnded = !isWaiting;
-                      await transferApi.attributeTransfer({ id: transfer.id, paymentIntent: id, allowEnded });
-                      onDone();
-                    })
-                  }
+                  onDo={async () => {
+                    const allowEnded = !isWaiting;
+                    await transferApi.attributeTransfer({ id: transfer.id, paymentIntent: id, allowEnded });
+                    onDone();
+                  }}
                 >
                   <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
                 </Confirm>
@@ -243,20 +238,15 @@ function consequenceOf(isUsdc: boolean, isWaiting: boolean, difference: bigint):
 }
 
 function Detach({ transfer, onDone }: { transfer: Transfer; onDone: () => void }) {
-  const action = useAction();
   return (
     <div class="actions">
       <Confirm
         label="It is not for that payment"
         doLabel="Detach it"
-        isBusy={action.isBusy}
-        failure={action.failure}
-        onDo={() =>
-          action.run(async () => {
-            await transferApi.detachTransfer({ id: transfer.id });
-            onDone();
-          })
-        }
+        onDo={async () => {
+          await transferApi.detachTransfer({ id: transfer.id });
+          onDone();
+        }}
       >
         <p>The payment is what it would be without this transfer, and the transfer names none again.</p>
       </Confirm>

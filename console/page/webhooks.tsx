@@ -8,8 +8,8 @@ import {
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { webhookApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Badge, Button, Confirm, Copyable, Fact, When } from './parts.tsx';
+import { Shown, useLoaded } from './loading.tsx';
+import { Badge, Button, Confirm, Copyable, Fact, useAction, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Delivery } from './timeline.tsx';
@@ -148,11 +148,10 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
   const { id, enabled } = endpoint;
   const action = useAction();
   const [said, setSaid] = useState('');
-  const change = (work: () => Promise<string>) =>
-    action.run(async () => {
-      setSaid(await work());
-      onDone();
-    });
+  const change = async (work: () => Promise<string>) => {
+    setSaid(await work());
+    onDone();
+  };
   return (
     <div class="actions">
       {enabled ? (
@@ -160,8 +159,6 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
           <Confirm
             label="Send all that failed"
             doLabel="Send them"
-            isBusy={action.isBusy}
-            failure={action.failure}
             onDo={() =>
               change(async () => {
                 const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
@@ -180,10 +177,12 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
             label="Send a test"
             isBusy={action.isBusy}
             onClick={() =>
-              change(async () => {
-                await webhookApi.pingWebhookEndpoint({ id });
-                return 'A test is on its way.';
-              })
+              action.run(() =>
+                change(async () => {
+                  await webhookApi.pingWebhookEndpoint({ id });
+                  return 'A test is on its way.';
+                }),
+              )
             }
           />
         </>
@@ -193,15 +192,17 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
           isMain
           isBusy={action.isBusy}
           onClick={() =>
-            change(async () => {
-              await webhookApi.updateWebhookEndpoint({ id, enabled: true });
-              return 'It is enabled.';
-            })
+            action.run(() =>
+              change(async () => {
+                await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+                return 'It is enabled.';
+              }),
+            )
           }
         />
       )}
       <p role="status">{said}</p>
-      {action.failure !== undefined && !enabled && <p role="alert">{action.failure}</p>}
+      {action.failure !== undefined && <p role="alert">{action.failure}</p>}
     </div>
   );
 }
