@@ -3,7 +3,7 @@
 import { createInterface } from 'node:readline/promises';
 import { inspect } from 'node:util';
 import completions from '@bomb.sh/tab/commander';
-import { Command, CommanderError, Help, type ParseOptionsResult } from 'commander';
+import { type Command, CommanderError, Help } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
@@ -30,33 +30,12 @@ import {
   yesOption,
 } from './processes/admin-options.ts';
 import { formatMinute, formatTable, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
-import type { AdminProgram } from './processes/admin-program.ts';
+import { AdminCommand, type AdminProgram } from './processes/admin-program.ts';
 import type { Finding } from './processes/doctor.ts';
 import type { Database } from './processes/open-database.ts';
 
 // Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
 // completion and the refusal of wrong usage are quick.
-
-/** Names an unknown option before a required one that is missing: a misspelt option is both. */
-class AdminCommand extends Command {
-  override createCommand(name?: string): Command {
-    return new AdminCommand(name);
-  }
-
-  override parseOptions(argv: string[]): ParseOptionsResult {
-    const parsed = super.parseOptions(argv);
-    const [unknown = ''] = parsed.unknown;
-    const isLeaf = this.commands.length === 0;
-    const wantsHelp = parsed.unknown.some((option) => option === '--help' || option === '-h');
-    if (isLeaf && unknown.startsWith('-') && !wantsHelp) refuseUnknownOption(this, unknown);
-    return parsed;
-  }
-}
-
-/** Commander's own refusal, with what was probably meant. Its types do not have it. */
-function refuseUnknownOption(command: Command, option: string): void {
-  (command as Command & { unknownOption(flag: string): void }).unknownOption(option);
-}
 
 const program: Command = new AdminCommand('admin')
   .description('Merchants, their payout wallets and API keys, webhooks, chains, and the database schema.')
@@ -137,7 +116,7 @@ walletOptions(
     .requiredOption('--name <name>', 'name of the merchant'),
 ).action((options) => {
   const wallets = requiredWallets(options);
-  return withDatabase({}, async ({ orm }) => {
+  return changing(async ({ orm }) => {
     const { createMerchant } = await import('./merchants/administration.ts');
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
     const created = {
@@ -147,6 +126,7 @@ walletOptions(
       ...walletFields(wallets),
     };
     print(created, [created]);
+    return { id: merchantId };
   });
 });
 
@@ -186,7 +166,7 @@ walletOptions(
   .addOption(yesOption())
   .action((options) => {
     const wallets = requiredWallets(options);
-    return withDatabase({}, async ({ orm }) => {
+    return changing(async ({ orm }) => {
       const { findWallets, setWallets } = await import('./merchants/administration.ts');
       const before = await findWallets(orm.em, options.merchant, options.mode);
       const changes = chainNames.filter((chain) => wallets[chain] && wallets[chain] !== before[chain]);
@@ -201,6 +181,7 @@ walletOptions(
       await setWallets(orm.em, options.merchant, options.mode, wallets);
       const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
       print(changed, [changed]);
+      return { id: options.merchant };
     });
   });
 
@@ -213,7 +194,7 @@ withExample(
   .addOption(modeOption())
   .requiredOption('--origins <list>', 'origins separated by commas; an empty text removes all')
   .action((options) =>
-    withDatabase({}, async ({ orm }) => {
+    changing(async ({ orm }) => {
       const { setOrigins } = await import('./merchants/administration.ts');
       const given = options.origins.split(',').map((origin: string) => origin.trim());
       const origins = await setOrigins(
@@ -224,6 +205,7 @@ withExample(
       );
       const changed = { merchant_id: options.merchant, mode: options.mode, origins: origins.join(',') };
       print({ ...changed, origins }, [changed]);
+      return { id: options.merchant };
     }),
   );
 
@@ -235,13 +217,14 @@ withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async ({ orm, keyRing }) => {
+    changing(async ({ orm, keyRing }) => {
       const { createApiKey, findWallets } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
       const peppers = keyRing('API_KEY_PEPPERS');
       const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
       printNewKey(created);
       warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
+      return { id: created.keyId };
     }),
   );
 
@@ -261,7 +244,7 @@ withExample(key.command('revoke'), 'key revoke --key key_…')
   .addOption(keyOption())
   .addOption(yesOption())
   .action((options) =>
-    withDatabase({}, async ({ orm }) => {
+    changing(async ({ orm }) => {
       const { findApiKey, revokeApiKey } = await import('./merchants/administration.ts');
       if (options.yes !== true) {
         const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
@@ -280,13 +263,14 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
   .addOption(overlapOption())
   .addOption(expiresInOption())
   .action((options) =>
-    withDatabase({}, async ({ orm, keyRing }) => {
+    changing(async ({ orm, keyRing }) => {
       const { findWallets, rotateApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
       const peppers = keyRing('API_KEY_PEPPERS');
       const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
       printNewKey(created);
       warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
+      return { id: created.keyId };
     }),
   );
 
@@ -295,6 +279,7 @@ const adminProgram: AdminProgram = {
   group,
   withExample,
   withDatabase: (use) => withDatabase({}, use),
+  changing,
   print({ json, rows, note }, whenEmpty) {
     if (note !== undefined) console.error(`admin: note: ${note}`);
     print(json, rows, whenEmpty);
@@ -312,6 +297,23 @@ async function confirm(question: string): Promise<void> {
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
+}
+
+/** What is running, such as `key revoke`. */
+let running = '';
+program.hook('preAction', (_, command) => {
+  running = `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
+});
+
+/** For a command that changes something: writes down who runs it, before it is done and after. */
+function changing(use: (database: Database) => Promise<unknown>): Promise<void> {
+  return withDatabase({}, async (database) => {
+    const { createAudit, entryOfCommand } = await import('./console/audit.ts');
+    const audit = createAudit(database.orm.em, () =>
+      console.error('admin: note: the audit log lacks the outcome of this command'),
+    );
+    await audit.run(entryOfCommand(running, process.argv.slice(2)), () => use(database));
+  });
 }
 
 async function withDatabase(

@@ -147,6 +147,22 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
   expect(JSON.stringify(keys)).not.toContain(key.api_key.slice(11, -4));
   expect(keys[0].hint.endsWith(key.api_key.slice(-4))).toBe(true);
 
+  const changes = await orm.em.execute(
+    'select actor, method, target, outcome, fields from audit_log order by id',
+  );
+  expect(changes.map(({ method, target }) => [method, target])).toEqual([
+    ['admin merchant create', merchant_id],
+    ['admin merchant set-wallet', merchant_id],
+    ['admin key create', key.key_id],
+    ['admin key rotate', key.key_id],
+    ['admin key revoke', successor.key_id],
+  ]);
+  expect(changes[4]).toMatchObject({
+    actor: 'cli',
+    outcome: 'ok',
+    fields: { arguments: `key revoke --key ${successor.key_id} --json` },
+  });
+
   const table = await admin('key', 'list', '--merchant', merchant_id);
   expect(table.stdout).toMatch(/│ key_id .*│ mode .*│ hint .*│ status/);
   const shown = await admin('key', 'create', '--merchant', merchant_id, '--mode', 'testnet');
@@ -450,7 +466,7 @@ describe('a role without the rights: prints the grant to run in one line, exits 
       code: 1,
       stdout: '',
       stderr: expect.stringMatching(
-        /^admin: the database refused \(permission denied for table merchants\): grant .*"Rights" in docs\/operations\.md.*\n$/,
+        /^admin: the database refused \(permission denied for table audit_log\): grant .*"Rights" in docs\/operations\.md.*\n$/,
       ),
     });
   });

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
+import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { migrate } from '../src/database/orm.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { insertOf } from './support/intent-rows.ts';
@@ -182,6 +183,16 @@ describe('a timeline', () => {
     ).toEqual([
       ['payments.v1.TransferService/AttributeTransfer', 'Anna Meier'],
       ['payments.v1.TransferService/DetachTransfer', 'Anna Meier'],
+    ]);
+    // And which command has, where it names the intent.
+    const audit = createAudit(service.database.orm.em, () => {});
+    for (const named of [paymentIntent, await createIntent()]) {
+      const entry = entryOfCommand('transfer attribute', [`--intent=${named}`, '--transfer', `${transfer}`]);
+      await audit.run(entry, async () => undefined);
+    }
+    const { changes: all } = (await call('ConsoleService/GetTimeline', { paymentIntent })).json;
+    expect(all.slice(2)).toMatchObject([
+      { actor: 'cli', method: 'admin transfer attribute', target: transfer },
     ]);
     const other = await open({ merchant: { id: (await service.newMerchant()).merchantId, mode: 'testnet' } });
     expect(reasonOf(await other.call('ConsoleService/GetTimeline', { paymentIntent }))).toBe(

@@ -17,6 +17,7 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
 import { generateSecret } from '../src/merchants/api-key-format.ts';
+import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService } from './support/service.ts';
@@ -459,6 +460,26 @@ describe('a change', () => {
     const unknown = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
     await call('PaymentIntentService/CancelPaymentIntent', { id: unknown });
     expect(await entries(unknown)).toMatchObject([{ outcome: 'resource_missing' }]);
+  });
+
+  test.each(doors)('by a key over %s is in it, too; a created intent is its own entry', async (door) => {
+    const intent = await createIntent();
+    expect(await service.call('cancelPaymentIntent', { id: intent.id }, { door })).toMatchObject({
+      code: 'ok',
+    });
+    expect(
+      (await service.call('createRefund', { payment_intent: intent.id, reason: 'x' }, { door })).code,
+    ).toBe('invalid_body');
+    expect(await entries(intent.id)).toMatchObject([
+      {
+        actor: service.merchant.keys.testnet.keyId,
+        actor_name: 'API key',
+        method: `${PaymentIntentService.typeName}/CancelPaymentIntent`,
+        merchant_id: service.merchant.id,
+        fields: { id: intent.id },
+        outcome: 'ok',
+      },
+    ]);
   });
 
   test('keeps no secret, and nothing of what is refused at once', async () => {

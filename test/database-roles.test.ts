@@ -138,6 +138,7 @@ test.runIf(hasPsql)(
      grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;
      grant select, insert, update on console_sessions to administrator;
      grant insert on merchants to administrator;
+     grant select, insert, update on audit_log to administrator;
      grant select, insert, update on checkout_settings to administrator;
      grant insert, update on payout_wallets, api_keys to administrator;
      grant select on watched_chains, block_headers to administrator;

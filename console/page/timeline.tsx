@@ -7,8 +7,8 @@ import type { Event } from '../../src/contract/gen/payments/v1/event_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { consoleApi, eventApi, webhookApi } from './api.ts';
-import { Shown, useAction, useLoaded } from './loading.tsx';
-import { Badge, Button, When } from './parts.tsx';
+import { Shown, useLoaded } from './loading.tsx';
+import { Badge, Button, useAction, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { deedOf, deliveryStates, eventWords } from './words.ts';
@@ -81,13 +81,14 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-function Deed({ of: { actorName, method, target, outcome, note } }: { of: AuditedChange }) {
+function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of: AuditedChange }) {
   const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);
+  const why = outcome === 'refused' ? '' : `: ${outcome}`;
   const end =
-    outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : ` (refused: ${outcome})`;
+    outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : ` (refused${why})`;
   return (
     <>
-      <strong>{actorName}</strong>{' '}
+      <strong title={actor}>{actorName}</strong>{' '}
       {target.startsWith('tr_') ? (
         <Link to={`/unattributed/${target}`}>{deedOf(method)}</Link>
       ) : (

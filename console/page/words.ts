@@ -110,6 +110,7 @@ const methods: Readonly<Record<string, string>> = {
 
 /** What somebody did by calling the method. */
 export function deedOf(method: string): string {
+  if (method.startsWith('admin ')) return `ran “${method}”`;
   const name = method.slice(method.indexOf('/') + 1);
   return methods[name] ?? `called ${name}`;
 }

@@ -1,22 +1,35 @@
-// Who has changed what by the console. The entry is written before the change: without it nothing is changed.
+// Who has changed what: people in the console, merchants by their keys, operators by `admin`. The entry is written before
+// the change: without it nothing is changed. Creating an intent by a key has no entry: the intent itself says all of it.
 
-import type { JsonObject } from '@bufbuild/protobuf';
+import { userInfo } from 'node:os';
+import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { Access, accessOf } from '../contract/access.ts';
+import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
+import { createBatcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { toServiceError } from '../requests/errors.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { refuseInvalid, toServiceError } from '../requests/errors.ts';
+import type { ImplementedService, Method } from '../requests/method.ts';
+import type { Identity } from '../requests/request-context.ts';
 
 const keptDays = 400;
 const maxRemoved = 1_000;
+const slots = 2;
+const maxBatchSize = 64;
 
-export interface AuditEntry {
-  /** `cs_…`. */
+export interface Actor {
+  /** `cs_…`, `key_…` or `cli`. */
   actor: string;
   actorName: string;
-  method: string;
   merchant: { id: string; mode: ModeName } | undefined;
+}
+
+export interface AuditEntry extends Actor {
+  method: string;
   /** The id of what is changed; of what is made, it is known afterwards. */
   target: string | undefined;
   /** The intent that the request names besides it. */
@@ -28,39 +41,120 @@ export interface AuditEntry {
 
 export interface Audit {
   /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
-  run<T extends object>(entry: AuditEntry, change: () => Promise<T>): Promise<T>;
+  run<T>(entry: AuditEntry, change: () => Promise<T>): Promise<T>;
 }
 
 /** `onLost` is called if an outcome could not be written: its entry then stands without one. */
 export function createAudit(em: EntityManager, onLost: (reason: unknown, entry: AuditEntry) => void): Audit {
   const { run } = createPreparedStatements(em);
+  /** Those that arrive while one runs share the next statement, which takes an array for each column. */
+  const batched = <T>(statement: PreparedStatement, valuesOf: (item: T) => unknown[]) =>
+    createBatcher<T, undefined>({
+      ...usualWaits,
+      slots,
+      maxBatchSize,
+      async run(batch) {
+        const rows = batch.map(valuesOf);
+        await run(statement, rows[0]?.map((_, column) => rows.map((row) => row[column])) ?? []);
+        return batch.map(() => undefined);
+      },
+    });
+  const inserts = batched<AuditEntry & { id: string }>(insert, (entry) => [
+    ...[entry.id, entry.actor, entry.actorName, entry.method, entry.merchant?.id, entry.merchant?.mode],
+    ...[entry.target, entry.paymentIntent, fieldsText(entry.fields), entry.requestId],
+  ]);
+  const outcomes = batched<[id: string, outcome: string, made: string | undefined]>(
+    noteOutcomes,
+    (row) => row,
+  );
   return {
     async run(entry, change) {
-      const { actor, actorName, method, merchant, target, paymentIntent, fields, requestId } = entry;
       const id = newUuid();
-      await orUnavailable(() =>
-        run(insert, [
-          ...[id, actor, actorName, method, merchant?.id, merchant?.mode, target],
-          ...[paymentIntent, fieldsText(fields), requestId],
-        ]),
-      );
+      await orUnavailable(() => inserts.add({ ...entry, id }));
       const end = (outcome: string, made?: string) =>
-        run(noteOutcome, [id, outcome, made]).catch((reason) => onLost(reason, entry));
+        outcomes.add([id, outcome, made]).catch((reason) => onLost(reason, entry));
       try {
         const answer = await change();
         await end('ok', idIn(answer));
         return answer;
       } catch (reason) {
-        await end(toServiceError(reason).code);
+        await end(reason instanceof AdministrationError ? 'refused' : toServiceError(reason).code);
         throw reason;
       }
     },
   };
 }
 
+/** Returns the method such that what it changes is written down; if it only reads, the method itself. */
+export function auditedMethod<Caller>(
+  audit: Audit,
+  desc: DescMethodUnary,
+  method: Method<unknown, unknown, Caller>,
+  actorOf: (caller: Caller) => Actor,
+): Method<unknown, unknown, Caller> {
+  if (accessOf(desc) === Access.READ) return method;
+  return {
+    ...method,
+    async run(request, caller, call) {
+      // What is refused at once is no change.
+      refuseInvalid(method.violations?.(request, caller) ?? []);
+      const entry = {
+        ...actorOf(caller),
+        method: `${desc.parent.typeName}/${desc.name}`,
+        target: idIn(request),
+        paymentIntent: idIn(request, 'paymentIntent'),
+        fields: toJson(desc.input, request as Message) as JsonObject,
+        requestId: call.context.requestId,
+      };
+      return audit.run(entry, () => method.run(request, caller, call));
+    },
+  };
+}
+
+/** Returns a service for keys whose changes are written down. */
+export function auditedService(
+  { methods, ...service }: ImplementedService<Identity>,
+  audit: Audit,
+): ImplementedService<Identity> {
+  const actorOf = ({ keyTypeId, merchantId, mode }: Identity): Actor => ({
+    actor: keyTypeId,
+    actorName: 'API key',
+    merchant: { id: merchantId, mode },
+  });
+  const wrapped = [...methods].map(([desc, method]) => {
+    const isCreation = desc === PaymentIntentService.method.createPaymentIntent;
+    return [desc, isCreation ? method : auditedMethod(audit, desc, method, actorOf)] as const;
+  });
+  return { ...service, methods: new Map(wrapped) };
+}
+
+/** Who runs `admin`, and with what. */
+export function entryOfCommand(command: string, args: readonly string[]): AuditEntry {
+  const ids = args.flatMap((arg) => arg.match(/\b[a-z]{2,3}_[0-9a-z]{26}\b/g) ?? []);
+  return {
+    actor: 'cli',
+    actorName: userName(),
+    merchant: undefined,
+    method: `admin ${command}`,
+    target: ids.find((id) => !/^(?:mer|pi)_/.test(id)),
+    paymentIntent: ids.find((id) => id.startsWith('pi_')),
+    fields: { arguments: args.join(' ') },
+    requestId: '',
+  };
+}
+
+function userName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    // A container's user may have no name.
+    return `user ${process.getuid?.()}`;
+  }
+}
+
 /** The id of a resource. Whatever else is sent in its place, such as a secret, is not kept. */
-export function idIn(message: object, name: 'id' | 'paymentIntent' = 'id'): string | undefined {
-  const id = (message as Record<string, unknown>)[name];
+function idIn(message: unknown, name: 'id' | 'paymentIntent' = 'id'): string | undefined {
+  const id = (message as Record<string, unknown> | undefined)?.[name];
   return typeof id === 'string' && /^[a-z]{2,3}_[0-9a-z]{26}$/.test(id) ? id : undefined;
 }
 
@@ -83,13 +177,16 @@ export function createAuditRemoval(em: EntityManager): () => Promise<boolean> {
 }
 
 const insert = preparedStatement(
-  'insert_audit_entry',
+  'insert_audit_entries',
   `insert into audit_log (id, actor, actor_name, method, merchant_id, mode, target, payment_intent, fields, request_id)
-   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::payment_mode[], $7::text[],
+                        $8::text[], $9::json[], $10::text[])`,
 );
-const noteOutcome = preparedStatement(
-  'note_outcome_of_audit_entry',
-  'update audit_log set outcome = $2, target = coalesce(target, $3) where id = $1',
+const noteOutcomes = preparedStatement(
+  'note_outcomes_of_audit_entries',
+  `update audit_log a set outcome = given.outcome, target = coalesce(a.target, given.made)
+     from unnest($1::uuid[], $2::text[], $3::text[]) as given (id, outcome, made)
+    where a.id = given.id`,
 );
 const remove = preparedStatement(
   'remove_audit_entries',

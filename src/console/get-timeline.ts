@@ -86,11 +86,14 @@ const findParts = preparedStatement(
           array(select t.id from transfers t where t.payment_intent = i.id limit ${maxEntries}) as transfers
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
-/** Those of transfers that belonged to the intent once, too: somebody has attributed them to it. */
+/**
+ * Those of transfers that belonged to the intent once, too: somebody has attributed them to it. Entries of `admin` name no
+ * merchant, so only those that name the intent or what is its own now.
+ */
 const findChanges = preparedStatement(
   'find_audited_changes',
   `select id, actor, actor_name, method, target, outcome, fields ->> 'note' as note from audit_log
-    where merchant_id = $2 and mode = $3
-      and target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
+    where target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
+      and (merchant_id = $2 and mode = $3 or actor = 'cli' and (target = any ($1::text[]) or payment_intent = $4))
     order by id desc limit ${maxEntries}`,
 );

@@ -14,6 +14,7 @@ export function addChainCommands({
   group,
   withExample,
   withDatabase,
+  changing,
   print,
   confirm,
 }: AdminProgram): void {
@@ -35,7 +36,7 @@ export function addChainCommands({
     .addOption(new Option('--chain <chain>', 'the chain').choices([...chainNames]).makeOptionMandatory())
     .addOption(yesOption())
     .action((options) =>
-      withDatabase(async (database) => {
+      changing(async (database) => {
         if (options.yes !== true) {
           await confirm(
             `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen. A running watcher starts watching it again.`,

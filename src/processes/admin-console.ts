@@ -13,7 +13,13 @@ import type { AdminProgram } from './admin-program.ts';
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/links.ts');
 
-export function addConsoleCommands({ group, withExample, withDatabase, print }: AdminProgram): void {
+export function addConsoleCommands({
+  group,
+  withExample,
+  withDatabase,
+  changing,
+  print,
+}: AdminProgram): void {
   const commands = group('console', 'who may open the console');
 
   withExample(commands.command('link'), 'console link --for "Anna Meier"')
@@ -34,7 +40,7 @@ export function addConsoleCommands({ group, withExample, withDatabase, print }: 
       if ((options.merchant === undefined) !== (options.mode === undefined)) {
         throw new AdministrationError('--merchant and --mode go together');
       }
-      return withDatabase(async ({ orm, keyRing }) => {
+      return changing(async ({ orm, keyRing }) => {
         const { code, ...session } = await (await loadLinks()).createLink(
           orm.em,
           keyRing('API_KEY_PEPPERS'),
@@ -47,6 +53,7 @@ export function addConsoleCommands({ group, withExample, withDatabase, print }: 
         );
         const link = `${address}/#${code}`;
         print({ json: { ...jsonOf(session), link }, rows: [{ ...rowOf(session), link }] });
+        return { id: session.sessionId };
       });
     });
 
@@ -66,7 +73,7 @@ export function addConsoleCommands({ group, withExample, withDatabase, print }: 
     .description('end a session from now on, on every running process, or make its link useless')
     .addOption(idOption('--session <id>', 'id of the session, cs_…', sessionUuidOf))
     .action((options) =>
-      withDatabase(async ({ orm }) => {
+      changing(async ({ orm }) => {
         const session = await (await loadLinks()).revokeSession(orm.em, options.session);
         print({ json: jsonOf(session), rows: [rowOf(session)] });
       }),

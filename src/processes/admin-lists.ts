@@ -90,7 +90,7 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
   return transfer;
 }
 
-function addEventLists({ group, withExample, withDatabase, print, confirm }: AdminProgram): void {
+function addEventLists({ group, withExample, withDatabase, changing, print, confirm }: AdminProgram): void {
   const event = group('event', 'the events of any merchant');
   const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
 
@@ -113,7 +113,7 @@ function addEventLists({ group, withExample, withDatabase, print, confirm }: Adm
     )
     .addOption(yesOption())
     .action((options) =>
-      withDatabase(async (database) => {
+      changing(async (database) => {
         if (options.yes !== true) {
           await confirm(
             'Begin a new epoch? Readers that are past the last event of this database are refused, and have to begin again.',

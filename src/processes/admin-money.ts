@@ -11,7 +11,7 @@ const loadTasks = () => import('./money-tasks.ts');
 
 /** `transfer` is the group of the commands about transfers. */
 export function addMoneyCommands(
-  { program, group, withExample, withDatabase, print }: AdminProgram,
+  { program, group, withExample, withDatabase, changing, print }: AdminProgram,
   transfer: Command,
 ): void {
   const exported = group('export', 'what came in and what went back, for bookkeeping');
@@ -23,14 +23,14 @@ export function addMoneyCommands(
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
     .option('--allow-ended', 'although the intent has ended or has its amount already')
     .action((options) =>
-      withDatabase(async (database) => print(await (await loadTasks()).attribute(database, options))),
+      changing(async (database) => print(await (await loadTasks()).attribute(database, options))),
     );
 
   withExample(transfer.command('detach'), 'transfer detach --transfer tr_…')
     .description('take back an attribution by hand')
     .addOption(transferOption())
     .action((options) =>
-      withDatabase(async (database) => print(await (await loadTasks()).detach(database, options.transfer))),
+      changing(async (database) => print(await (await loadTasks()).detach(database, options.transfer))),
     );
 
   withExample(

@@ -8,7 +8,7 @@ import { createCheckoutService } from '../checkout/service.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { createAudit } from '../console/audit.ts';
+import { auditedService, createAudit } from '../console/audit.ts';
 import { createOpenExport } from '../console/export-tickets.ts';
 import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
@@ -108,8 +108,11 @@ export function createCore(
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
   const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
+  const audit = createAudit(em, (reason, { requestId }) =>
+    logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
+  );
   const services = [
-    ...forKeys.map((service) => authenticated(service, byKey)),
+    ...forKeys.map((service) => authenticated(auditedService(service, audit), byKey)),
     authenticated(checkout, bySecret),
   ];
   const sessions = createSessions(em, database.keyRing('API_KEY_PEPPERS'));
@@ -118,12 +121,10 @@ export function createCore(
     sessions,
     /** What the console's door needs, without where it is. */
     forConsole: {
-      services: services.filter(({ desc }) => desc !== checkout.desc),
+      services: forKeys,
       consoleService,
       sessions,
-      audit: createAudit(em, (reason, { requestId }) =>
-        logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
-      ),
+      audit,
       findMerchant: createFindMerchant(em),
       openExport: createOpenExport(em),
       takeFromLimit,

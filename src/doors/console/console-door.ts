@@ -6,7 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
+import type { DescMethodUnary, Message } from '@bufbuild/protobuf';
 import {
   type ConnectRouter,
   type ContextValues,
@@ -21,17 +21,18 @@ import {
   type UniversalServerResponse,
 } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
-import { type Audit, idIn } from '../../console/audit.ts';
+import { type Actor, type Audit, auditedMethod } from '../../console/audit.ts';
 import type { OpenExport } from '../../console/export-tickets.ts';
 import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
-import { Access, accessOf } from '../../contract/access.ts';
+import { accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import type { FindMerchant } from '../../merchants/merchant-identity.ts';
-import { invalidBody, refuseInvalid, ServiceError, toServiceError } from '../../requests/errors.ts';
-import type { ImplementedService, Method, ServedService } from '../../requests/method.ts';
+import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
+import type { ImplementedService, Method } from '../../requests/method.ts';
 import {
+  type Identity,
   newRequestContext,
   type RequestContext,
   type RequestObserver,
@@ -49,7 +50,7 @@ import { ClientGone, discardBody, readBody } from '../request-body.ts';
 
 export interface ConsoleDoorOptions {
   /** The services that take an API key elsewhere. */
-  services: readonly ServedService[];
+  services: readonly ImplementedService<Identity>[];
   consoleService: ImplementedService<ConsoleCaller>;
   sessions: Sessions;
   audit: Audit;
@@ -245,7 +246,7 @@ function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHand
   });
   for (const { methods } of options.services) {
     for (const [method, served] of methods) {
-      const { ratePolicy, violations, run } = served as Method;
+      const { ratePolicy, violations, run } = served;
       serve(router, options, method, {
         ratePolicy,
         ...(violations && { violations: (request, caller) => violations(request, merchantOf(caller)) }),
@@ -260,14 +261,21 @@ function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHand
 /** Who calls, once the session is known. */
 const callerKey = createContextKey<ConsoleCaller | undefined>(undefined, { description: 'the caller' });
 
+const actorOf = ({ session, merchant }: ConsoleCaller): Actor => ({
+  actor: session.typeId,
+  actorName: session.name,
+  merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
+});
+
 /** Serves a method to the sessions that may call it, and writes down what it changes. */
 function serve(
   router: ConnectRouter,
   { sessions, audit, findMerchant, takeFromLimit }: ConsoleDoorOptions,
   method: DescMethodUnary,
-  { ratePolicy, violations, run }: Method<unknown, unknown, ConsoleCaller>,
+  served: Method<unknown, unknown, ConsoleCaller>,
 ): void {
   const access = accessOf(method);
+  const { ratePolicy, run } = auditedMethod(audit, method, served, actorOf);
   const admit = async (values: ContextValues, header: Headers) => {
     const context = requestContextOf(values);
     const session = await sessionOf(sessions, header);
@@ -281,24 +289,8 @@ function serve(
   const answer = async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
     const caller = values.get(callerKey);
     if (caller === undefined) throw new Error('a call was not admitted');
-    const context = requestContextOf(values);
-    const work = () => run(request, caller, { context, header: requestHeader, signal }) as Promise<Message>;
-    if (access === Access.READ) return withoutClientSecret(await work());
-    // What is refused at once is no change.
-    refuseInvalid(violations?.(request, caller) ?? []);
-    const { session, merchant } = caller;
-    const intent = idIn(request, 'paymentIntent');
-    const entry = {
-      actor: session.typeId,
-      actorName: session.name,
-      method: `${method.parent.typeName}/${method.name}`,
-      merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
-      target: idIn(request),
-      paymentIntent: intent,
-      fields: toJson(method.input, request as never) as JsonObject,
-      requestId: context.requestId,
-    };
-    return withoutClientSecret(await audit.run(entry, work));
+    const call = { context: requestContextOf(values), header: requestHeader, signal };
+    return withoutClientSecret((await run(request, caller, call)) as Message);
   };
   router.rpc(method, answer, {
     async requestGate(context: HandlerContext) {

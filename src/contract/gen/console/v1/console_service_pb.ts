@@ -488,7 +488,7 @@ export type AuditedChange = Message<"console.v1.AuditedChange"> & {
   at?: Timestamp | undefined;
 
   /**
-   * Who: the id of a session.
+   * Who: the id of a session or of an API key, or `cli` for the operator's command line.
    *
    * @generated from field: string actor = 2;
    */
@@ -502,7 +502,7 @@ export type AuditedChange = Message<"console.v1.AuditedChange"> & {
   actorName: string;
 
   /**
-   * The method, such as payments.v1.PaymentIntentService/CancelPaymentIntent.
+   * The method, such as payments.v1.PaymentIntentService/CancelPaymentIntent, or the command, such as `admin key revoke`.
    *
    * @generated from field: string method = 4;
    */
@@ -516,7 +516,7 @@ export type AuditedChange = Message<"console.v1.AuditedChange"> & {
   target: string;
 
   /**
-   * `ok`, the code of a refusal, or empty while it is not known.
+   * `ok`, the code of a refusal, `refused` of a command, or empty while it is not known.
    *
    * @generated from field: string outcome = 6;
    */
