@@ -28,11 +28,11 @@ const receivedKey = createContextKey<Received | undefined>(undefined, { descript
 
 /** The size of the flag and the length. */
 const envelopeBytes = 5;
-const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|connect\+proto|proto)(?:;|$)/;
+const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
 
 /**
- * Returns the request of a method that takes one message. If it carries binary protobuf, its bytes are stored in the
- * context values while they are read.
+ * Returns the request of a method that takes one message. If it is a unary call with binary protobuf, its bytes are stored
+ * in the context values while they are read.
  */
 export function keepReceivedMessage(
   request: UniversalServerRequest,
@@ -42,15 +42,9 @@ export function keepReceivedMessage(
   const { body } = request;
   const isBinary = binaryContentType.test(contentType);
   const isGrpc = contentType.startsWith('application/grpc');
-  const isConnectStream = contentType.startsWith('application/connect+');
-  const isEnveloped = isGrpc || isConnectStream;
+  const isEnveloped = isGrpc || contentType.startsWith('application/connect+');
   if ((!isBinary && !isEnveloped) || !isBytes(body)) return request;
-  const encodingHeader = isGrpc
-    ? 'grpc-encoding'
-    : isConnectStream
-      ? 'connect-content-encoding'
-      : 'content-encoding';
-  const encoding = request.header.get(encodingHeader) ?? undefined;
+  const encoding = request.header.get(isGrpc ? 'grpc-encoding' : 'content-encoding') ?? undefined;
   const received: Received = { chunks: [], isEnveloped, encoding };
   if (isBinary) values.set(receivedKey, received);
   return { ...request, body: kept(body, received) };
