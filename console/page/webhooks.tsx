@@ -152,6 +152,7 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
     setSaid(await work());
     onDone();
   };
+  const press = (work: () => Promise<string>) => action.run(() => change(work));
   return (
     <div class="actions">
       {enabled ? (
@@ -177,12 +178,10 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
             label="Send a test"
             isBusy={action.isBusy}
             onClick={() =>
-              action.run(() =>
-                change(async () => {
-                  await webhookApi.pingWebhookEndpoint({ id });
-                  return 'A test is on its way.';
-                }),
-              )
+              press(async () => {
+                await webhookApi.pingWebhookEndpoint({ id });
+                return 'A test is on its way.';
+              })
             }
           />
         </>
@@ -192,12 +191,10 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
           isMain
           isBusy={action.isBusy}
           onClick={() =>
-            action.run(() =>
-              change(async () => {
-                await webhookApi.updateWebhookEndpoint({ id, enabled: true });
-                return 'It is enabled.';
-              }),
-            )
+            press(async () => {
+              await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+              return 'It is enabled.';
+            })
           }
         />
       )}
