@@ -470,16 +470,18 @@ describe('a change', () => {
     expect(
       (await service.call('createRefund', { payment_intent: intent.id, reason: 'x' }, { door })).code,
     ).toBe('invalid_body');
-    expect(await entries(intent.id)).toMatchObject([
-      {
-        actor: service.merchant.keys.testnet.keyId,
-        actor_name: 'API key',
-        method: `${PaymentIntentService.typeName}/CancelPaymentIntent`,
-        merchant_id: service.merchant.id,
-        fields: { id: intent.id },
-        outcome: 'ok',
-      },
-    ]);
+    await expect
+      .poll(() => entries(intent.id))
+      .toMatchObject([
+        {
+          actor: service.merchant.keys.testnet.keyId,
+          actor_name: 'API key',
+          method: `${PaymentIntentService.typeName}/CancelPaymentIntent`,
+          merchant_id: service.merchant.id,
+          fields: { id: intent.id },
+          outcome: 'ok',
+        },
+      ]);
   });
 
   test('keeps no secret, and nothing of what is refused at once', async () => {

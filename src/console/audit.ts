@@ -18,14 +18,15 @@ import type { Identity } from '../requests/request-context.ts';
 
 const keptDays = 400;
 const maxRemoved = 1_000;
-const slots = 2;
-const maxBatchSize = 64;
+const maxBatchSize = 256;
 
 export interface Actor {
   /** `cs_…`, `key_…` or `cli`. */
   actor: string;
   actorName: string;
   merchant: { id: string; mode: ModeName } | undefined;
+  /** People look at the outcome next. A program's answer does not wait until it is written. */
+  isPerson: boolean;
 }
 
 export interface AuditEntry extends Actor {
@@ -42,6 +43,8 @@ export interface AuditEntry extends Actor {
 export interface Audit {
   /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
   run<T>(entry: AuditEntry, change: () => Promise<T>): Promise<T>;
+  /** Resolves when no outcome is still to be written. */
+  settled(): Promise<unknown>;
 }
 
 /** `onLost` is called if an outcome could not be written: its entry then stands without one. */
@@ -51,7 +54,7 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, entry: 
   const batched = <T>(statement: PreparedStatement, valuesOf: (item: T) => unknown[]) =>
     createBatcher<T, undefined>({
       ...usualWaits,
-      slots,
+      slots: 1,
       maxBatchSize,
       async run(batch) {
         const rows = batch.map(valuesOf);
@@ -67,12 +70,20 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, entry: 
     noteOutcomes,
     (row) => row,
   );
+  const unwritten = new Set<Promise<void>>();
   return {
+    settled: () => Promise.all(unwritten),
     async run(entry, change) {
       const id = newUuid();
       await orUnavailable(() => inserts.add({ ...entry, id }));
-      const end = (outcome: string, made?: string) =>
-        outcomes.add([id, outcome, made]).catch((reason) => onLost(reason, entry));
+      const end = async (outcome: string, made?: string) => {
+        const written = outcomes
+          .add([id, outcome, made])
+          .catch((reason) => onLost(reason, entry))
+          .finally(() => unwritten.delete(written));
+        unwritten.add(written);
+        if (entry.isPerson) await written;
+      };
       try {
         const answer = await change();
         await end('ok', idIn(answer));
@@ -120,6 +131,7 @@ export function auditedService(
     actor: keyTypeId,
     actorName: 'API key',
     merchant: { id: merchantId, mode },
+    isPerson: false,
   });
   const wrapped = [...methods].map(([desc, method]) => {
     const isCreation = desc === PaymentIntentService.method.createPaymentIntent;
@@ -135,6 +147,7 @@ export function entryOfCommand(command: string, args: readonly string[]): AuditE
     actor: 'cli',
     actorName: userName(),
     merchant: undefined,
+    isPerson: true,
     method: `admin ${command}`,
     target: ids.find((id) => !/^(?:mer|pi)_/.test(id)),
     paymentIntent: ids.find((id) => id.startsWith('pi_')),

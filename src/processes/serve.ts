@@ -145,6 +145,7 @@ export async function startServer(
       if (delayMs > 0) await sleep(delayMs);
       stopping.abort();
       await Promise.all([...closed, stopWork(requestsMs - delayMs)]);
+      await core.forConsole.audit.settled();
       telemetry.requestLog.stop();
       outages.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);

@@ -164,15 +164,17 @@ function assertOwnPage(
       message: `The console is not at this name. It is at ${origins[0]}; CONSOLE_ORIGIN sets it.`,
     });
   }
-  if (request.method !== 'POST') return header;
-  const site = header.get('sec-fetch-site');
-  if (header.get('origin') !== called || (site !== null && site !== 'same-origin')) {
+  const isCall = request.method === 'POST';
+  if (!isCall && pathOf(request) !== exportPath) return header;
+  // A browser says from which page it was asked; of a download it names no origin.
+  const site = header.get('sec-fetch-site') ?? 'same-origin';
+  if (site !== 'same-origin' || (isCall && header.get('origin') !== called)) {
     throw new ServiceError('permission_denied', { message: 'Only pages of the console may call it.' });
   }
   return header;
 }
 
-/** `GET /console/export?ticket=…`: streams the file. A browser says from which page it was asked. */
+/** `GET /console/export?ticket=…`: streams the file. */
 async function sendExport(
   request: IncomingMessage,
   response: ServerResponse,
@@ -180,12 +182,6 @@ async function sendExport(
 ): Promise<void> {
   if (request.method !== 'GET')
     throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET' } });
-  const site = request.headers['sec-fetch-site'];
-  if (site !== undefined && site !== 'same-origin') {
-    throw new ServiceError('permission_denied', {
-      message: 'Only pages of the console may begin an export.',
-    });
-  }
   const { fileName, texts } = await openExport(new URLSearchParams(queryOf(request)).get('ticket') ?? '');
   onValidSession(request.socket);
   response.writeHead(200, {
@@ -265,6 +261,7 @@ const actorOf = ({ session, merchant }: ConsoleCaller): Actor => ({
   actor: session.typeId,
   actorName: session.name,
   merchant: merchant && { id: merchant.merchantId, mode: merchant.mode },
+  isPerson: true,
 });
 
 /** Serves a method to the sessions that may call it, and writes down what it changes. */
