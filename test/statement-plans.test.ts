@@ -1,12 +1,18 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
+import { createAuthorizationStore } from '../src/authorizations/authorization-store.ts';
 import { pgConfigOf } from '../src/config/database-location.ts';
+import type { SignedPayment } from '../src/contract/x402.ts';
+import { PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
 import { httpRequest } from './support/http-request.ts';
+import { insertOf } from './support/intent-rows.ts';
 import { createTestDatabase, startService, type TestMerchant } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
+import { nonceOf } from './support/x402.ts';
 
 // PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
 // a table was small has to be good when it is large.
@@ -38,7 +44,7 @@ test('reads of one merchant leave connections for its creates, and turns for oth
     return rows[0].n;
   };
   // A quarter of the pool, less one turn for others.
-  await expect.poll(waiting, { timeout: 10_000 }).toBe(3);
+  await expect.poll(waiting).toBe(3);
   // Other tables are not locked: these need a connection, and the second one a turn to read.
   const url = { url: 'https://shop.example/webhooks' };
   expect((await call('POST', 'webhook_endpoints', service.merchant, url)).status).toBe(201);
@@ -116,4 +122,39 @@ test('positions cost the same for each event, however many wait, also in a new d
   expect(rows).toHaveLength(2);
   await client.end();
   await database.drop();
+});
+
+test('storing a signed payment costs the same, however many intents and open authorizations there are', async () => {
+  const service = await startService({ ROLES: 'api' });
+  await service.query(`alter database ${service.location.database} set plan_cache_mode = force_generic_plan`);
+  const storing = await startService({ ROLES: 'api' }, { beside: service });
+  const { id } = await createMerchantCalls(service).createIntent();
+  const { em } = storing.database.orm;
+  const row = await em.fork().findOneOrFail(PaymentIntentEntity, { id: parseIdentifier('pi', id) as string });
+  const nonce = nonceOf(formatIdentifier('pi', newUuid()));
+  const payment = { from: `0x${'1'.repeat(40)}`, nonce, value: 1n, validBefore: 1n };
+  const store = createAuthorizationStore(em);
+  const storeAgain = () => store.store(row, payment as SignedPayment);
+  // The plan that the session keeps.
+  expect(await storeAgain()).toHaveProperty('row');
+  await service.query('delete from authorizations');
+  const count = 5_000;
+  await service.query(...insertOf({ merchantId: service.merchant.id, count, firstAtMs: Date.now() }));
+  await service.query(
+    `insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet, amount_units,
+                                 valid_before, status, created_at)
+     select gen_random_uuid(), merchant_id, mode, id, network, '', int4send(amount_units::int), '', 1, expires_at, 'submitted',
+            now() from payment_intents`,
+  );
+  for (let run = 0; run < 10; run++) expect(await storeAgain()).toBeUndefined();
+  // A session's counts are complete when it has ended.
+  await storing.server.close();
+  await endSessions(storing.database.orm);
+  const read = await service.query<{ relname: string; rows: number }>(
+    `select relname, (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables
+      where relname in ('authorizations', 'payment_intents')`,
+  );
+  // The rows above were made of each other.
+  for (const { relname, rows } of read) expect(rows, relname).toBeLessThan(3 * count);
+  await service.close();
 });

@@ -121,7 +121,8 @@ interface Checked extends Shown {
 function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Stored> {
   // Locked, the intent has to be as it was read: whoever stores one counts it, and whoever pays in between changes the
   // sum. All are locked, in id order, before the first row is made, and rows are made in the order of their nonces: two
-  // batches wait for each other only one way.
+  // batches wait for each other only one way. Rows are found by their ids alone: with more conditions, or by
+  // `exists`, the plan of a new database reads every open one.
   const store = preparedStatement(
     'store_authorizations',
     `with given as (
@@ -133,22 +134,20 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
        select given.*, i.merchant_id, i.mode, i.network, i.expected_wallet,
               coalesce(i.authorizations_count, 0) >= $10 as is_full
          from given
-        cross join lateral
-              (select * from payment_intents i
-                where i.id = given.intent and i.status = 'requires_payment' and i.amount_received_units = given.received
-                  and i.authorizations_count is not distinct from given.count
-                limit 1 for update) i
+        cross join lateral (select * from payment_intents i where i.id = given.intent limit 1 for update) i
+        where i.status = 'requires_payment' and i.amount_received_units = given.received
+          and i.authorizations_count is not distinct from given.count
      ), about as materialized (
        select locked.*,
-              exists (select from authorizations a where a.payment_intent = intent and a.status = 'submitted') as is_occupied,
-              named <> intent and exists (select from payment_intents n where n.id = named) as is_foreign
+              (select bool_or(a.status = 'submitted') from authorizations a where a.payment_intent = intent) as is_occupied,
+              (select n.id <> intent from payment_intents n where n.id = named limit 1) as is_foreign
          from locked
      ), a as (
        insert into authorizations (id, merchant_id, mode, payment_intent, network, from_address, nonce, wallet,
                                    amount_units, valid_before, status, created_at)
        select id, merchant_id, mode, intent, network, from_address, nonce, expected_wallet,
               amount_units, valid_before, 'submitted', $11 from about
-        where not is_full and not is_occupied and is_foreign is not true
+        where not is_full and is_occupied is not true and is_foreign is not true
         order by from_address, nonce
        on conflict do nothing returning *
      ), counted as (
