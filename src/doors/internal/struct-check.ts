@@ -1,22 +1,32 @@
 // protobuf-es turns a google.protobuf.Struct into JSON as it reads it: a field that it does not know is gone, and a value
-// of no kind is null. Neither can be seen afterwards, so their bytes are looked at before.
+// of no kind is null. Neither can be seen afterwards, so their bytes are looked at before. It also reads a field by its
+// number, whatever its wire type. Such bytes are refused here, or it would see other Structs than were looked at.
 
-import type { DescMessage } from '@bufbuild/protobuf';
+import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { StructSchema } from '@bufbuild/protobuf/wkt';
 
-/** A message, by what its fields hold: another one, or anything else. */
+/** A message, by what its fields hold: another one that is looked at, or anything of a wire type. */
 interface Shape {
-  fields: Record<number, Shape | 'scalar'>;
+  fields: Record<number, Shape | WireType>;
+  /** Unknown fields are lost in it. */
+  isClosed: boolean;
   /** The fields of which at least one must be there. */
   required: readonly number[];
 }
 
-const value: Shape = { fields: {}, required: [1, 2, 3, 4, 5, 6] };
-const entry: Shape = { fields: { 1: 'scalar', 2: value }, required: [2] };
-const struct: Shape = { fields: { 1: entry }, required: [] };
-const list: Shape = { fields: { 1: value }, required: [] };
-Object.assign(value.fields, { 1: 'scalar', 2: 'scalar', 3: 'scalar', 4: 'scalar', 5: struct, 6: list });
+const value: Shape = { fields: {}, isClosed: true, required: [1, 2, 3, 4, 5, 6] };
+const entry: Shape = { fields: { 1: WireType.LengthDelimited, 2: value }, isClosed: true, required: [2] };
+const struct: Shape = { fields: { 1: entry }, isClosed: true, required: [] };
+const list: Shape = { fields: { 1: value }, isClosed: true, required: [] };
+Object.assign(value.fields, {
+  1: WireType.Varint,
+  2: WireType.Bit64,
+  3: WireType.LengthDelimited,
+  4: WireType.Varint,
+  5: struct,
+  6: list,
+});
 
 /** The same depth limit as protobuf-es. */
 const maxDepth = 100;
@@ -24,44 +34,43 @@ const maxDepth = 100;
 /** Throws an Error that describes what is wrong with the bytes of a message. */
 export type StructCheck = (bytes: Uint8Array) => void;
 
-/**
- * Creates a check of the Structs among a message's own fields, which throws an Error if JSON cannot hold all of one;
- * undefined if the message has none.
- */
+/** Creates the check of a message that has a Struct among its own fields; undefined if it has none. */
 export function createStructCheck({ fields }: DescMessage): StructCheck | undefined {
-  const numbers = fields
-    .filter(({ message }) => message?.typeName === StructSchema.typeName)
-    .map(({ number }) => number);
-  if (numbers.length === 0) return undefined;
+  if (!fields.some(isStruct)) return undefined;
+  const own = Object.fromEntries(
+    fields.map((field) => [field.number, isStruct(field) ? struct : wireTypeOf(field)]),
+  );
+  const shape: Shape = { fields: own, isClosed: false, required: [] };
   return (bytes) => {
     const reader = new BinaryReader(bytes);
-    while (reader.pos < reader.len) {
-      const [number, wireType] = reader.tag();
-      if (!numbers.includes(number)) reader.skip(wireType, number);
-      else checkNested(reader, number, wireType, struct, 1);
-    }
+    checkFields(reader, reader.len, shape, 1);
   };
 }
 
-function checkNested(
-  reader: BinaryReader,
-  number: number,
-  wireType: WireType,
-  shape: Shape,
-  depth: number,
-): void {
-  if (wireType !== WireType.LengthDelimited) throw new Error(`field ${number} is no message`);
+const isStruct = ({ message }: DescField) => message?.typeName === StructSchema.typeName;
+
+/** The contract's messages with a Struct have no list, and no scalar of fixed size: one would be refused at its first test. */
+function wireTypeOf(field: DescField): WireType {
+  return field.scalar === ScalarType.STRING || field.message !== undefined
+    ? WireType.LengthDelimited
+    : WireType.Varint;
+}
+
+function checkFields(reader: BinaryReader, end: number, shape: Shape, depth: number): void {
   if (depth > maxDepth) throw new Error(`messages are nested more than ${maxDepth} deep`);
-  const length = reader.uint32();
-  const end = reader.pos + length;
   let isComplete = shape.required.length === 0;
   while (reader.pos < end) {
-    const [inner, innerType] = reader.tag();
-    const held = shape.fields[inner];
-    if (held === undefined) throw new Error(`field ${inner} is not known here`);
-    isComplete ||= shape.required.includes(inner);
-    if (held === 'scalar') reader.skip(innerType, inner);
-    else checkNested(reader, inner, innerType, held, depth + 1);
+    const [number, wireType] = reader.tag();
+    const held = shape.fields[number];
+    if (held === undefined && shape.isClosed) throw new Error(`field ${number} is not known here`);
+    isComplete ||= shape.required.includes(number);
+    const wanted = typeof held === 'object' ? WireType.LengthDelimited : (held ?? wireType);
+    if (wireType !== wanted) throw new Error(`field ${number} has wire type ${wireType}, not ${wanted}`);
+    if (typeof held !== 'object') reader.skip(wireType, number);
+    else {
+      const length = reader.uint32();
+      checkFields(reader, reader.pos + length, held, depth + 1);
+    }
   }
   if (reader.pos > end) throw new Error('a message is longer than it says');
   if (!isComplete) throw new Error(`none of the fields ${shape.required.join(', ')} is there`);
