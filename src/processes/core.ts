@@ -55,7 +55,7 @@ interface Work {
   gasless: Gasless;
   /** The nodes of this process; local chains are added when they have started. */
   chainNodes: readonly ChainNodes[];
-  logger: Pick<Logger, 'warn' | 'error'>;
+  logger: Pick<Logger, 'warn'>;
   /** Aborts when the service stops. */
   stopping: AbortSignal;
   /** Called when the database has done something. */
@@ -109,7 +109,7 @@ export function createCore(
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
   const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
   const audit = createAudit(em, (reason, { requestId }) =>
-    logger.error({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
+    logger.warn({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
   );
   const services = [
     ...forKeys.map((service) => authenticated(auditedService(service, audit), byKey)),
