@@ -3,6 +3,7 @@
 import { createInterface } from 'node:readline/promises';
 import { inspect } from 'node:util';
 import completions from '@bomb.sh/tab/commander';
+import type { EntityManager } from '@mikro-orm/postgresql';
 import { type Command, CommanderError, Help } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from './config/config.ts';
@@ -218,13 +219,11 @@ withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet
   .addOption(expiresInOption())
   .action((options) =>
     changing(async ({ orm, keyRing }) => {
-      const { createApiKey, findWallets } = await import('./merchants/administration.ts');
+      const { createApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
       const peppers = keyRing('API_KEY_PEPPERS');
       const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
-      printNewKey(created);
-      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
-      return { id: created.keyId };
+      return showNewKey(orm.em, created);
     }),
   );
 
@@ -264,13 +263,11 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
   .addOption(expiresInOption())
   .action((options) =>
     changing(async ({ orm, keyRing }) => {
-      const { findWallets, rotateApiKey } = await import('./merchants/administration.ts');
+      const { rotateApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
       const peppers = keyRing('API_KEY_PEPPERS');
       const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
-      printNewKey(created);
-      warnWithoutWallet(created, await findWallets(orm.em, created.merchantId, created.mode));
-      return { id: created.keyId };
+      return showNewKey(orm.em, created);
     }),
   );
 
@@ -375,23 +372,23 @@ function keyRow(fields: ReturnType<typeof keyFields>): Row {
   };
 }
 
-function printNewKey(created: NewApiKey): void {
+/** Prints a key, and warns if it cannot be used as it is. Returns its id. */
+async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: string }> {
   const { key_id, merchant_id, mode, expires_at } = keyFields(created);
-  if (program.opts().json) {
-    print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
-    return;
+  if (program.opts().json) print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
+  else {
+    // On a line of its own, because a table could break it and the user has to copy it.
+    console.log(`${created.apiKey}\n`);
+    print({}, [{ key_id, merchant_id, mode, expires_at }]);
+    console.log('\nKeep the key now: it is not stored and cannot be shown again.');
   }
-  // On a line of its own, because a table could break it and the user has to copy it.
-  console.log(`${created.apiKey}\n`);
-  print({}, [{ key_id, merchant_id, mode, expires_at }]);
-  console.log('\nKeep the key now: it is not stored and cannot be shown again.');
-}
-
-function warnWithoutWallet({ merchantId, mode }: NewApiKey, wallets: Wallets): void {
-  if (Object.keys(wallets).length > 0) return;
-  console.error(
-    `admin: warning: ${merchantId} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
-  );
+  const { findWallets } = await import('./merchants/administration.ts');
+  if (Object.keys(await findWallets(em, merchant_id, mode)).length === 0) {
+    console.error(
+      `admin: warning: ${merchant_id} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
+    );
+  }
+  return { id: key_id };
 }
 
 function printJson(json: unknown): void {

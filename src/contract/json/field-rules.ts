@@ -66,31 +66,22 @@ export interface IntegerRange {
   max: bigint;
 }
 
-const integerRanges = {
-  int32: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
-  uint32: { min: 0n, max: 2n ** 32n - 1n },
-  int64: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
-  uint64: { min: 0n, max: 2n ** 64n - 1n },
-} as const satisfies Record<string, IntegerRange>;
+const int32 = { min: -(2n ** 31n), max: 2n ** 31n - 1n };
+const uint32 = { min: 0n, max: 2n ** 32n - 1n };
+const int64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
+const uint64 = { min: 0n, max: 2n ** 64n - 1n };
+const integerRanges: Partial<Record<ScalarType, IntegerRange>> = {
+  [ScalarType.INT32]: int32,
+  [ScalarType.SINT32]: int32,
+  [ScalarType.SFIXED32]: int32,
+  [ScalarType.UINT32]: uint32,
+  [ScalarType.FIXED32]: uint32,
+  [ScalarType.INT64]: int64,
+  [ScalarType.SINT64]: int64,
+  [ScalarType.SFIXED64]: int64,
+  [ScalarType.UINT64]: uint64,
+  [ScalarType.FIXED64]: uint64,
+};
 
 /** The range of an integer scalar, or undefined if the scalar is not an integer. */
-export function integerRangeOf(scalar: ScalarType): IntegerRange | undefined {
-  switch (scalar) {
-    case ScalarType.INT32:
-    case ScalarType.SINT32:
-    case ScalarType.SFIXED32:
-      return integerRanges.int32;
-    case ScalarType.UINT32:
-    case ScalarType.FIXED32:
-      return integerRanges.uint32;
-    case ScalarType.INT64:
-    case ScalarType.SINT64:
-    case ScalarType.SFIXED64:
-      return integerRanges.int64;
-    case ScalarType.UINT64:
-    case ScalarType.FIXED64:
-      return integerRanges.uint64;
-    default:
-      return undefined;
-  }
-}
+export const integerRangeOf = (scalar: ScalarType): IntegerRange | undefined => integerRanges[scalar];
