@@ -10,7 +10,9 @@ export default defineConfig({
     globalSetup: ['test/support/postgres.ts'],
     // One more than can run at once: some tests wait for a process or for a time to pass.
     maxWorkers: availableParallelism() + 1,
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     hookTimeout: 120_000,
+    // What is awaited may be another process's, on a busy machine.
+    expect: { poll: { timeout: 20_000 } },
   },
 });

@@ -3,6 +3,7 @@ import { defineConfig } from 'vitest/config';
 
 /** These are measured on a machine that does nothing else. */
 const measured = [
+  'failover',
   'hanging-endpoints',
   'hostile-clients',
   'keys-in-use',
@@ -11,7 +12,12 @@ const measured = [
   'unread-log',
 ].map((name) => `test/faults/${name}.test.ts`);
 
-const common = { testTimeout: 120_000, hookTimeout: 60_000, globalSetup: ['test/support/postgres.ts'] };
+const common = {
+  testTimeout: 120_000,
+  hookTimeout: 60_000,
+  globalSetup: ['test/support/postgres.ts'],
+  expect: { poll: { timeout: 20_000 } },
+};
 
 /** `npm run test:faults`: first what may run side by side, then one after the other. */
 export default defineConfig({

@@ -42,20 +42,9 @@ import {
   startTestFacilitator,
 } from './support/x402.ts';
 
-const {
-  chain,
-  facilitator,
-  node,
-  service,
-  watcher,
-  start,
-  pay,
-  newAccount,
-  createIntent,
-  newOrder,
-  statusesOf,
-  readBlock,
-} = await useGasless('api,expiry');
+const gasless = await useGasless('api,expiry');
+const { chain, facilitator, node, service, watcher, start, pay } = gasless;
+const { newAccount, createIntent, newOrder, statusesOf, readBlock } = gasless;
 const { confirmationsRequired } = chain.network;
 
 const statusOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;

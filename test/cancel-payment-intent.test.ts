@@ -5,6 +5,7 @@ import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, doors, type Intent, type Request } from './support/call.ts';
+import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
@@ -33,13 +34,6 @@ const uuidOf = (id: string) => parseIdentifier('pi', id) as string;
 
 const change = (id: string, assignments: string) =>
   service.query(`update payment_intents set ${assignments} where id = $1`, [uuidOf(id)]);
-
-/** The events of an intent, in their order. */
-const eventsOf = (id: string) =>
-  service.query<{ type: string; sequence: number; data: string }>(
-    'select type, sequence, data from events where payment_intent = $1 order by sequence',
-    [uuidOf(id)],
-  );
 
 const cancelOverHttp = (id: string, headers: OutgoingHttpHeaders = {}, body?: string, query = '') =>
   httpRequest(
@@ -72,7 +66,7 @@ describe.each(doors)('over %s', (door) => {
   test('its event has the canceled intent, without its client secret', async () => {
     const { id } = await createIntent();
     const { client_secret, ...canceled } = (await cancel(door, id)).json;
-    const [event, ...others] = await eventsOf(id);
+    const [event, ...others] = await eventsOf(service, id);
     expect(others).toEqual([]);
     expect(event).toMatchObject({ type: 'payment_intent.canceled', sequence: 1 });
     expect(JSON.parse(event?.data ?? '')).toEqual({ payment_intent: canceled });
@@ -85,7 +79,7 @@ describe.each(doors)('over %s', (door) => {
       const answer = await cancel(again, id);
       expect([answer.code, answer.json]).toEqual(['ok', first.json]);
     }
-    expect(await eventsOf(id)).toHaveLength(1);
+    expect(await eventsOf(service, id)).toHaveLength(1);
   });
 
   test('a partly paid intent gets the label underpaid after its other labels', async () => {
@@ -102,7 +96,7 @@ describe.each(doors)('over %s', (door) => {
       labels: ['wrong_token', 'underpaid'],
     });
     expect((await get(door, id, apiKey)).json).toEqual(canceled.json);
-    const events = await eventsOf(id);
+    const events = await eventsOf(service, id);
     expect(events.map(({ sequence }) => sequence)).toEqual([5]);
     expect(JSON.parse(events[0]?.data ?? '').payment_intent.labels).toEqual(['wrong_token', 'underpaid']);
   });
@@ -127,7 +121,7 @@ describe.each(doors)('over %s', (door) => {
     ]);
     expect(refused.message).toMatch(why);
     expect(await get(door, id, apiKey)).toEqual(before);
-    expect(await eventsOf(id)).toEqual([]);
+    expect(await eventsOf(service, id)).toEqual([]);
   });
 
   test('anything but an own intent in the mode of the key is missing, and untouched', async () => {
@@ -292,7 +286,7 @@ test('a hundred cancellations at once over both doors: one event, and the same a
   expect(answers.map(({ code }) => code)).toEqual(Array(100).fill('ok'));
   expect(answers.map(({ json }) => json)).toEqual(Array(100).fill(answers[0]?.json));
   expect(answers[0]?.json).toEqual((await get('json', id, apiKey)).json);
-  expect((await eventsOf(id)).map(({ type, sequence }) => [type, sequence])).toEqual([
+  expect((await eventsOf(service, id)).map(({ type, sequence }) => [type, sequence])).toEqual([
     ['payment_intent.canceled', 1],
   ]);
 });
@@ -326,7 +320,7 @@ describe('while intents expire', () => {
   test('each intent either expires or is canceled, with one event', async () => {
     for (const { id, answer } of ended) {
       const { json } = await get('json', id, apiKey);
-      const events = await eventsOf(id);
+      const events = await eventsOf(service, id);
       expect(events.map(({ type, sequence }) => [type, sequence])).toEqual([
         [`payment_intent.${json.status}`, 1],
       ]);

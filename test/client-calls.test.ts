@@ -267,7 +267,7 @@ describe.each(protocols)('over %s', (protocol) => {
       data: { ...nothing, webhookEndpoint: endpoint },
     });
     const delivered = () => all(client.listWebhookDeliveries(endpoint.id, { status: 'delivered' }));
-    await expect.poll(delivered, { timeout: 10_000 }).toStrictEqual([
+    await expect.poll(delivered).toStrictEqual([
       {
         id: expect.stringMatching(/^del_/),
         event: ping.id,

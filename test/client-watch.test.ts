@@ -146,7 +146,7 @@ describe('on a good network', () => {
     const client = clientFor(merchant, { baseUrl: proxy.baseUrl });
     const { id } = await client.createPaymentIntent({ amountUnits: 1 });
     await watchUntil(client.watchEvents(), () => true);
-    await vi.waitFor(() => expect(closed).toBe(1));
+    await expect.poll(() => closed).toBe(1);
     // On the connection of its own that it had.
     expect((await client.retrievePaymentIntent(id)).id).toBe(id);
     expect(proxy.connections()).toBe(2);

@@ -5,7 +5,8 @@ import { expect, onTestFinished, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type Door, doors, type TransferJson } from './support/call.ts';
 import { startChain } from './support/chain.ts';
-import { createTestWatcher, forgetChain } from './support/settlement.ts';
+import { eventsOf } from './support/event-rows.ts';
+import { createTestWatcher, endWatch } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -20,13 +21,8 @@ const detach = (door: Door, id: string, key = apiKey) =>
   service.call('detachTransfer', { id }, { door, apiKey: key });
 const received = async (settings: TransferSettings = {}) =>
   (await insertTransfers(service, service.merchant, [settings]))[0] as string;
-const eventsOf = async (id: string) =>
-  (
-    await service.query<{ type: string }>(
-      'select type from events where payment_intent = $1 order by sequence',
-      [uuidOf(id)],
-    )
-  ).map(({ type }) => type.replace('payment_intent.', ''));
+const eventTypesOf = async (id: string) =>
+  (await eventsOf(service, id)).map(({ type }) => type.replace('payment_intent.', ''));
 
 /** An intent of 12.50 USDC in a state that only its row has: nobody has paid it. */
 async function intentIn(change: string | undefined): Promise<string> {
@@ -54,7 +50,7 @@ test.each(needsNoMore)(
       const refused = await attribute(door, id, intent, false);
       expect([refused.code, refused.message]).toEqual(['invalid_state', expect.stringMatching(reason)]);
       expect(refused.message).toMatch(/allow_ended/);
-      expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
+      expect([await present(intent), await eventTypesOf(intent)]).toEqual([before, []]);
       expect((await attribute(door, id, intent)).code).toBe('ok');
       expect((await present(intent)).payments_count).toBe(1);
     }
@@ -93,16 +89,16 @@ test.each(states)(
         .transfers as [TransferJson];
       await attribute(door, id, intent);
       expect(await present(intent)).not.toEqual(before);
-      const events = await eventsOf(intent);
+      const events = await eventTypesOf(intent);
 
       const detached = await detach(door, id);
       const { labels, ...rest } = unattributed;
       expect(detached).toMatchObject({ code: 'ok', json: rest });
       expect(await present(intent)).toEqual(before);
-      expect(await eventsOf(intent)).toEqual([...events, 'payment_detached']);
+      expect(await eventTypesOf(intent)).toEqual([...events, 'payment_detached']);
       // Again without an effect, and free for another intent.
       for (const each of doors) expect((await detach(each, id)).json).toEqual(detached.json);
-      expect(await eventsOf(intent)).toHaveLength(events.length + 1);
+      expect(await eventTypesOf(intent)).toHaveLength(events.length + 1);
       const other = await intentIn(undefined);
       expect((await attribute(door, id, other)).code).toBe('ok');
       expect(await present(intent)).toEqual(before);
@@ -127,7 +123,7 @@ test('a payment that came by itself stays', async () => {
       code: 'invalid_state',
       message: expect.stringMatching(/attributed automatically/),
     });
-    expect([await present(intent), await eventsOf(intent)]).toEqual([before, []]);
+    expect([await present(intent), await eventTypesOf(intent)]).toEqual([before, []]);
   }
 });
 
@@ -166,11 +162,7 @@ test('a transfer of another merchant is not found', async () => {
 test('a detached transfer that returns in another block stays unattributed, although one intent expects it', async () => {
   const chain = await startChain();
   const watcher = createTestWatcher(service, { urls: [chain.url] });
-  onTestFinished(async () => {
-    await watcher.release();
-    await chain.stop();
-    await forgetChain(service);
-  });
+  onTestFinished(() => endWatch(service, { watcher, chain }));
   const mine = async () => {
     await chain.mine();
     await watcher.catchUp();
@@ -205,5 +197,5 @@ test('a detached transfer that returns in another block stays unattributed, alth
   expect(returned).toMatchObject({ id, status: 'unattributed' });
   expect(returned.block_hash).not.toBe(block_hash);
   expect(await present(intent)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
-  expect(await eventsOf(intent)).toEqual(['processing', 'payment_detached']);
+  expect(await eventTypesOf(intent)).toEqual(['processing', 'payment_detached']);
 });

@@ -140,7 +140,7 @@ describe('server errors', async () => {
       '{"amount_units":1}',
     );
     // A failover of some seconds is not announced.
-    await expect.poll(async () => (await readyz()).status, { timeout: 8_000 }).toBe(503);
+    await expect.poll(async () => (await readyz()).status).toBe(503);
     expect((await readyz()).body).toBe('{"status":"database_unreachable"}\n');
     await cut(true);
     await admin.end();

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
-import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { type EventRowSettings, eventsOf, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -41,12 +41,6 @@ const allPositioned = () =>
     { timeout: 10_000 },
   );
 
-const rowsOf = (intent: string) =>
-  service.query<{ type: string; sequence: number }>(
-    'select type, sequence from events where payment_intent = $1 order by sequence',
-    [parseIdentifier('pi', intent)],
-  );
-
 /** The ids on each page of a list. */
 const listAll = async (door: Door, query: Request, apiKey: string) =>
   (await pagesOf(service.call, 'listEvents', query, { door, apiKey })).map((page) =>
@@ -61,7 +55,7 @@ describe('a change', () => {
     answers.push(await cancel(intent, apiKey));
     expect(new Set(answers.map(({ code }) => code))).toEqual(new Set(['ok']));
     await allPositioned();
-    expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.canceled', sequence: 1 }]);
+    expect(await eventsOf(service, intent)).toMatchObject([{ type: 'payment_intent.canceled', sequence: 1 }]);
 
     const { json, text } = await list({ payment_intent: intent }, apiKey);
     const [{ client_secret, ...paymentIntent }] = answers.map((answer) => answer.json) as [Intent];
@@ -92,9 +86,9 @@ describe('a change', () => {
     const expire = () => createExpiry(service.database.orm.em, (id) => unreadable.push(id))();
     await Promise.all([expire(), expire(), expire()]);
     const listed = async () => (await list({ payment_intent: intent }, apiKey)).json.events;
-    await expect.poll(listed, { timeout: 10_000 }).toHaveLength(1);
+    await expect.poll(listed).toHaveLength(1);
     await expire();
-    expect(await rowsOf(intent)).toEqual([{ type: 'payment_intent.expired', sequence: 1 }]);
+    expect(await eventsOf(service, intent)).toMatchObject([{ type: 'payment_intent.expired', sequence: 1 }]);
     const { client_secret, ...paymentIntent } = (
       await service.call('getPaymentIntent', { id: intent }, { apiKey })
     ).json;

@@ -11,6 +11,7 @@ import { createOrm } from '../src/database/orm.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { choosePorts } from './faults/support/process.ts';
 import { type Door, doors, type Request } from './support/call.ts';
+import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import { type IntentRows, insertIntents } from './support/intent-rows.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -26,12 +27,6 @@ const makeOverdue = (service: TestService, id: string, overdueMs: number) =>
         set created_at = created_at - expires_at + $2::timestamptz, expires_at = $2::timestamptz
       where id = $1`,
     [uuidOf(id), new Date(Date.now() - overdueMs).toISOString()],
-  );
-
-const eventsOf = (service: TestService, id: string) =>
-  service.query<{ type: string; sequence: number; data: string; created_at: Date }>(
-    'select type, sequence, data, created_at from events where payment_intent = $1 order by sequence',
-    [uuidOf(id)],
   );
 
 const isWarning = ({ level }: Record<string, unknown>) => level === 'error' || level === 'warn';

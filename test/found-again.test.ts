@@ -240,7 +240,7 @@ test('the first ten texts of metadata are entered, by the bytes of their keys', 
   const isFound = async (metadata_key: string) =>
     (await service.call('listPaymentIntents', { metadata_key, metadata_value: 'x' }, { apiKey })).json
       .payment_intents.length === 1;
-  await expect.poll(() => isFound('B'), { timeout: 5_000 }).toBe(true);
+  await expect.poll(() => isFound('B')).toBe(true);
   const found = [];
   for (const key of keys) if (await isFound(key)) found.push(key);
   expect(found).toEqual(['B', 'a', 'k0', 'k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7']);

@@ -14,7 +14,7 @@ import { findRefundsAt } from '../src/settlement/ledger/refund-owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -37,11 +37,7 @@ beforeEach(async () => {
   await watcher.catchUp();
 });
 
-afterEach(async () => {
-  await watcher.release();
-  await chain.stop();
-  await forgetChain(service);
-});
+afterEach(() => endWatch(service, { watcher, chain }));
 
 const transfersOf = (id: string) =>
   service.query<{ counts: boolean; hash: string; ordinal: number }>(
@@ -159,7 +155,7 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   await service.query('analyze payment_intents');
   expect(await rowsReadForCandidates(merchantId, wallet)).toBeLessThan(1_000);
   const other = await service.newMerchant();
-  const theirs = createMerchantCalls({ ...service, merchant: other });
+  const theirs = createMerchantCalls(service, other.keys.testnet.apiKey);
   const intent = await theirs.createIntent({ amount_units: Number(price) });
   const [payer] = chain.accounts;
   await hostile.fill('distinct amounts', {

@@ -104,6 +104,9 @@ describe.each(ways)('%s', (_, way) => {
   });
 
   test.each<[string, number[]]>([
+    ['an amount as text', [field(1, 2), 1, 0x31]],
+    ['an amount as eight bytes', [field(1, 1), 1, 0, 0, 0, 0, 0, 0, 0]],
+    ['a wallet as a number', [...valid, field(3, 0), 1]],
     ['a value of no kind', metadataWith([])],
     ['an entry without a value', [...valid, ...delimited(6, delimited(1, delimited(1, [0x61])))]],
     ['an unknown field in a value', metadataWith([field(4, 0), 1, field(9, 0), 1])],

@@ -58,7 +58,7 @@ async function startReceiver(faults: Record<string, string> = {}): Promise<Recei
   const ended = once(child, 'close').then(([, signal]) => signal);
   receivers.push({ child, url: '', output: () => output, ended });
   const receiver = receivers.at(-1) as Receiver;
-  await expect.poll(() => output, { timeout: 20_000 }).toMatch(/^receiving at \S+$/m);
+  await expect.poll(() => output).toMatch(/^receiving at \S+$/m);
   receiver.url = /^receiving at (\S+)$/m.exec(output)?.[1] ?? '';
   return receiver;
 }
@@ -100,7 +100,7 @@ const passAMinute = () =>
 const openJobs = () =>
   onJobs((database) => database.prepare('select id from jobs where due_at is not null').all());
 
-const untilNoJobIsOpen = () => expect.poll(openJobs, { timeout: 20_000 }).toEqual([]);
+const untilNoJobIsOpen = () => expect.poll(openJobs).toEqual([]);
 
 const fulfilled = (order: string) =>
   receivers.flatMap(({ output }) => output().split('\n')).filter((line) => line === `fulfil ${order}`).length;
@@ -138,7 +138,7 @@ test('work that throws is retried later, and does not end the process', async ()
   // Meanwhile other work goes on.
   expect(await send(receiver, 'evt_2', { order: 'order-2' })).toBe(200);
   await expect.poll(() => fulfilled('order-2')).toBe(1);
-  expect(openJobs()).toEqual([{ id: 'evt_1' }]);
+  await expect.poll(openJobs).toEqual([{ id: 'evt_1' }]);
   passAMinute();
   await untilNoJobIsOpen();
   await expect.poll(() => fulfilled('order-1')).toBe(1);

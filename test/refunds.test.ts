@@ -7,7 +7,7 @@ import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { createRefundMeasure } from '../src/refunds/measure.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { createTestWatcher, forgetChain } from './support/settlement.ts';
+import { createTestWatcher, endWatch } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -216,11 +216,7 @@ describe('on the chain', () => {
     await watcher.catchUp();
   });
 
-  afterEach(async () => {
-    await watcher.release();
-    await chain.stop();
-    await forgetChain(service);
-  });
+  afterEach(() => endWatch(service, { watcher, chain }));
 
   async function mine(blocks = 1) {
     await chain.mine(blocks);
@@ -559,7 +555,7 @@ describe('on the chain', () => {
     await sendPrepared(refund);
     await mine(10);
     const unpositioned = 'select from events where position is null limit 1';
-    await expect.poll(() => service.query(unpositioned), { timeout: 10_000 }).toEqual([]);
+    await expect.poll(() => service.query(unpositioned)).toEqual([]);
     const typesOf = async (query: Request, door: (typeof doors)[number]) =>
       (await pagesOf(service.call, 'listEvents', { page_size: 1, ...query }, { door }))
         .flat()

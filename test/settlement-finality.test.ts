@@ -8,7 +8,7 @@ import type { Progress } from '../src/settlement/ledger/cursor.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -29,12 +29,7 @@ async function watch(place: 'only' | 'second', options: ChainOptions = {}): Prom
   await watcher.catchUp();
 }
 
-afterEach(async () => {
-  await watcher.release();
-  await node.close();
-  await chain.stop();
-  await forgetChain(service);
-});
+afterEach(() => endWatch(service, { watcher, node, chain }));
 
 interface Intent {
   id: string;

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -24,12 +24,7 @@ beforeEach(async () => {
   await watcher.catchUp();
 });
 
-afterEach(async () => {
-  await watcher.release();
-  await node.close();
-  await chain.stop();
-  await forgetChain(service);
-});
+afterEach(() => endWatch(service, { watcher, node, chain }));
 
 interface Intent {
   id: string;

@@ -294,7 +294,7 @@ test('a change by the chain is in the trace of its block, its confirmation and i
   const calls = createMerchantCalls(service);
   // Endpoints of other tests have deliveries too.
   await service.query('delete from webhook_endpoints');
-  await calls.createWebhookEndpoint(`http://127.0.0.1:${port}/`);
+  await service.call('createWebhookEndpoint', { url: `http://127.0.0.1:${port}/` });
   const { id, expected_wallet, amount_units, chain_id, confirmations_required } = await calls.createIntent();
   const chain = await startChain();
   try {

@@ -8,6 +8,7 @@ import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxPayments } from '../src/payment-intents/payments.ts';
 import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
+import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
@@ -54,15 +55,9 @@ async function received(settings: TransferSettings = {}, to = merchant): Promise
   return id as string;
 }
 
-/** The events of an intent, in their order. */
-async function eventsOf(
-  id: string,
-): Promise<{ type: string; sequence: number; data: { payment_intent: object } }[]> {
-  const rows = await service.query<{ type: string; sequence: number; data: string }>(
-    'select type, sequence, data from events where payment_intent = $1 order by sequence',
-    [uuidOf(id)],
-  );
-  return rows.map(({ type, sequence, data }) => ({
+/** What its events tell. */
+async function toldOf(id: string) {
+  return (await eventsOf(service, id)).map(({ type, sequence, data }) => ({
     type: type.replace('payment_intent.', ''),
     sequence,
     data: JSON.parse(data),
@@ -302,7 +297,7 @@ test('over gRPC, what the contract does not have is refused', async () => {
     code: 'invalid_body',
     details: [{ field: 'status', message: 'must be "unattributed" or "attributed"' }],
   });
-  expect(await eventsOf(paymentIntent)).toEqual([]);
+  expect(await toldOf(paymentIntent)).toEqual([]);
 });
 
 describe('confirmations', () => {
@@ -406,7 +401,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     await attribute(door, await received(), intent.id);
     const snapshot = await getIntent(intent.id);
     expect(snapshot.payments).toHaveLength(1);
-    expect(await eventsOf(intent.id)).toEqual([
+    expect(await toldOf(intent.id)).toEqual([
       { type: 'processing', sequence: 1, data: { payment_intent: snapshot } },
     ]);
   });
@@ -421,7 +416,7 @@ describe.each(doors)('an attribution over %s', (door) => {
       expect([again.code, again.json]).toEqual(['ok', first.json]);
     }
     expect([await rowOf(id), await getIntent(intent.id)]).toEqual([row, snapshot]);
-    expect(await eventsOf(intent.id)).toHaveLength(1);
+    expect(await toldOf(intent.id)).toHaveLength(1);
     // Also when the chain has taken it back since.
     await service.query(`update transfers set state = 'reorged' where id = $1`, [parseIdentifier('tr', id)]);
     expect(await attribute(door, id, intent.id)).toMatchObject({
@@ -442,7 +437,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     ]);
     expect(refused.message).toContain(intent.id);
     expect([await rowOf(id), await getIntent(intent.id), await getIntent(other.id)]).toEqual(before);
-    expect(await eventsOf(other.id)).toEqual([]);
+    expect(await toldOf(other.id)).toEqual([]);
   });
 
   test('of a reorged transfer is refused', async () => {
@@ -452,7 +447,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     const refused = await attribute(door, id, intent.id);
     expect([refused.code, refused.details]).toEqual(['invalid_state', []]);
     expect(refused.message).toMatch(/no longer on the chain/);
-    expect([await rowOf(id), await eventsOf(intent.id)]).toEqual([row, []]);
+    expect([await rowOf(id), await toldOf(intent.id)]).toEqual([row, []]);
   });
 
   const inTime = () => new Date();
@@ -598,7 +593,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(present).toMatchObject({ payments_count: 1, ...outcome.intent });
     if (!('labels' in outcome.intent)) expect(present.labels).toBeUndefined();
     expect(present.payments[0]?.labels).toEqual(outcome.labels);
-    const events = await eventsOf(intent);
+    const events = await toldOf(intent);
     expect(events.map(({ type, sequence }) => [type, sequence])).toEqual(
       outcome.events.map((type, n) => [type, n + 1]),
     );
@@ -609,7 +604,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     const { id: intent } = await createIntent();
     await attribute(door, await received({ state: 'confirmed' }), intent);
     const { succeeded_at, ...present } = await getIntent(intent);
-    expect((await eventsOf(intent)).map(({ data }) => data.payment_intent)).toEqual([
+    expect((await toldOf(intent)).map(({ data }) => data.payment_intent)).toEqual([
       { ...present, status: 'processing' },
       { ...present, succeeded_at },
     ]);
@@ -627,7 +622,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect((await getIntent(intent)).status).toBe('processing');
     await attribute(door, last, intent);
     expect(await getIntent(intent)).toMatchObject({ status: 'succeeded', labels: ['overpaid'] });
-    expect((await eventsOf(intent)).at(-1)?.type).toBe('succeeded');
+    expect((await toldOf(intent)).at(-1)?.type).toBe('succeeded');
   });
 
   test('a confirmed transfer that does not count does not let the intent succeed', async () => {
@@ -689,7 +684,7 @@ describe.each(doors)('an attribution over %s', (door) => {
         [{ field: 'payment_intent', message: expect.stringMatching(message) }],
       ]);
       if (owner) expect(await getIntent(intent, owner)).toEqual(before);
-      if (owner) expect(await eventsOf(intent)).toEqual([]);
+      if (owner) expect(await toldOf(intent)).toEqual([]);
     }
     expect(await rowOf(id)).toEqual(row);
   });
@@ -718,7 +713,7 @@ describe.each(doors)('an attribution over %s', (door) => {
       }
     }
     expect([await rowOf(theirs), await rowOf(mainnet)]).toEqual(rows);
-    expect(await eventsOf(intent.id)).toEqual([]);
+    expect(await toldOf(intent.id)).toEqual([]);
   });
 
   test("another merchant's row of the same transfer is not changed", async () => {
@@ -799,7 +794,7 @@ describe('concurrently', () => {
     expect(answers.map(({ code }) => code)).toEqual(Array(20).fill('ok'));
     expect(answers.map(({ json }) => json)).toEqual(Array(20).fill(answers[0]?.json));
     expect(await getIntent(intent)).toMatchObject({ payments_count: 1, amount_received_units: 12_500_000 });
-    expect((await eventsOf(intent)).map(({ type }) => type)).toEqual(['processing', 'succeeded']);
+    expect((await toldOf(intent)).map(({ type }) => type)).toEqual(['processing', 'succeeded']);
   });
 
   test('20 attributions of a transfer to two intents: one wins', async () => {
@@ -812,7 +807,7 @@ describe('concurrently', () => {
     ]);
     const counts = await Promise.all(ids.map(async (intent) => (await getIntent(intent)).payments_count));
     expect(counts.sort()).toEqual([0, 1]);
-    expect((await Promise.all(ids.map(eventsOf))).flat()).toHaveLength(1);
+    expect((await Promise.all(ids.map(toldOf))).flat()).toHaveLength(1);
   });
 
   test('20 transfers to one intent: each counts once, in a sequence of events without a gap', async () => {
@@ -826,7 +821,7 @@ describe('concurrently', () => {
       payments_count: 20,
       labels: ['overpaid'],
     });
-    const events = await eventsOf(intent);
+    const events = await toldOf(intent);
     expect(events.map(({ sequence }) => sequence)).toEqual(events.map((_, n) => n + 1));
     // The one that says that it is too much says nothing of another payment.
     const changes = events.filter(({ type }) => type !== 'overpaid');
@@ -845,7 +840,7 @@ describe('concurrently', () => {
       ]);
       expect(attributed.code).toBe('ok');
       const present = await getIntent(intent);
-      const events = await eventsOf(intent);
+      const events = await toldOf(intent);
       const types = events.map(({ type }) => type);
       expect(events.at(-1)?.data.payment_intent).toEqual(present);
       if (canceled.code === 'ok') {
@@ -901,7 +896,7 @@ describe('an attribution that has to wait', () => {
     await blocker.query('commit');
     expect((await attributed).json.labels).toEqual(['after_cancel']);
     expect(await getIntent(intent)).toMatchObject({ status: 'canceled', amount_received_units: 0 });
-    expect(await eventsOf(intent)).toMatchObject([{ type: 'late_payment', sequence: 2 }]);
+    expect(await toldOf(intent)).toMatchObject([{ type: 'late_payment', sequence: 2 }]);
   });
 
   test('is seen by a cancellation that waits for it', async () => {
@@ -916,7 +911,7 @@ describe('an attribution that has to wait', () => {
     await waiting(2);
     await blocker.query('commit');
     expect([(await attributed).code, (await canceled).code]).toEqual(['ok', 'invalid_state']);
-    expect((await eventsOf(intent)).map(({ type }) => type)).toEqual(['processing']);
+    expect((await toldOf(intent)).map(({ type }) => type)).toEqual(['processing']);
   });
 
   test('sees that the transfer was reorged', async () => {
@@ -933,6 +928,6 @@ describe('an attribution that has to wait', () => {
     await blocker.query(`update transfers set state = 'reorged' where id = $1`, [parseIdentifier('tr', id)]);
     await blocker.query('commit');
     expect((await attributed).code).toBe('invalid_state');
-    expect(await eventsOf(intent)).toEqual([]);
+    expect(await toldOf(intent)).toEqual([]);
   });
 });

@@ -141,9 +141,11 @@ test('two workers deliver everything, and never attempt one delivery at the same
   const endpoints = await newEndpoints(6, (_, response) => {
     setTimeout(() => response.writeHead(204).end(), 20);
   });
-  const events = await newDeliveries(endpoints, 40);
   const counts: [string[], string[]] = [[], []];
   const workers = counts.map((own) => openWorker({ observer: countedBy(own) }));
+  // Both are connected.
+  await Promise.all(workers.map((worker) => worker.attemptAll()));
+  const events = await newDeliveries(endpoints, 40);
   await Promise.all(workers.map((worker) => worker.attemptAll()));
   expect(twice).toEqual([]);
   const expected = events.flatMap((event) =>
@@ -579,7 +581,7 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
   const prompt = await newEndpoint(undefined, await service.newMerchant());
   await newDeliveries([prompt], 1);
   await worker.deliverer.deliverSome();
-  await expect.poll(() => arrivedAt(prompt).length, { timeout: 15_000 }).toBe(1);
+  await expect.poll(() => arrivedAt(prompt).length).toBe(1);
   expect(ended).toBeLessThanOrEqual(1);
   isOver = true;
   await worker.close();

@@ -278,8 +278,11 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     async (status) => {
       await onPay(opening);
       const first = await click();
+      await page.evaluate(
+        'void (window.heard = new Promise((hear) => addEventListener("message", () => hear())))',
+      );
       await tell(first, status);
-      await page.waitForTimeout(100);
+      await page.evaluate('window.heard');
       const second = await click();
       await expect.poll(() => received(second)).toEqual([theSecret]);
       expect(first.isClosed()).toBe(true);

@@ -184,7 +184,7 @@ test('when the primary stands still, notifications arrive from the next one with
     );
     return n;
   };
-  await expect.poll(listening, { timeout: 15_000 }).toBe(1);
+  await expect.poll(listening).toBe(1);
   console.log(`listening after ${Math.round(performance.now() - promotedAtMs)} ms`);
   // Sessions of the old primary end with DATABASE_TIMEOUT, which refuses what they were doing.
   const create = async () => (await service.call('createPaymentIntent', { amount_units: 1 })).code;
@@ -224,17 +224,15 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   expect(await measured()).toBe('1');
   await primary.query("alter system set archive_command = 'false'");
   await primary.query('select pg_reload_conf(), pg_switch_wal()');
-  await expect
-    .poll(async () => (await doctor()).message, { timeout: 15_000 })
-    .toContain('cannot be archived');
+  await expect.poll(async () => (await doctor()).message).toContain('cannot be archived');
   await primary.query("alter system set archive_command = 'true'");
   await primary.query('select pg_reload_conf(), pg_switch_wal()');
-  await expect.poll(async () => (await doctor()).ok, { timeout: 15_000 }).toBe(true);
+  await expect.poll(async () => (await doctor()).ok).toBe(true);
   await standby.end('SIGQUIT');
   // As Patroni does when the last standby is gone: commits go on, on one server.
   await primary.query('alter system reset synchronous_standby_names');
   await primary.query('select pg_reload_conf()');
-  await expect.poll(measured, { timeout: 15_000 }).toBe('0');
+  await expect.poll(measured).toBe('0');
   expect(await doctor()).toMatchObject({
     ok: false,
     message: expect.stringContaining('what is committed now is lost with this server'),
@@ -245,7 +243,7 @@ test('a lost session is no outage', async () => {
   const service = await startProcess(pair, await choosePorts());
   await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
   const texts = () => service.log.map(({ message }) => message);
-  await expect.poll(texts, { timeout: 5_000 }).toContain('the database is reached again');
+  await expect.poll(texts).toContain('the database is reached again');
   expect((await service.call('createPaymentIntent', { amount_units: 1 })).code).toBe('ok');
 });
 
@@ -291,7 +289,7 @@ test('an outage of the database is a few lines of the log', async () => {
     'the database is reached again',
   ]);
   expect(warnings[1]).toMatchObject({
-    seconds: 10,
+    seconds: expect.toSatisfy((seconds: number) => seconds === 10 || seconds === 11),
     failures: { ECONNREFUSED: expect.any(Number), 'refused requests': expect.any(Number) },
   });
   // Besides, a line for each task that works again.
@@ -313,7 +311,7 @@ describe('readers of events', () => {
       Array.from({ length: n }, () => ({ merchantId })),
     );
     const waiting = () => query('select from events where position is null limit 1');
-    await expect.poll(waiting, { timeout: 10_000 }).toEqual([]);
+    await expect.poll(waiting).toEqual([]);
     return ids;
   }
   const onPrimary = () => ({ url: primary.url('postgres', 'postgres') });

@@ -521,7 +521,7 @@ describe('its README', () => {
       const post = () => fetch(withUrl.WEBHOOK_URL, { method: 'POST', body: '{}' });
       const forged = await vi.waitFor(post, { timeout: 10_000 });
       expect(forged.status).toBe(400);
-      await vi.waitFor(() => expect(errors).toContain("code: 'headers_missing'"));
+      await expect.poll(() => errors).toContain("code: 'headers_missing'");
       const canceled = await cancelNew();
       const [event] = await eventsOf(canceled);
       const line = `${event?.id} payment_intent.canceled canceled\n`;

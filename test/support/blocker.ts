@@ -19,7 +19,7 @@ export async function blockCreates(location: DatabaseLocation): Promise<Blocker>
         // A transaction sees the sessions as they were when it first looked.
         await client.query('select pg_stat_clear_snapshot()');
         const { rows } = await client.query(
-          `select pg_terminate_backend(pid) from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert%'`,
+          `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'insert%'`,
         );
         if (rows.length > 0) return rows.length;
       }

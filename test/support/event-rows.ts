@@ -1,7 +1,8 @@
 // Rows of events written by SQL, as the transaction of a change writes them: without a position.
 
 import type { ModeName } from '../../src/contract/words.ts';
-import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../../src/database/identifiers.ts';
+import type { TestService } from './service.ts';
 
 export interface EventRowSettings {
   /** UUID. */
@@ -53,3 +54,10 @@ export async function insertEventRows(query: Query, events: readonly EventRowSet
   );
   return rows.map(({ id }) => formatIdentifier('evt', id));
 }
+
+/** The events of an intent, in their order. */
+export const eventsOf = ({ query }: Pick<TestService, 'query'>, intent: string) =>
+  query<{ type: string; sequence: number; data: string; created_at: Date }>(
+    'select type, sequence, data, created_at from events where payment_intent = $1 order by sequence',
+    [parseIdentifier('pi', intent)],
+  );

@@ -12,6 +12,8 @@ import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
 import { createWatcher } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
+import type { TestChain } from './chain.ts';
+import type { LyingNode } from './lying-node.ts';
 import type { TestService } from './service.ts';
 
 export interface TestWatcherOptions {
@@ -105,26 +107,27 @@ export function createTestWatcher(
 }
 
 /** What the tests of settlement do as the service's merchant, over the public door. */
-export function createMerchantCalls(service: TestService) {
+export function createMerchantCalls({ call }: Pick<TestService, 'call'>, apiKey?: string) {
   // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
-  async function request(method: string, path: string, body?: object): Promise<any> {
-    const answer = await fetch(service.publicUrl + path, {
-      method,
-      headers: {
-        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-        'content-type': 'application/json',
-      },
-      ...(body && { body: JSON.stringify(body) }),
-    });
-    return answer.json();
-  }
+  const jsonOf = async (answer: Promise<{ json: unknown }>): Promise<any> => (await answer).json;
+  const options = apiKey === undefined ? {} : { apiKey };
   return {
     createIntent: (fields: object = {}) =>
-      request('POST', '/v1/payment_intents', { amount_units: 12_500_000, chain: 'base', ...fields }),
-    getIntent: (id: string) => request('GET', `/v1/payment_intents/${id}`),
-    createWebhookEndpoint: (url: string) => request('POST', '/v1/webhook_endpoints', { url }),
-    cancelIntent: (id: string) => request('POST', `/v1/payment_intents/${id}/cancel`),
+      jsonOf(call('createPaymentIntent', { amount_units: 12_500_000, chain: 'base', ...fields }, options)),
+    getIntent: (id: string) => jsonOf(call('getPaymentIntent', { id }, options)),
+    cancelIntent: (id: string) => jsonOf(call('cancelPaymentIntent', { id }, options)),
   };
+}
+
+/** Ends what a test has watched, and forgets it. */
+export async function endWatch(
+  service: TestService,
+  { watcher, node, chain }: { watcher: { release(): Promise<void> }; node?: LyingNode; chain: TestChain },
+): Promise<void> {
+  await watcher.release();
+  await node?.close();
+  await chain.stop();
+  await forgetChain(service);
 }
 
 /** Forgets the chain and what was seen on it, so that the next test begins with another. */
