@@ -5,8 +5,8 @@ import type { Bindings, Logger } from 'pino';
 import { databaseGoneBy } from './unavailable.ts';
 
 const summaryEveryMs = 10_000;
-/** How long after an outage its last failures may arrive: attempts to connect that had begun in it. */
-const lateFailuresMs = 2_000;
+/** How long after its begin answers from before may arrive, and after its end the last attempts to connect may fail. */
+const lateMs = 2_000;
 
 export interface OutageLog {
   /** Counts warnings about the unreachable database, and writes everything else. */
@@ -21,29 +21,28 @@ export interface OutageLog {
 /** Wraps the log of a process. */
 export function createOutageLog(logger: Logger): OutageLog {
   let beganAtMs: number | undefined;
+  let quietUntilMs = 0;
+  /** It has worked since it last failed. */
+  let isWorking = false;
   let summary: NodeJS.Timeout | undefined;
   let counts: Record<string, number> = {};
   const failures = new Map<string, number>();
-  let quietUntilMs = 0;
 
   const seconds = () => Math.round((performance.now() - (beganAtMs as number)) / 1_000);
-  const count = (cause: string) => {
-    counts[cause] = (counts[cause] ?? 0) + 1;
-  };
+  const count = (cause: string) => Object.assign(counts, { [cause]: (counts[cause] ?? 0) + 1 });
   const summarize = () => {
+    if (isWorking) return end();
     logger.warn({ seconds: seconds(), failures: counts }, 'the database cannot be reached yet');
     counts = {};
   };
-  const begin = (err: unknown) => {
-    if (beganAtMs !== undefined) return;
-    beganAtMs = performance.now();
-    summary = setInterval(summarize, summaryEveryMs).unref();
-    logger.warn({ err }, 'the database cannot be reached; what fails until it can is counted');
-  };
   const stop = () => {
     clearInterval(summary);
-    beganAtMs = undefined;
-    counts = {};
+    [beganAtMs, counts] = [undefined, {}];
+  };
+  const end = () => {
+    logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
+    quietUntilMs = performance.now() + lateMs;
+    stop();
   };
 
   /** True if the line was counted instead. */
@@ -51,8 +50,12 @@ export function createOutageLog(logger: Logger): OutageLog {
     const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
     const cause = databaseGoneBy(err);
     if (cause !== undefined) {
-      // Right after an outage the last of its failures arrive.
-      if (performance.now() >= quietUntilMs) begin(err);
+      if (beganAtMs === undefined && performance.now() >= quietUntilMs) {
+        beganAtMs = performance.now();
+        summary = setInterval(summarize, summaryEveryMs).unref();
+        logger.warn({ err }, 'the database cannot be reached; what fails until it can is counted');
+      }
+      isWorking = false;
       count(cause);
       failures.set(cause, (failures.get(cause) ?? 0) + 1);
       return true;
@@ -75,10 +78,8 @@ export function createOutageLog(logger: Logger): OutageLog {
     logger: wrap(logger),
     failures,
     onWorked() {
-      if (beganAtMs === undefined) return;
-      logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
-      quietUntilMs = performance.now() + lateFailuresMs;
-      stop();
+      isWorking = true;
+      if (beganAtMs !== undefined && performance.now() >= beganAtMs + lateMs) end();
     },
     stop,
   };
