@@ -1,40 +1,21 @@
 // What came in and what went back, as a file for bookkeeping.
 
-import { timestampFromMs } from '@bufbuild/protobuf/wkt';
 import { useState } from 'preact/hooks';
 import { Advice, consoleApi } from './api.ts';
-
-import { Button, useAction } from './parts.tsx';
-
-/** The first of this month, or of the last one, in the viewer's time zone. */
-function firstOfMonth(monthsAgo: number): Date {
-  const now = new Date();
-  return new Date(now.getFullYear(), now.getMonth() - monthsAgo, 1);
-}
-
-/** As a date field has it. */
-const fieldOf = (date: Date) =>
-  [date.getFullYear(), date.getMonth() + 1, date.getDate()]
-    .map((part) => String(part).padStart(2, '0'))
-    .join('-');
+import { dayOf, spanOf } from './days.ts';
+import { Button, DayField, useAction } from './parts.tsx';
 
 export function Export() {
-  const lastMonth = firstOfMonth(1);
-  const [from, setFrom] = useState(fieldOf(lastMonth));
-  const [to, setTo] = useState(fieldOf(new Date(firstOfMonth(0).getTime() - 1)));
+  const [now] = useState(new Date());
+  const [from, setFrom] = useState(dayOf(new Date(now.getFullYear(), now.getMonth() - 1, 1).getTime()));
+  const [to, setTo] = useState(dayOf(new Date(now.getFullYear(), now.getMonth(), 0).getTime()));
   const action = useAction();
   const begin = () =>
     action.run(async () => {
-      // Without a zone, a date with a time is of the viewer's.
-      const first = new Date(`${from}T00:00`);
-      const last = new Date(`${to}T00:00`);
-      if (Number.isNaN(first.getTime()) || Number.isNaN(last.getTime())) throw new Advice('Choose two days.');
-      const before = new Date(last.getFullYear(), last.getMonth(), last.getDate() + 1);
-      if (before <= first) throw new Advice('The last day is before the first.');
-      const { ticket } = await consoleApi.createExport({
-        fromTime: timestampFromMs(first.getTime()),
-        beforeTime: timestampFromMs(before.getTime()),
-      });
+      const span = spanOf(from, to);
+      if (span === undefined) throw new Advice('Choose two days.');
+      if (to < from) throw new Advice('The last day is before the first.');
+      const { ticket } = await consoleApi.createExport({ fromTime: span.from, beforeTime: span.before });
       // An attachment: the page stays.
       location.assign(`/console/export?ticket=${ticket}`);
     });
@@ -54,8 +35,8 @@ export function Export() {
         }}
       >
         <p class="filters">
-          <Day label="First day" value={from} onInput={setFrom} />
-          <Day label="Last day" value={to} onInput={setTo} />
+          <DayField label="First day" value={from} onInput={setFrom} />
+          <DayField label="Last day" value={to} onInput={setTo} />
         </p>
         {action.failure !== undefined && <p role="alert">{action.failure}</p>}
         <p class="actions">
@@ -63,14 +44,5 @@ export function Export() {
         </p>
       </form>
     </>
-  );
-}
-
-function Day({ label, value, onInput }: { label: string; value: string; onInput: (value: string) => void }) {
-  return (
-    <label>
-      {label}
-      <input type="date" value={value} onInput={({ currentTarget }) => onInput(currentTarget.value)} />
-    </label>
   );
 }

@@ -10,6 +10,7 @@ import {
   type Summary,
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
+import { dayOf } from './days.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
@@ -91,12 +92,6 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
       </section>
     </>
   );
-}
-
-/** The day in the viewer's time zone, as `GetSummary` takes it. */
-function dayOf(ms: number, timeZone?: string): string {
-  // Swedish dates are those of ISO 8601.
-  return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', ...(timeZone && { timeZone }) }).format(ms);
 }
 
 const dayMs = 86_400_000;
@@ -256,7 +251,9 @@ function Chart({ days }: ChartProps) {
         >
           {days.toReversed().map(({ date, day }) => (
             <tr key={date}>
-              <th scope="row">{dayWords(date)}</th>
+              <th scope="row">
+                <Link to={pathOf('/payments', { day: date })}>{dayWords(date)}</Link>
+              </th>
               <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
               <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
               <td class="number">{String(day?.succeededCount ?? 0)}</td>

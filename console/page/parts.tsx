@@ -207,6 +207,15 @@ export function useAction(): {
   return { isBusy: state.isBusy, failure: state.failure, run, forget };
 }
 
+export function DayField({ label, value, onInput }: Omit<FieldProps, 'inputMode'>) {
+  return (
+    <label>
+      {label}
+      <input type="date" value={value} onInput={({ currentTarget }) => onInput(currentTarget.value)} />
+    </label>
+  );
+}
+
 interface OpenerProps {
   /** What opens it. */
   label: string;
@@ -229,6 +238,7 @@ export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, 
   useLayoutEffect(() => {
     if (wasOpen.current === isOpen) return;
     wasOpen.current = isOpen;
+    forget();
     const within = (what: string) => place.current?.querySelector<HTMLElement>(what);
     (isOpen ? (within('input') ?? within('form')) : within('button'))?.focus();
   }, [isOpen]);
@@ -244,13 +254,7 @@ export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, 
           {failure !== undefined && <p role="alert">{failure}</p>}
           <p class="actions">
             <Button label={doLabel} isMain isSubmit isBusy={isBusy} />
-            <Button
-              label="Leave it"
-              onClick={() => {
-                forget();
-                onOpen(false);
-              }}
-            />
+            <Button label="Leave it" onClick={() => onOpen(false)} />
           </p>
         </form>
       ) : (

@@ -4,21 +4,33 @@ import { useState } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
+import { spanOf } from './days.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Button, chainLabel, chainOf, Labels, Money, Table, useAction, When } from './parts.tsx';
+import {
+  Badge,
+  Button,
+  chainLabel,
+  chainOf,
+  DayField,
+  Labels,
+  Money,
+  Table,
+  useAction,
+  When,
+} from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
 const pageSize = 50;
-const filtered = ['status', 'chain', 'label'] as const;
+const selects = ['status', 'chain', 'label'] as const;
+const filtered = [...selects, 'day'] as const;
+type Filter = Readonly<Record<(typeof filtered)[number], string>>;
 const labels = ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'];
 
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
-  const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Record<
-    (typeof filtered)[number],
-    string
-  >;
+  const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Filter;
   const key = JSON.stringify(filter);
+  const span = spanOf(filter.day);
   return (
     <>
       <h1>Payments</h1>
@@ -30,6 +42,7 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
           status: paymentIntentStatusWords[filter.status as keyof typeof paymentIntentStatusWords] ?? 0,
           chain: chainWords[filter.chain as keyof typeof chainWords] ?? 0,
           label: filter.label,
+          ...(span && { succeededFrom: span.from, succeededBefore: span.before }),
         }}
         empty={
           Object.values(filter).some((value) => value !== '')
@@ -41,7 +54,7 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
   );
 }
 
-function Filters({ filter }: { filter: Readonly<Record<(typeof filtered)[number], string>> }) {
+function Filters({ filter }: { filter: Filter }) {
   const choose = (name: string, value: string) =>
     go(pathOf('/payments', { ...filter, [name]: value }), { replaces: true });
   const options = {
@@ -55,7 +68,7 @@ function Filters({ filter }: { filter: Readonly<Record<(typeof filtered)[number]
   const names = { status: 'Status', chain: 'Chain', label: 'Problem' };
   return (
     <p class="filters">
-      {filtered.map((name) => (
+      {selects.map((name) => (
         <label key={name}>
           {names[name]}
           <select value={filter[name]} onChange={({ currentTarget }) => choose(name, currentTarget.value)}>
@@ -68,6 +81,7 @@ function Filters({ filter }: { filter: Readonly<Record<(typeof filtered)[number]
           </select>
         </label>
       ))}
+      <DayField label="Paid on" value={filter.day} onInput={(day) => choose('day', day)} />
     </p>
   );
 }

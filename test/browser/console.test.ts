@@ -151,17 +151,15 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
   test('a payment is found, refunded, and its whole story is told', async () => {
     endpointStatus = 500;
-    const { json: endpoint } = await world.service.call('createWebhookEndpoint', {
-      url: `${receiver.url}/hooks`,
-    });
+    const hooks = { url: `${receiver.url}/hooks` };
+    const { json: endpoint } = await world.service.call('createWebhookEndpoint', hooks);
     const intent = await createPaid({ metadata: { order_id: 'order-7', note: hostile } });
     await receiver.arrived(1);
     await signIn('/payments');
     await page.getByRole('link', { name: 'order-7' }).click();
-    await see('The money is there.');
-    await see('Succeeded: the money is there');
-    await see(hostile);
-    await see('answered 500');
+    for (const words of ['The money is there.', 'Succeeded: the money is there', hostile, 'answered 500']) {
+      await see(words);
+    }
 
     endpointStatus = 204;
     await press('Send again');
@@ -482,6 +480,12 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect(text).toMatch(/^time,type,payment_intent,.*,recorded_at\r\n/);
     expect(text).toContain(`,payment,${intent.id},`);
     expect(text).toMatch(/,unattributed,,,.*,1\.77,1770000,/);
+    // The list of a day has what was paid on it.
+    const { succeeded_at } = (await world.service.call('getPaymentIntent', { id: intent.id })).json;
+    await page.goto(`${url}/payments?day=${succeeded_at?.slice(0, 10)}`);
+    await page.getByRole('link', { name: 'order-31' }).waitFor();
+    await page.getByLabel('Paid on').fill('2020-01-01');
+    await see('No payments match. Remove a filter.');
   });
 
   test('an operator sees the chains, the merchants and their keys, and changes none', async () => {
