@@ -306,9 +306,7 @@ program.hook('preAction', (_, command) => {
 function changing(use: (database: Database) => Promise<unknown>): Promise<void> {
   return withDatabase({}, async (database) => {
     const { createAudit, entryOfCommand } = await import('./console/audit.ts');
-    const audit = createAudit(database.orm.em, () =>
-      console.error('admin: note: the audit log lacks the outcome of this command'),
-    );
+    const audit = createAudit(database.orm.em, () => console.error('admin: the audit log lacks the outcome'));
     await audit.run(entryOfCommand(running, process.argv.slice(2)), () => use(database));
   });
 }

@@ -467,9 +467,6 @@ describe('a change', () => {
     expect(await service.call('cancelPaymentIntent', { id: intent.id }, { door })).toMatchObject({
       code: 'ok',
     });
-    expect(
-      (await service.call('createRefund', { payment_intent: intent.id, reason: 'x' }, { door })).code,
-    ).toBe('invalid_body');
     await expect
       .poll(() => entries(intent.id))
       .toMatchObject([
@@ -491,7 +488,8 @@ describe('a change', () => {
     const cancel = (sent: string) => call('PaymentIntentService/CancelPaymentIntent', { id: sent });
     const url = 'https://user:hunter2@shop.example/hooks';
     expect((await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).status).toBe(400);
-    for (const sent of [intent.client_secret, apiKey, 'pi_\u0000', 'x'.repeat(9_000)]) {
+    const strange = ['pi_\u0000', `\x1cs_${'A'.repeat(16)}`, 'x'.repeat(9_000)];
+    for (const sent of [intent.client_secret, apiKey, ...strange]) {
       expect((await cancel(sent)).status).toBeLessThan(500);
     }
     const note = 'y'.repeat(60_000);

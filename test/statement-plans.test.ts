@@ -4,7 +4,7 @@ import { createAuthorizationStore } from '../src/authorizations/authorization-st
 import { pgConfigOf } from '../src/config/database-location.ts';
 import type { SignedPayment } from '../src/contract/x402.ts';
 import { PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
-import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
@@ -131,10 +131,9 @@ test('storing a signed payment costs the same, however many intents and open aut
   const { id } = await createMerchantCalls(service).createIntent();
   const { em } = storing.database.orm;
   const row = await em.fork().findOneOrFail(PaymentIntentEntity, { id: parseIdentifier('pi', id) as string });
-  const nonce = nonceOf(formatIdentifier('pi', newUuid()));
-  const payment = { from: `0x${'1'.repeat(40)}`, nonce, value: 1n, validBefore: 1n };
-  const store = createAuthorizationStore(em);
-  const storeAgain = () => store.store(row, payment as SignedPayment);
+  const payment = { from: `0x${'1'.repeat(40)}`, nonce: nonceOf(id), value: 1n, validBefore: 1n };
+  const { store } = createAuthorizationStore(em);
+  const storeAgain = () => store(row, payment as SignedPayment);
   // The plan that the session keeps.
   expect(await storeAgain()).toHaveProperty('row');
   await service.query('delete from authorizations');

@@ -1,5 +1,5 @@
 // Who has changed what: people in the console, merchants by their keys, operators by `admin`. The entry is written before
-// the change: without it nothing is changed. Creating an intent by a key has no entry: the intent itself says all of it.
+// the change: without it nothing is changed. An intent that a key creates has no entry: its request's log line names the key.
 
 import { userInfo } from 'node:os';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
@@ -43,58 +43,52 @@ export interface AuditEntry extends Actor {
 export interface Audit {
   /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
   run<T>(entry: AuditEntry, change: () => Promise<T>): Promise<T>;
-  /** Resolves when no outcome is still to be written. */
+  /** Resolves when every change that has begun by now has its outcome. */
   settled(): Promise<unknown>;
 }
 
 /** `onLost` is called if an outcome could not be written: its entry then stands without one. */
-export function createAudit(em: EntityManager, onLost: (reason: unknown, entry: AuditEntry) => void): Audit {
+export function createAudit(em: EntityManager, onLost: (reason: unknown, requestId: string) => void): Audit {
   const { run } = createPreparedStatements(em);
-  /** Those that arrive while one runs share the next statement, which takes an array for each column. */
-  const batched = <T>(statement: PreparedStatement, valuesOf: (item: T) => unknown[]) =>
-    createBatcher<T, undefined>({
+  /** Rows that arrive while one is written share the next statement, which takes an array for each column. */
+  const batched = (statement: PreparedStatement, slots: number) =>
+    createBatcher<unknown[], undefined>({
       ...usualWaits,
-      slots: 1,
+      slots,
       maxBatchSize,
-      async run(batch) {
-        const rows = batch.map(valuesOf);
+      async run(rows) {
         await run(statement, rows[0]?.map((_, column) => rows.map((row) => row[column])) ?? []);
-        return batch.map(() => undefined);
+        return rows.map(() => undefined);
       },
     });
-  const inserts = batched<AuditEntry & { id: string }>(insert, (entry) => [
-    ...[entry.id, entry.actor, entry.actorName, entry.method, entry.merchant?.id, entry.merchant?.mode],
-    ...[entry.target, entry.paymentIntent, fieldsText(entry.fields), entry.requestId],
-  ]);
-  const outcomes = batched<[id: string, outcome: string, made: string | undefined]>(
-    noteOutcomes,
-    (row) => row,
-  );
-  const unwritten = new Set<Promise<void>>();
+  const inserts = batched(insert, 2);
+  const outcomes = batched(noteOutcomes, 1);
+  const open = new Set<Promise<unknown>>();
   return {
-    settled: () => Promise.all(unwritten),
-    async run(entry, change) {
+    settled: () => Promise.all(open),
+    async run({ isPerson, requestId, merchant, ...entry }, change) {
       const id = newUuid();
-      await orUnavailable(() => inserts.add({ ...entry, id }));
-      const end = async (outcome: string, made?: string) => {
-        const written = outcomes
-          .add([id, outcome, made])
-          .catch((reason) => onLost(reason, entry))
-          .finally(() => unwritten.delete(written));
-        unwritten.add(written);
-        if (entry.isPerson) await written;
-      };
-      try {
-        const answer = await change();
-        await end('ok', idIn(answer));
-        return answer;
-      } catch (reason) {
-        await end(reason instanceof AdministrationError ? 'refused' : toServiceError(reason).code);
-        throw reason;
-      }
+      const row = [
+        ...[id, entry.actor, entry.actorName, entry.method, merchant?.id, merchant?.mode],
+        ...[entry.target, entry.paymentIntent, fieldsText(entry.fields), requestId],
+      ];
+      await orUnavailable(() => inserts.add(row));
+      const changed = change();
+      const ended = changed
+        .then((answer) => ['ok', idIn(answer)])
+        .catch((reason) => [codeOf(reason), undefined]);
+      const written: Promise<unknown> = ended
+        .then((outcome) => outcomes.add([id, ...outcome]))
+        .catch((reason) => onLost(reason, requestId))
+        .finally(() => open.delete(written));
+      open.add(written);
+      if (isPerson) await written;
+      return changed;
     },
   };
 }
+
+const codeOf = (of: unknown) => (of instanceof AdministrationError ? 'refused' : toServiceError(of).code);
 
 /** Returns the method such that what it changes is written down; if it only reads, the method itself. */
 export function auditedMethod<Caller>(
@@ -103,7 +97,8 @@ export function auditedMethod<Caller>(
   method: Method<unknown, unknown, Caller>,
   actorOf: (caller: Caller) => Actor,
 ): Method<unknown, unknown, Caller> {
-  if (accessOf(desc) === Access.READ) return method;
+  // What an operator lists is no change either.
+  if (accessOf(desc) === Access.READ || desc.name.startsWith('List')) return method;
   return {
     ...method,
     async run(request, caller, call) {
@@ -165,7 +160,7 @@ function userName(): string {
   }
 }
 
-/** The id of a resource. Whatever else is sent in its place, such as a secret, is not kept. */
+/** The id of a resource; undefined if something else was sent in its place. */
 function idIn(message: unknown, name: 'id' | 'paymentIntent' = 'id'): string | undefined {
   const id = (message as Record<string, unknown> | undefined)?.[name];
   return typeof id === 'string' && /^[a-z]{2,3}_[0-9a-z]{26}$/.test(id) ? id : undefined;
@@ -174,9 +169,14 @@ function idIn(message: unknown, name: 'id' | 'paymentIntent' = 'id'): string | u
 const maxFieldsLength = 8_192;
 const secrets = /(?:sk_(?:testnet|mainnet)_|whsec_|c[ls]_|_secret_)[\w+/=-]{16,}/g;
 
-/** The request as it is kept. What is too long for that says how long it was. */
+/**
+ * The request as it is kept. What is too long for that says how long it was. Characters that JSON escapes by number are
+ * left out: PostgreSQL cannot make text of each.
+ */
 function fieldsText(fields: JsonObject): string {
-  const text = JSON.stringify(fields).replace(secrets, '…');
+  const escapes = /\\(?:u[0-9a-f]{4}|.)/g;
+  const readable = JSON.stringify(fields).replace(escapes, (each) => (each.length > 2 ? '\ufffd' : each));
+  const text = readable.replace(secrets, '…');
   return text.length <= maxFieldsLength ? text : JSON.stringify({ left_out: `${text.length} characters` });
 }
 

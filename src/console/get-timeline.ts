@@ -87,13 +87,16 @@ const findParts = preparedStatement(
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
 /**
- * Those of transfers that belonged to the intent once, too: somebody has attributed them to it. Entries of `admin` name no
- * merchant, so only those that name the intent or what is its own now.
+ * Of transfers that belonged to the intent once, too: an attribution that was done says so. `admin` names no merchant.
  */
 const findChanges = preparedStatement(
   'find_audited_changes',
-  `select id, actor, actor_name, method, target, outcome, fields ->> 'note' as note from audit_log
-    where target in (select unnest($1::text[]) union select target from audit_log where payment_intent = $4)
-      and (merchant_id = $2 and mode = $3 or actor = 'cli' and (target = any ($1::text[]) or payment_intent = $4))
-    order by id desc limit ${maxEntries}`,
+  `select a.id, a.actor, a.actor_name, a.method, a.target, a.outcome,
+          case when a.method like '%/ResolveAttention' then a.fields ->> 'note' end as note
+     from (select unnest($1::text[]) as target union
+           select target from audit_log where payment_intent = $4 and outcome = 'ok') wanted
+    cross join lateral
+          (select * from audit_log where target = wanted.target and (merchant_id = $2 and mode = $3 or actor = 'cli')
+            order by id desc limit ${maxEntries}) a
+    order by a.id desc limit ${maxEntries}`,
 );

@@ -108,7 +108,7 @@ export function createCore(
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
   const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
-  const audit = createAudit(em, (reason, { requestId }) =>
+  const audit = createAudit(em, (reason, requestId) =>
     logger.warn({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
   );
   const services = [

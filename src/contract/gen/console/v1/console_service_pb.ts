@@ -460,7 +460,7 @@ export type Timeline = Message<"console.v1.Timeline"> & {
   webhookDeliveries: WebhookDelivery[];
 
   /**
-   * What people have changed by the console, at most two hundred, oldest first.
+   * What people, keys and commands have changed, at most two hundred, oldest first.
    *
    * @generated from field: repeated console.v1.AuditedChange changes = 2;
    */
