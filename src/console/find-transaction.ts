@@ -122,7 +122,7 @@ const findOwn = preparedStatement(
   'find_own_wallets',
   `select '0x' || encode(w.wallet, 'hex') as wallet
      from unnest($1::bytea[]) as w (wallet)
-    where exists (select from payment_intents i where i.expected_wallet = w.wallet and i.merchant_id = $2)
-       or exists (select from payout_wallets p
-                   where p.merchant_id = $2 and lower(p.address) = '0x' || encode(w.wallet, 'hex'))`,
+    where (select true from payment_intents i where i.expected_wallet = w.wallet and i.merchant_id = $2 limit 1)
+       or (select true from payout_wallets p
+            where p.merchant_id = $2 and lower(p.address) = '0x' || encode(w.wallet, 'hex') limit 1)`,
 );

@@ -134,7 +134,7 @@ const findIntentsOf = preparedStatement(
 const findRefunded = preparedStatement(
   'find_refunded_intents',
   `select w.id from unnest($1::uuid[]) as w (id)
-    where exists (select from refunds r where r.payment_intent = w.id)`,
+    cross join lateral (select from refunds r where r.payment_intent = w.id limit 1) r`,
 );
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
@@ -151,7 +151,7 @@ const findUncovered = preparedStatement(
   `select r.id from refunds r
     where r.payment_intent = any ($1::uuid[])
       and (r.status in ('requires_transfer', 'processing', 'succeeded')
-           or exists (select from transfers t where t.refund = r.id and t.state <> 'reorged'))`,
+           or (select true from transfers t where t.refund = r.id and t.state <> 'reorged' limit 1))`,
 );
 const promote = preparedStatement(
   'promote_refund_transfers',

@@ -113,9 +113,9 @@ export async function noteLanded(inside: RunPrepared, ids: readonly string[]): P
 const findAuthorized = preparedStatement(
   'find_authorized_transfers',
   `select w.place from unnest($1::int[], $2::bytea[], $3::bytea[]) as w (place, from_address, wallet)
-    where exists (
+    cross join lateral (
       select from authorizations a
-       where a.from_address = w.from_address and a.wallet = w.wallet and a.network = any ($4::smallint[]))`,
+       where a.from_address = w.from_address and a.wallet = w.wallet and a.network = any ($4::smallint[]) limit 1) a`,
 );
 const findUsed = preparedStatement(
   'find_used_authorizations',
