@@ -5,7 +5,6 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { consoleApi } from './api.ts';
-
 import { Button, useAction } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';

@@ -412,6 +412,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await search('order-21');
     await page.getByRole('link', { name: 'order-21' }).click();
     await page.waitForURL(`${url}/payments/${id}`);
+    // The search is empty again once the page is there.
+    await see('The money is there.');
     await search('nothing-of-the-kind');
     await see(/Looked for an order “nothing-of-the-kind”/);
     await see(/order_id:1001/);
