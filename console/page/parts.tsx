@@ -188,13 +188,7 @@ export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps)
 }
 
 /** An action of a person: pressed once, with what came of it. */
-export function useAction(): {
-  isBusy: boolean;
-  failure: string | undefined;
-  run: (work: () => Promise<void>) => void;
-  /** Forgets the failure: what is given has changed since. */
-  forget: () => void;
-} {
+export function useAction() {
   const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
   const run = (work: () => Promise<void>) => {
     setState({ isBusy: true });
@@ -203,6 +197,7 @@ export function useAction(): {
       (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
     );
   };
+  /** Forgets the failure: what is given has changed since. */
   const forget = () => setState(({ isBusy }) => ({ isBusy }));
   return { isBusy: state.isBusy, failure: state.failure, run, forget };
 }

@@ -86,9 +86,7 @@ const findParts = preparedStatement(
           array(select t.id from transfers t where t.payment_intent = i.id limit ${maxEntries}) as transfers
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
-/**
- * Of transfers that belonged to the intent once, too: an attribution that was done says so. `admin` names no merchant.
- */
+/** Of transfers that belonged to the intent once, too, as a done attribution says. `admin` names no merchant. */
 const findChanges = preparedStatement(
   'find_audited_changes',
   `select a.id, a.actor, a.actor_name, a.method, a.target, a.outcome,

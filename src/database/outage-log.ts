@@ -29,7 +29,9 @@ export function createOutageLog(logger: Logger): OutageLog {
   const failures = new Map<string, number>();
 
   const seconds = () => Math.round((performance.now() - (beganAtMs as number)) / 1_000);
-  const count = (cause: string) => Object.assign(counts, { [cause]: (counts[cause] ?? 0) + 1 });
+  const count = (cause: string) => {
+    counts[cause] = (counts[cause] ?? 0) + 1;
+  };
   const summarize = () => {
     if (isWorking) return end();
     logger.warn({ seconds: seconds(), failures: counts }, 'the database cannot be reached yet');
@@ -37,7 +39,8 @@ export function createOutageLog(logger: Logger): OutageLog {
   };
   const stop = () => {
     clearInterval(summary);
-    [beganAtMs, counts] = [undefined, {}];
+    beganAtMs = undefined;
+    counts = {};
   };
   const end = () => {
     logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');

@@ -77,17 +77,14 @@ async function* kept(
 export function checkReceivedMessage(check: StructCheck): Interceptor {
   return (next) => async (request) => {
     const received = request.contextValues.get(receivedKey);
-    if (received !== undefined) await checkReceived(received, check);
+    if (received === undefined) return next(request);
+    try {
+      check(await messageOf(received));
+    } catch (cause) {
+      throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+    }
     return next(request);
   };
-}
-
-async function checkReceived(received: Received, check: StructCheck): Promise<void> {
-  try {
-    check(await messageOf(received));
-  } catch (cause) {
-    throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
-  }
 }
 
 /**

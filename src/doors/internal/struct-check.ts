@@ -15,18 +15,13 @@ interface Shape {
   required: readonly number[];
 }
 
-const value: Shape = { fields: {}, isClosed: true, required: [1, 2, 3, 4, 5, 6] };
+const scalars = { 1: WireType.Varint, 2: WireType.Bit64, 3: WireType.LengthDelimited, 4: WireType.Varint };
+const value: Shape = { fields: scalars, isClosed: true, required: [1, 2, 3, 4, 5, 6] };
 const entry: Shape = { fields: { 1: WireType.LengthDelimited, 2: value }, isClosed: true, required: [2] };
 const struct: Shape = { fields: { 1: entry }, isClosed: true, required: [] };
 const list: Shape = { fields: { 1: value }, isClosed: true, required: [] };
-Object.assign(value.fields, {
-  1: WireType.Varint,
-  2: WireType.Bit64,
-  3: WireType.LengthDelimited,
-  4: WireType.Varint,
-  5: struct,
-  6: list,
-});
+value.fields[5] = struct;
+value.fields[6] = list;
 
 /** The same depth limit as protobuf-es. */
 const maxDepth = 100;
