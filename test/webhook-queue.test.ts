@@ -439,14 +439,15 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
 
 test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
   const hung: TestEndpoint[] = [];
+  const worker = openWorker();
   for (let i = 0; i < 11; i++) {
     const merchant = await service.newMerchant();
-    hung.push(...(await newEndpoints(8, (_, response) => response.writeHead(204).end(), merchant)));
+    const prompt = await newEndpoints(8, (_, response) => response.writeHead(204).end(), merchant);
+    await newDeliveries(prompt, 1);
+    await worker.attemptAll();
+    hung.push(...prompt);
   }
   const healthy = await newEndpoint();
-  await newDeliveries(hung, 1);
-  const worker = openWorker();
-  await worker.attemptAll();
   // More than may be in flight for endpoints that answer at once.
   for (const { path } of hung) answers.set(path, () => {});
   await newDeliveries(hung, 8);

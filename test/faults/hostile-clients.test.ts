@@ -28,7 +28,7 @@ useCluster((opened) => {
 /** Short timeouts, to keep the test short. */
 const limits = { HEADERS_TIMEOUT: '2', REQUEST_TIMEOUT: '3', IDLE_TIMEOUT: '8', MAX_CONNECTIONS: '12000' };
 /** How often Node checks connections for timeouts, plus delays on a busy machine. */
-const slackMs = 2_500;
+const slackMs = 4_000;
 const seconds = (name: keyof typeof limits) => Number(limits[name]) * 1000;
 
 beforeAll(async () => {
@@ -123,6 +123,22 @@ function drained(socket: net.Socket): Promise<void> {
   });
 }
 
+/**
+ * Resolves when the service's memory has not moved for a second: what an attack costs is taken by then. Not before 2.5 s,
+ * so that the others have many answers.
+ */
+async function memoryRests(timeoutMs: number): Promise<void> {
+  const beganAtMs = performance.now();
+  const lasted = (ms: number) => performance.now() - beganAtMs >= ms;
+  let before = await service.residentMb();
+  for (let still = 0; (still < 5 || !lasted(2_500)) && !lasted(timeoutMs); ) {
+    await sleep(200);
+    const now = await service.residentMb();
+    still = Math.abs(now - before) < 1 ? still + 1 : 0;
+    before = now;
+  }
+}
+
 async function timed<T>(work: Promise<T>): Promise<[result: T, tookMs: number]> {
   const startedAtMs = performance.now();
   return [await work, performance.now() - startedAtMs];
@@ -140,148 +156,146 @@ const grpcHeaders = (more: Record<string, string> = {}) =>
     authorization: `Bearer ${cluster.apiKey}`,
     ...more,
   });
+/** SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent. */
+const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
 /** A valid gRPC message: `amount_units` is 1. */
 const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
 
-describe('slow clients', () => {
-  test.each([
-    ['public', 200, () => httpPort],
-    // The operations port allows fewer connections.
-    ['operations', 50, () => operationsPort],
-  ])('clients that send their headers byte by byte to the %s port', async (_, count, port) => {
-    await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: count }, () => connect(port())));
-      for (const { socket } of attackers) {
-        socket.write('POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ');
-        dribble(socket, () => 'x');
-      }
-      const [answers, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-      expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + slackMs);
-      for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
-    });
-  });
+/** Connections that are each given some bytes, then one more at a time. */
+async function dribbled(count: number, port: number, first: string, more: string) {
+  const attackers = await Promise.all(Array.from({ length: count }, () => connect(port)));
+  for (const { socket } of attackers) {
+    socket.write(first);
+    dribble(socket, () => more);
+  }
+  return timed(Promise.all(attackers.map(({ closed }) => closed)));
+}
 
-  test('two hundred clients that send their body byte by byte', async () => {
-    await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
-      for (const { socket } of attackers) {
-        socket.write(
-          `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n`,
-        );
-        dribble(socket, () => ' ');
-      }
-      const [answers, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-      expect(tookMs).toBeLessThan(seconds('REQUEST_TIMEOUT') + slackMs);
-      for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
-    });
-  });
+async function headersByteByByte(count: number, port: number) {
+  const first = 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ';
+  const [answers, tookMs] = await dribbled(count, port, first, 'x');
+  expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + slackMs);
+  for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+}
 
-  test.each([
-    ['the lean path', {}],
-    ['Connect', { 'grpc-encoding': 'gzip' }],
-  ])('two hundred gRPC calls whose message is sent byte by byte, through %s', async (_, more) => {
-    await whileServing(async () => {
-      const attacker = await connectRaw(grpcPort);
-      const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
-      for (const stream of streams) {
-        attacker.socket.write(encodeHeaders(stream, grpcHeaders(more)));
-        // A thousand bytes are announced.
-        attacker.socket.write(encodeFrame(frameTypes.data, 0, stream, Buffer.from([0, 0, 0, 3, 232])));
-      }
-      const open = new Set(streams);
-      dribble(attacker.socket, () =>
-        Buffer.concat([...open].map((stream) => encodeFrame(frameTypes.data, 0, stream, Buffer.from([0])))),
-      );
-      // Either a refusal that ends the stream, or a reset.
-      const ends = streams.map(async (stream) => {
-        await attacker.frame(
-          (frame) =>
-            frame.stream === stream &&
-            (frame.type === frameTypes.rstStream ||
-              (frame.type === frameTypes.headers && (frame.flags & 1) === 1)),
-        );
-        open.delete(stream);
-      });
-      const [, tookMs] = await timed(Promise.all(ends));
-      expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
-      attacker.socket.destroy();
-    });
-  });
+async function bodyByteByByte() {
+  const first = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n`;
+  const [answers, tookMs] = await dribbled(200, httpPort, first, ' ');
+  expect(tookMs).toBeLessThan(seconds('REQUEST_TIMEOUT') + slackMs);
+  for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+}
 
-  test('a client that sends a hundred thousand requests and never reads', async () => {
-    await whileServing(async () => {
-      const { socket, closed } = await connect(httpPort);
-      socket.pause();
-      const request = 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n';
-      // The answers exceed the socket buffers.
-      socket.write(request.repeat(100_000));
-      // A client that does not read notices the end only when it writes.
-      dribble(socket, () => 'x');
-      const [, tookMs] = await timed(closed);
-      expect(tookMs).toBeGreaterThan(seconds('IDLE_TIMEOUT') - 500);
-      // Node allows a pending write a second period.
-      expect(tookMs).toBeLessThan(2 * seconds('IDLE_TIMEOUT') + slackMs);
-    });
-  });
+const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
 
-  test('two hundred gRPC calls whose answers are never read', async () => {
-    await whileServing(async () => {
-      // SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent.
-      const attacker = await connectRaw(grpcPort, Buffer.from([0, 4, 0, 0, 0, 0]));
-      const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
-      for (const stream of streams) {
-        attacker.socket.write(encodeHeaders(stream, grpcHeaders()));
-        attacker.socket.write(encodeFrame(frameTypes.data, 1, stream, grpcMessage));
-      }
-      const ends = streams.map((stream) =>
-        attacker.frame((frame) => frame.stream === stream && frame.type === frameTypes.rstStream),
-      );
-      const [, tookMs] = await timed(Promise.all(ends));
-      expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
-      attacker.socket.destroy();
-    });
+async function messagesByteByByte(more: Record<string, string>) {
+  const attacker = await connectRaw(grpcPort);
+  for (const stream of streams) {
+    attacker.socket.write(encodeHeaders(stream, grpcHeaders(more)));
+    // A thousand bytes are announced.
+    attacker.socket.write(encodeFrame(frameTypes.data, 0, stream, Buffer.from([0, 0, 0, 3, 232])));
+  }
+  const open = new Set(streams);
+  dribble(attacker.socket, () =>
+    Buffer.concat([...open].map((stream) => encodeFrame(frameTypes.data, 0, stream, Buffer.from([0])))),
+  );
+  // Either a refusal that ends the stream, or a reset.
+  const ends = streams.map(async (stream) => {
+    await attacker.frame(
+      (frame) =>
+        frame.stream === stream &&
+        (frame.type === frameTypes.rstStream ||
+          (frame.type === frameTypes.headers && (frame.flags & 1) === 1)),
+    );
+    open.delete(stream);
+  });
+  const [, tookMs] = await timed(Promise.all(ends));
+  expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
+  attacker.socket.destroy();
+}
+
+async function requestsWhoseAnswersAreNotRead() {
+  const { socket, closed } = await connect(httpPort);
+  socket.pause();
+  const request = 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n';
+  // The answers exceed the socket buffers.
+  socket.write(request.repeat(100_000));
+  // A client that does not read notices the end only when it writes.
+  dribble(socket, () => 'x');
+  const [, tookMs] = await timed(closed);
+  expect(tookMs).toBeGreaterThan(seconds('IDLE_TIMEOUT') - 500);
+  // Node allows a pending write a second period.
+  expect(tookMs).toBeLessThan(2 * seconds('IDLE_TIMEOUT') + slackMs);
+}
+
+async function callsWhoseAnswersAreNotRead() {
+  const attacker = await connectRaw(grpcPort, takesNothing);
+  for (const stream of streams) {
+    attacker.socket.write(encodeHeaders(stream, grpcHeaders()));
+    attacker.socket.write(encodeFrame(frameTypes.data, 1, stream, grpcMessage));
+  }
+  const ends = streams.map((stream) =>
+    attacker.frame((frame) => frame.stream === stream && frame.type === frameTypes.rstStream),
+  );
+  const [, tookMs] = await timed(Promise.all(ends));
+  expect(tookMs).toBeLessThan(2 * seconds('REQUEST_TIMEOUT') + slackMs);
+  attacker.socket.destroy();
+}
+
+async function halfRequests() {
+  const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
+  for (const { socket } of attackers) {
+    socket.end(`POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Length: 5\r\n\r\n{"`);
+  }
+  await Promise.all(attackers.map(({ closed }) => closed));
+}
+
+async function idleSessions() {
+  const attackers = await Promise.all(Array.from({ length: 500 }, () => connectRaw(grpcPort)));
+  const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+  expect(tookMs).toBeLessThan(seconds('IDLE_TIMEOUT') + slackMs);
+  // They get a GOAWAY, so that an idle client loses no request.
+  for (const { frames } of attackers) {
+    expect(frames.some(({ type }) => type === frameTypes.goaway)).toBe(true);
+  }
+}
+
+/** Each ends with a timeout of the service, so they are tried at the same time. */
+const slowAttacks: Record<string, () => Promise<void>> = {
+  'headers byte by byte to the public port': () => headersByteByByte(200, httpPort),
+  // The operations port allows fewer connections.
+  'headers byte by byte to the operations port': () => headersByteByByte(50, operationsPort),
+  'a body byte by byte': bodyByteByByte,
+  'messages byte by byte, through the lean path': () => messagesByteByByte({}),
+  'messages byte by byte, through Connect': () => messagesByteByByte({ 'grpc-encoding': 'gzip' }),
+  'a hundred thousand requests whose answers are not read': requestsWhoseAnswersAreNotRead,
+  'calls whose answers are not read': callsWhoseAnswersAreNotRead,
+  'half a request, then the sending side is closed': halfRequests,
+  'idle HTTP/2 sessions': idleSessions,
+};
+
+test('slow and silent clients, all at once', async () => {
+  await whileServing(async () => {
+    const failed: unknown[] = [];
+    const attack = ([name, run]: [string, () => Promise<void>]) =>
+      run().catch((cause) => failed.push(`${name}: ${cause}`));
+    await Promise.all(Object.entries(slowAttacks).map(attack));
+    expect(failed).toEqual([]);
   });
 });
 
-describe('silent clients', () => {
-  test.each([
-    ['public', () => httpPort],
-    ['internal', () => grpcPort],
-  ])('ten thousand silent connections to the %s door', async (_, port) => {
-    await whileServing(async () => {
-      const attackers = [];
-      // In groups, because the listener's queue holds a few hundred.
-      for (let bunch = 0; bunch < 40; bunch++) {
-        attackers.push(...(await Promise.all(Array.from({ length: 250 }, () => connect(port())))));
-      }
-      const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-      // Sooner than idle connections.
-      expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + 2 * slackMs);
-    });
-  });
-
-  test('half a request, then the sending side is closed', async () => {
-    await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: 200 }, () => connect(httpPort)));
-      for (const { socket } of attackers) {
-        socket.end(
-          `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Length: 5\r\n\r\n{"`,
-        );
-      }
-      await Promise.all(attackers.map(({ closed }) => closed));
-    });
-  });
-
-  test('idle HTTP/2 sessions', async () => {
-    await whileServing(async () => {
-      const attackers = await Promise.all(Array.from({ length: 500 }, () => connectRaw(grpcPort)));
-      const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-      expect(tookMs).toBeLessThan(seconds('IDLE_TIMEOUT') + slackMs);
-      // They get a GOAWAY, so that an idle client loses no request.
-      for (const { frames } of attackers) {
-        expect(frames.some(({ type }) => type === frameTypes.goaway)).toBe(true);
-      }
-    });
+test.each([
+  ['public', () => httpPort],
+  ['internal', () => grpcPort],
+])('ten thousand silent connections to the %s door', async (_, port) => {
+  await whileServing(async () => {
+    const attackers = [];
+    // In groups, because the listener's queue holds a few hundred.
+    for (let bunch = 0; bunch < 40; bunch++) {
+      attackers.push(...(await Promise.all(Array.from({ length: 250 }, () => connect(port())))));
+    }
+    const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+    // Sooner than idle connections.
+    expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + 2 * slackMs);
   });
 });
 
@@ -366,10 +380,10 @@ describe('without a valid key', () => {
     ['made up in the form of the first release', 'crc32'],
   ])('16 x 16 requests in flight with keys that are %s', async (_, form) => {
     const tookMs = await whileServing(async () => {
-      const flood = ['test/faults/support/flood.ts', String(httpPort), '16', '16', '5000', form];
+      const flood = ['test/faults/support/flood.ts', String(httpPort), '16', '16', '2500', form];
       const { stdout } = await promisify(execFile)(process.execPath, flood);
-      console.log(`${stdout.trim()} keys refused in 5 s`);
-      expect(Number(stdout)).toBeGreaterThan(5_000);
+      console.log(`${stdout.trim()} keys refused in 2.5 s`);
+      expect(Number(stdout)).toBeGreaterThan(2_500);
     });
     // Not the slowest of them: a disk that stalls for half a second is not the flood's doing.
     expect(tookMs[Math.floor((tookMs.length - 1) * 0.9)]).toBeLessThan(100);
@@ -390,7 +404,7 @@ describe('without a valid key', () => {
           what === 'POST' ? withKey(newCrc32Key('testnet')) : `${what} HTTP/1.1\r\nHost: x\r\n\r\n`;
         socket.write(request.repeat(20_000));
       }
-      await sleep(4_000);
+      await memoryRests(4_000);
       for (const { socket } of sockets) socket.destroy();
     });
   });
@@ -404,7 +418,7 @@ describe('without a valid key', () => {
           `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${body}`,
         );
       }
-      await sleep(4_000);
+      await memoryRests(4_000);
       for (const { socket } of sockets) socket.destroy();
     });
     // A connection with a valid key is served before those without.
@@ -433,8 +447,6 @@ describe('without a valid key', () => {
     });
   });
 
-  // SETTINGS_INITIAL_WINDOW_SIZE of 0: not a byte of an answer may be sent.
-  const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
   test.each<[string, string, Buffer, Buffer?]>([
     ['Watch', 'Watch', Buffer.from([0, 0, 0, 0, 0])],
     ['Watch, no answer read', 'Watch', Buffer.from([0, 0, 0, 0, 0]), takesNothing],
@@ -449,7 +461,7 @@ describe('without a valid key', () => {
           if (message.length > 0) socket.write(encodeFrame(frameTypes.data, 1, 2 * i + 1, message));
         }
       }
-      await sleep(6_000);
+      await memoryRests(6_000);
       for (const { socket } of attackers) socket.destroy();
     });
   });
