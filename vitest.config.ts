@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/support/longest-first.ts';
 import { prepareTestEnvironment } from './test/support/test-environment.ts';
 
 prepareTestEnvironment(process.env);
@@ -7,6 +8,7 @@ prepareTestEnvironment(process.env);
 export default defineConfig({
   test: {
     include: ['test/*.test.ts'],
+    sequence: { sequencer: LongestFirst },
     globalSetup: ['test/support/postgres.ts'],
     // One more than can run at once: some tests wait for a process or for a time to pass.
     maxWorkers: availableParallelism() + 1,

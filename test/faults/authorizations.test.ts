@@ -83,7 +83,7 @@ test('a signature that is sent again after each kill pays once', {
   const mining = (async () => {
     while (isMining) {
       await chain.mine();
-      await sleep(300);
+      await sleep(100);
     }
   })();
   for (let i = 0; i < kills; i++) {
@@ -114,7 +114,7 @@ test('a signature that is sent again after each kill pays once', {
         'select status from payment_intents order by id desc limit 1',
       );
       if (row?.status === 'succeeded') break;
-      await sleep(200);
+      await sleep(50);
     }
   }
   isMining = false;

@@ -39,10 +39,10 @@ test.skipIf(!hasPgBouncer)('creates work behind PgBouncer in transaction mode', 
 );
 
 test.skipIf(!hasPgBouncer)(
-  'started ten times: sessions keep prepared statements of the previous process, and no create fails',
+  'started four times: sessions keep prepared statements of the previous process, and no create fails',
   () =>
     behindPgBouncer(async (url) => {
-      for (let i = 0; i < 10; i++) {
+      for (let i = 0; i < 4; i++) {
         const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
         const answers = await Promise.all(
           Array.from({ length: 64 }, (_, n) =>

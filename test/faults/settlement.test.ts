@@ -156,7 +156,7 @@ test('two watchers, of which one is killed at random moments', {
   const watchers = [await startWatcher(), await startWatcher()];
   const stopPaying = keepPaying(api);
   for (let i = 0; i < kills; i++) {
-    await sleep(random.fraction() * 3_000);
+    await sleep(random.fraction() * 1_500);
     const [victim] = watchers.splice(random.below(watchers.length), 1);
     await victim?.end('SIGKILL');
     watchers.push(await startWatcher());

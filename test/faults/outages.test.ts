@@ -1,0 +1,192 @@
+// What a service does while its database, or the standby that commits wait for, is away.
+
+import { execFile } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { type Door, doors } from '../support/call.ts';
+import { bareEnvironment } from '../support/test-environment.ts';
+import { startLoad } from './support/load.ts';
+import { type Pair, usePair } from './support/pair.ts';
+import { choosePorts, startProcess, untilReadyz } from './support/process.ts';
+
+const run = promisify(execFile);
+
+let pair: Pair;
+
+usePair((opened) => {
+  pair = opened;
+});
+
+test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
+  const { standby } = pair;
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '3' });
+  await standby.freeze();
+  await untilReadyz(service, 503, 10_000);
+  expect((await fetch(`${service.operationsUrl}/healthz`)).status).toBe(200);
+  standby.thaw();
+  expect(await untilReadyz(service, 200, 5_000)).toBeLessThan(5_000);
+});
+
+test('a create whose wait for the standby is canceled is not answered before it is on the standby', async () => {
+  const { primary, standby, promote } = pair;
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '30' });
+  const key = { idempotencyKey: 'order-1001' };
+  const first = await service.call('createPaymentIntent', { amount_units: 1 }, { idempotencyKey: 'before' });
+  expect(first.code).toBe('ok');
+  await standby.freeze();
+  let isAnswered = false;
+  const created = service.call('createPaymentIntent', { amount_units: 1 }, key).finally(() => {
+    isAnswered = true;
+  });
+  const cancelWaits = () =>
+    primary.query<{ n: number }>(
+      `select count(pg_cancel_backend(pid))::int as n from pg_stat_activity where wait_event = 'SyncRep'`,
+    );
+  // The insert, and then each commit that follows it.
+  for (let canceled = 0; canceled < 5 && !isAnswered; ) {
+    canceled += (await cancelWaits())[0]?.n ?? 0;
+    await sleep(50);
+  }
+  expect(await primary.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
+  expect(isAnswered).toBe(false);
+  // What was committed there alone is lost with it.
+  const lost = await primary.query<{ id: string }>('select id from payment_intents order by id desc limit 1');
+  await primary.end('SIGQUIT');
+  standby.thaw();
+  await promote();
+  expect((await created).code).toBe('ok');
+  expect(await pair.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
+  // Made again, with the id that it had.
+  expect(lost).toHaveLength(1);
+  expect(await pair.query('select id from payment_intents order by id desc limit 1')).toEqual(lost);
+});
+
+test('when the primary stands still, notifications arrive from the next one within 15 seconds', async () => {
+  const { primary, standby, promote } = pair;
+  const service = await startProcess(pair, await choosePorts());
+  await primary.freeze();
+  await promote();
+  const promotedAtMs = performance.now();
+  const listening = async () => {
+    const [{ n } = { n: 0 }] = await standby.query<{ n: number }>(
+      `select count(*)::int as n from pg_stat_activity where query like 'listen %'`,
+    );
+    return n;
+  };
+  await expect.poll(listening).toBe(1);
+  console.log(`listening after ${Math.round(performance.now() - promotedAtMs)} ms`);
+  // Sessions of the old primary end with DATABASE_TIMEOUT, which refuses what they were doing.
+  const create = async () => (await service.call('createPaymentIntent', { amount_units: 1 })).code;
+  await expect.poll(create, { timeout: 25_000 }).toBe('ok');
+});
+
+test('a refused create says whether it may have been created', async () => {
+  const { primary, standby } = pair;
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '2' });
+  const create = () => service.call('createPaymentIntent', { amount_units: 1 });
+  expect((await create()).code).toBe('ok');
+  await standby.freeze();
+  const sent = create();
+  const waiting = () => primary.query("select from pg_stat_activity where wait_event = 'SyncRep'");
+  await expect.poll(waiting).not.toEqual([]);
+  await primary.end('SIGQUIT');
+  expect((await sent).message).toContain('may have been created');
+  expect((await create()).message).toContain('was not created');
+});
+
+test('doctor and metrics say whether a synchronous standby is attached', async () => {
+  const { primary, standby } = pair;
+  const service = await startProcess(pair, await choosePorts());
+  const doctor = async (): Promise<{ ok: boolean; message: string }> => {
+    const env = { ...bareEnvironment(), ...pair.secrets, DATABASE_URL: pair.url };
+    const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], { env }).catch(
+      (error) => error,
+    );
+    return JSON.parse(stdout).find(({ check }: { check: string }) => check === 'replication');
+  };
+  const measured = async () => {
+    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
+    return /^payment_intents_database_synchronous_standbys (\d)$/m.exec(text)?.[1];
+  };
+  expect(await doctor()).toMatchObject({
+    ok: true,
+    message: expect.stringMatching(/^primary, timeline 1, epoch 1, 1 synchronous of 1 standbys, /),
+  });
+  expect(await measured()).toBe('1');
+  await primary.query("alter system set archive_command = 'false'");
+  await primary.query('select pg_reload_conf(), pg_switch_wal()');
+  await expect.poll(async () => (await doctor()).message).toContain('cannot be archived');
+  await primary.query("alter system set archive_command = 'true'");
+  await primary.query('select pg_reload_conf(), pg_switch_wal()');
+  await expect.poll(async () => (await doctor()).ok).toBe(true);
+  await standby.end('SIGQUIT');
+  // As Patroni does when the last standby is gone: commits go on, on one server.
+  await primary.query('alter system reset synchronous_standby_names');
+  await primary.query('select pg_reload_conf()');
+  await expect.poll(measured).toBe('0');
+  expect(await doctor()).toMatchObject({
+    ok: false,
+    message: expect.stringContaining('what is committed now is lost with this server'),
+  });
+});
+
+test('a lost session is no outage', async () => {
+  const { primary } = pair;
+  const service = await startProcess(pair, await choosePorts());
+  await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
+  const texts = () => service.log.map(({ message }) => message);
+  await expect.poll(texts).toContain('the database is reached again');
+  expect((await service.call('createPaymentIntent', { amount_units: 1 })).code).toBe('ok');
+});
+
+test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
+  const { primary } = pair;
+  const service = await startProcess(pair, await choosePorts(), { DRAIN_TIMEOUT: '4', DRAIN_DELAY: '1' });
+  const create = (i: number) =>
+    service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
+  expect((await create(0)).code).toBe('ok');
+  await primary.end('SIGQUIT');
+  const before = Array.from({ length: 10 }, (_, i) => create(i));
+  // The first refused connection says that the creates have arrived.
+  await expect
+    .poll(() => service.log.some(({ message }) => /cannot be reached;/.test(String(message))))
+    .toBe(true);
+  const ended = service.end('SIGTERM');
+  await untilReadyz(service, 503, 1_000);
+  // The ports are open for a second longer.
+  const later = Array.from({ length: 10 }, (_, i) => create(i));
+  const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
+  expect(new Set(codes)).toEqual(new Set(['unavailable']));
+  expect(await ended).toEqual({ code: 0, signal: null });
+});
+
+test('an outage of the database is a few lines of the log', async () => {
+  const { primary, promote } = pair;
+  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const load = await startLoad(pair, { services: [service], apiKey: pair.apiKey, callers: 16 });
+  await load.progress(100);
+  const linesBefore = service.log.length;
+  expect(service.log.filter(({ level }) => level === 'warn')).toEqual([]);
+  await primary.end('SIGQUIT');
+  const summaries = () =>
+    service.log.filter(({ message }) => message === 'the database cannot be reached yet').length;
+  await expect.poll(summaries, { timeout: 25_000 }).toBe(2);
+  await promote();
+  await load.progress(100);
+  await load.finish();
+  const warnings = service.log.slice(linesBefore).filter(({ level }) => level !== 'info');
+  const texts = warnings.map(({ message }) => message);
+  expect(texts).toEqual([
+    'the database cannot be reached; what fails until it can is counted',
+    'the database cannot be reached yet',
+    'the database cannot be reached yet',
+    'the database is reached again',
+  ]);
+  expect(warnings[1]).toMatchObject({
+    seconds: expect.toSatisfy((seconds: number) => seconds === 10 || seconds === 11),
+    failures: { ECONNREFUSED: expect.any(Number), 'refused requests': expect.any(Number) },
+  });
+  // Besides, a line for each task that works again.
+  expect(service.log.slice(linesBefore).filter(({ rpc }) => rpc === undefined).length).toBeLessThan(20);
+});

@@ -1,0 +1,60 @@
+// A primary and its synchronous standby for each test, as a database that fails over has them.
+
+import { afterEach, beforeEach } from 'vitest';
+import { migrate } from '../../../src/database/orm.ts';
+import { type OwnPostgres, startOwnPostgres } from '../../support/own-postgres.ts';
+import { type Cluster, queryOnce, withMerchant } from './cluster.ts';
+import { endAll } from './process.ts';
+
+export interface Pair extends Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'folder' | 'query'> {
+  primary: OwnPostgres;
+  standby: OwnPostgres;
+  /** Makes the standby the primary, which waits for no other. */
+  promote(): Promise<void>;
+  /** Ends the primary and makes the standby the next one. Resolves with the time of the promotion. */
+  failOver(signal: NodeJS.Signals): Promise<number>;
+}
+
+export function usePair(take: (pair: Pair) => void): void {
+  let opened: Pair;
+  beforeEach(async () => {
+    opened = await openPair();
+    take(opened);
+  });
+  afterEach(async () => {
+    await endAll();
+    await opened.standby.stop();
+    await opened.primary.stop();
+  });
+}
+
+async function openPair(): Promise<Pair> {
+  const primary = await startOwnPostgres({
+    settings: ['wal_keep_size = 256MB', 'archive_mode = on', "archive_command = 'true'"],
+  });
+  const url = primary.url('postgres', 'postgres');
+  await migrate({ url });
+  const known = await withMerchant({ url });
+  const standby = await startOwnPostgres({ standbyOf: primary });
+  await primary.query("alter system set synchronous_standby_names = 'standby'");
+  await primary.query('select pg_reload_conf()');
+  const promote = async () => {
+    await standby.query('alter system reset synchronous_standby_names');
+    await standby.query('select pg_promote(true, 30)');
+  };
+  return {
+    ...known,
+    primary,
+    standby,
+    folder: primary.folder,
+    // The standby first: the service finds the primary itself.
+    url: `postgresql://postgres@127.0.0.1:${standby.port},127.0.0.1:${primary.port}/postgres`,
+    query: (sql, values) => queryOnce({ url: standby.url('postgres', 'postgres') }, sql, values),
+    promote,
+    async failOver(signal) {
+      await primary.end(signal);
+      await promote();
+      return performance.now();
+    },
+  };
+}

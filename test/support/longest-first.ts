@@ -1,0 +1,15 @@
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+
+/** Files that take long although they are short. */
+const slow = ['settlement-model', 'node-plans', 'checkout-states', 'image'];
+const isSlow = ({ moduleId }: TestSpecification) =>
+  slow.some((name) => moduleId.endsWith(`/${name}.test.ts`));
+
+/** Where the times of files are not known, as in CI, vitest begins with the largest. These come before them. */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const groupOf = ({ project }: TestSpecification) => project.config.sequence.groupOrder;
+    const sorted = await super.sort(files);
+    return sorted.sort((a, b) => groupOf(a) - groupOf(b) || Number(isSlow(b)) - Number(isSlow(a)));
+  }
+}
