@@ -12,7 +12,6 @@ import {
   type Summary,
   SummarySchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
-import type { ReportKind } from '../database/entities/report.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { refuseInvalid } from '../requests/errors.ts';
@@ -70,7 +69,7 @@ export function getSummary(em: EntityManager): Method<GetSummaryRequest, Summary
 interface Figures {
   date: string;
   chain_id: number;
-  kind: ReportKind;
+  kind: 'received' | 'refunded' | 'succeeded' | 'expired' | 'canceled';
   count: number;
   /** Digits: a sum may be larger than a number holds. */
   units: string;

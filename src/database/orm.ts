@@ -7,20 +7,12 @@ import { StartupError } from '../config/startup-error.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { AuthorizationEntity } from './entities/authorization.ts';
-import {
-  AuditEntryEntity,
-  ConsoleSessionEntity,
-  ExportTicketEntity,
-  ResolvedAttentionEntity,
-} from './entities/console.ts';
-import { EventEntity, EventEpochEntity, EventProgressEntity, RemovedEventEntity } from './entities/event.ts';
+import { ConsoleSessionEntity } from './entities/console.ts';
+import { EventEntity } from './entities/event.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from './entities/merchant.ts';
-import { MetadataProgressEntity, PaymentIntentMetadataEntity } from './entities/metadata.ts';
-import { NetworkEntity } from './entities/network.ts';
 import { PaymentIntentEntity } from './entities/payment-intent.ts';
 import { RefundEntity } from './entities/refund.ts';
-import { ReportChangeEntity, ReportHourEntity } from './entities/report.ts';
-import { BlockHeaderEntity, TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
+import { TransferEntity, WatchedChainEntity } from './entities/settlement.ts';
 import {
   WebhookAttemptEntity,
   WebhookDeliveryEntity,
@@ -97,29 +89,17 @@ export function createOrm(
       PayoutWalletEntity,
       CheckoutSettingsEntity,
       ApiKeyEntity,
-      AuditEntryEntity,
       ConsoleSessionEntity,
-      NetworkEntity,
       PaymentIntentEntity,
       EventEntity,
-      EventEpochEntity,
-      EventProgressEntity,
-      RemovedEventEntity,
       WebhookEndpointEntity,
       WebhookSecretEntity,
       WebhookDeliveryEntity,
       WebhookAttemptEntity,
       WatchedChainEntity,
-      BlockHeaderEntity,
       TransferEntity,
-      PaymentIntentMetadataEntity,
-      MetadataProgressEntity,
       RefundEntity,
       AuthorizationEntity,
-      ReportChangeEntity,
-      ReportHourEntity,
-      ResolvedAttentionEntity,
-      ExportTicketEntity,
     ],
     extensions: [Migrator],
     migrations: {

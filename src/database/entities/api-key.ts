@@ -1,6 +1,6 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../../contract/words.ts';
-import { MerchantEntity, notifyKeysChanged } from './merchant.ts';
+import { MerchantEntity } from './merchant.ts';
 
 /**
  * The kind of a key's last six characters: `keyed`, an HMAC that only the service can make, or `crc32`, the checksum of
@@ -31,19 +31,6 @@ export const ApiKeyEntity = defineEntity({
     expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
   },
-  checks: [
-    { name: 'api_keys_key_hash_check', expression: 'octet_length(key_hash) = 32' },
-    { name: 'api_keys_pepper_version_check', expression: 'pepper_version >= 1' },
-  ],
-  triggers: [
-    {
-      name: 'api_keys_changed',
-      timing: 'after',
-      events: ['update', 'delete'],
-      forEach: 'statement',
-      body: notifyKeysChanged,
-    },
-  ],
 });
 
 export type ApiKey = InferEntity<typeof ApiKeyEntity>;

@@ -34,22 +34,6 @@ export const AuthorizationEntity = defineEntity({
     reportedHash: p.type(HexType).$type<string>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
-  indexes: [
-    { name: 'authorizations_payment_intent_index', properties: ['paymentIntent', 'id'] },
-    // Whether a transfer may have used one.
-    { name: 'authorizations_wallet_index', properties: ['fromAddress', 'wallet'] },
-    {
-      name: 'authorizations_submitted_index',
-      properties: ['network', 'validBefore'],
-      where: "status = 'submitted'",
-    },
-  ],
-  uniques: [
-    {
-      name: 'authorizations_nonce_unique',
-      properties: ['fromAddress', 'nonce', 'merchantId', 'mode'],
-    },
-  ],
 });
 
 export type AuthorizationRow = InferEntity<typeof AuthorizationEntity>;

@@ -4,7 +4,6 @@ import type { WalletAddress } from '../../contract/wallet-address.ts';
 import { laneNames, modeNames, statusNames } from '../../contract/words.ts';
 import { AddressType, HexType, JsonTextType } from './column-types.ts';
 import { modeType } from './network.ts';
-import { reportTrigger } from './report.ts';
 
 /** Largest amount: 2^53-1, which every JSON client holds exactly; about 9 billion USDC. */
 export const maxAmountUnits = 9007199254740991n;
@@ -21,6 +20,10 @@ export const maxExpiryMinutes = 60;
  * Every constraint slows inserts (`npm run bench -- --schema`). The table has types, NOT NULL and one check. It has no
  * foreign keys, because each insert would lock the one row of its merchant; instead, merchants and networks cannot be
  * deleted. The rules that only the code enforces are in `payment-intents/intent-rules.ts`, and `doctor` checks the rows against them.
+ *
+ * Its indexes are in the migrations: `open`, what has to expire, for each network by the clock that it has; `wallet`, whose
+ * payment a transfer to a wallet may be; `partial`, intents that are partly paid, or ended so: they expect what is missing;
+ * `labels` and `refunded`, those that may need a person.
  */
 export const PaymentIntentEntity = defineEntity({
   name: 'PaymentIntent',
@@ -59,53 +62,6 @@ export const PaymentIntentEntity = defineEntity({
     canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
   },
-  indexes: [
-    { name: 'payment_intents_merchant_index', properties: ['merchantId', 'mode', 'id'] },
-    {
-      // What has to expire, for each network by the clock that it has.
-      name: 'payment_intents_open_index',
-      properties: ['network', 'expiresAt'],
-      where: "status = 'requires_payment'",
-    },
-    {
-      // Whose payment a transfer to a wallet may be.
-      name: 'payment_intents_wallet_index',
-      properties: ['expectedWallet', 'merchantId', 'amountUnits', 'id'],
-    },
-    {
-      // Intents that are partly paid, or ended so: they expect what is missing.
-      name: 'payment_intents_partial_index',
-      expression:
-        'create index payment_intents_partial_index on payment_intents ' +
-        '(expected_wallet, merchant_id, (amount_units - amount_received_units), id) ' +
-        "where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0",
-    },
-    // Those that may need a person.
-    {
-      name: 'payment_intents_labels_index',
-      properties: ['merchantId', 'mode', 'id'],
-      where: 'labels is not null and amount_refunded_units is null',
-    },
-    {
-      name: 'payment_intents_refunded_index',
-      properties: ['merchantId', 'mode', 'id'],
-      where: 'labels is not null and amount_refunded_units is not null',
-    },
-  ],
-  uniques: [
-    {
-      name: 'payment_intents_idempotency_key_unique',
-      properties: ['merchantId', 'mode', 'idempotencyKey'],
-      where: { idempotencyKey: { $ne: null } },
-    },
-  ],
-  triggers: [reportTrigger('payment_intents')],
-  checks: [
-    {
-      name: 'payment_intents_amount_units_check',
-      expression: `amount_units >= 1 and amount_units <= ${maxAmountUnits}`,
-    },
-  ],
 });
 
 export type PaymentIntentRow = InferEntity<typeof PaymentIntentEntity>;

@@ -5,7 +5,13 @@ import { modeNames, refundStatusNames } from '../../contract/words.ts';
 import { AddressType, HexType, JsonTextType } from './column-types.ts';
 import { modeType } from './network.ts';
 
-/** Money to return to a payer. Its transfers are rows of `transfers`. */
+/**
+ * Money to return to a payer. Its transfers are rows of `transfers`.
+ *
+ * Indexes `amount`, `wallet` and `equal`: the refunds that a transfer to their destination may be, by its amount, by its
+ * sender, or by both. Each look-up finds one row, however many there are. `equal` has one value for the three: of two
+ * indexes that begin with the same column, the planner takes either. `waiting` and `labels`: those that may need a person.
+ */
 export const RefundEntity = defineEntity({
   name: 'Refund',
   tableName: 'refunds',
@@ -37,42 +43,6 @@ export const RefundEntity = defineEntity({
     /** SHA-256 of the request; set if the idempotency key is. */
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
-  indexes: [
-    { name: 'refunds_merchant_index', properties: ['merchantId', 'mode', 'id'] },
-    { name: 'refunds_payment_intent_index', properties: ['paymentIntent', 'id'] },
-    // The refunds that a transfer to their destination may be: by its amount, by its sender, or by both. Each look-up finds
-    // one row, however many there are.
-    { name: 'refunds_amount_index', properties: ['destination', 'network', 'amountUnits', 'watchedUntil'] },
-    { name: 'refunds_wallet_index', properties: ['destination', 'network', 'wallet', 'watchedUntil'] },
-    {
-      name: 'refunds_equal_index',
-      // One value for the three: of two indexes that begin with the same column, the planner takes either.
-      expression:
-        'create index refunds_equal_index on refunds ' +
-        '((destination || wallet || int8send(amount_units)), network, watched_until)',
-    },
-    { name: 'refunds_watched_index', properties: ['network', 'watchedUntil'] },
-    // Those that may need a person.
-    {
-      name: 'refunds_waiting_index',
-      properties: ['merchantId', 'mode', 'id'],
-      where: "status = 'requires_transfer'",
-    },
-    { name: 'refunds_labels_index', properties: ['merchantId', 'mode', 'id'], where: 'labels is not null' },
-    // What has to expire.
-    {
-      name: 'refunds_open_index',
-      properties: ['network', 'expiresAt'],
-      where: "status = 'requires_transfer'",
-    },
-  ],
-  uniques: [
-    {
-      name: 'refunds_idempotency_key_unique',
-      properties: ['merchantId', 'mode', 'idempotencyKey'],
-      where: { idempotencyKey: { $ne: null } },
-    },
-  ],
 });
 
 export type RefundRow = InferEntity<typeof RefundEntity>;

@@ -2,14 +2,14 @@ import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
-import { reportTrigger } from './report.ts';
 
 /** The channel on which PostgreSQL notifies every process that a chain is watched, or no longer is. */
 export const watchedChainsChangedChannel = 'watched_chains_changed';
 
 /**
  * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line removes
- * it. While it exists, intents of this chain expire by the chain's clock.
+ * it. While it exists, intents of this chain expire by the chain's clock. Triggers notify of new and removed rows, not of
+ * updates: the watcher makes one every two seconds.
  */
 export const WatchedChainEntity = defineEntity({
   name: 'WatchedChain',
@@ -39,38 +39,9 @@ export const WatchedChainEntity = defineEntity({
     leaseUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
-  triggers: [
-    {
-      name: 'watched_chains_changed',
-      timing: 'after',
-      // Not updates: the watcher makes one every two seconds.
-      events: ['insert', 'delete'],
-      forEach: 'statement',
-      body: `perform pg_notify('${watchedChainsChangedChannel}', ''); return null`,
-    },
-  ],
 });
 
 export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
-
-/** The header of a block on the chain: the newest ones, and one a day of the older ones. */
-export const BlockHeaderEntity = defineEntity({
-  name: 'BlockHeader',
-  tableName: 'block_headers',
-  properties: {
-    chainId: p.integer().primary().autoincrement(false),
-    number: p.bigint().primary().autoincrement(false),
-    hash: p.type(HexType).$type<string>(),
-    time: p.datetime(3).columnType('timestamptz(3)'),
-    /** The node returned no transfers five times, although the block's bloom filter may contain some. */
-    isDoubtful: p.boolean().default(false),
-    /** Kept when the others of its day are removed. */
-    isCheckpoint: p.boolean().default(false),
-  },
-  indexes: [
-    { name: 'block_headers_doubtful_index', properties: ['chainId', 'number'], where: 'is_doubtful' },
-  ],
-});
 
 const stateNames = ['pending', 'confirmed', 'reorged'] as const;
 export type TransferState = (typeof stateNames)[number];
@@ -78,6 +49,9 @@ export type TransferState = (typeof stateNames)[number];
 /**
  * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a reorganisation
  * moves to another block keeps its row: it is identified by its transaction, token, sender, recipient, amount and ordinal.
+ *
+ * Indexes: `payment_intent` and `refund`, their transfers in chain order; `time`, those of a merchant in a range of time;
+ * `pending`, those to confirm; `reorged`, those to look for; `block`, those to revert in a reorganisation.
  */
 export const TransferEntity = defineEntity({
   name: 'Transfer',
@@ -117,60 +91,6 @@ export const TransferEntity = defineEntity({
     labels: p.array().$type<string[]>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },
-  indexes: [
-    // The payments of an intent, in chain order.
-    {
-      name: 'transfers_payment_intent_index',
-      properties: ['paymentIntent', 'blockNumber', 'logIndex'],
-      where: { paymentIntent: { $ne: null } },
-    },
-    // The transfers of a refund, in chain order.
-    {
-      name: 'transfers_refund_index',
-      properties: ['refund', 'blockNumber', 'logIndex'],
-      where: { refund: { $ne: null } },
-    },
-    { name: 'transfers_merchant_index', properties: ['merchantId', 'mode', 'id'] },
-    // The transfers of a merchant in a range of time.
-    { name: 'transfers_time_index', properties: ['merchantId', 'mode', 'blockTime', 'id'] },
-    // The unattributed transfers of a merchant.
-    {
-      name: 'transfers_unattributed_index',
-      properties: ['merchantId', 'mode', 'id'],
-      where: 'payment_intent is null and not is_refund',
-    },
-    // Transfers to confirm.
-    {
-      name: 'transfers_pending_index',
-      properties: ['chainId', 'blockNumber'],
-      where: "state = 'pending'",
-    },
-    // Reorged transfers to look for.
-    {
-      name: 'transfers_reorged_index',
-      properties: ['chainId', 'createdAt'],
-      where: "state = 'reorged'",
-    },
-    // Transfers to revert in a reorganisation.
-    { name: 'transfers_block_index', properties: ['chainId', 'blockNumber'] },
-  ],
-  triggers: [reportTrigger('transfers')],
-  checks: [{ name: 'transfers_refund_check', expression: 'not is_refund or payment_intent is null' }],
-  uniques: [
-    {
-      name: 'transfers_identity_unique',
-      properties: [
-        'transactionHash',
-        'merchantId',
-        'chainId',
-        'tokenAddress',
-        'fromAddress',
-        'toAddress',
-        'amountUnits',
-        'ordinal',
-      ],
-    },
-  ],
 });
 
 export type TransferRow = InferEntity<typeof TransferEntity>;

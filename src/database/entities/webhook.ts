@@ -29,14 +29,6 @@ export const WebhookEndpointEntity = defineEntity({
     idempotencyKey: p.text().nullable(),
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
-  indexes: [{ name: 'webhook_endpoints_merchant_index', properties: ['merchantId', 'mode', 'id'] }],
-  uniques: [
-    {
-      name: 'webhook_endpoints_idempotency_key_unique',
-      properties: ['merchantId', 'mode', 'idempotencyKey'],
-      where: { idempotencyKey: { $ne: null } },
-    },
-  ],
 });
 
 export type WebhookEndpointRow = InferEntity<typeof WebhookEndpointEntity>;
@@ -58,16 +50,12 @@ export const WebhookSecretEntity = defineEntity({
     idempotencyKey: p.text().nullable(),
     requestFingerprint: p.type(HexType).$type<string>().nullable(),
   },
-  uniques: [
-    {
-      name: 'webhook_secrets_idempotency_key_unique',
-      properties: ['endpointId', 'idempotencyKey'],
-      where: { idempotencyKey: { $ne: null } },
-    },
-  ],
 });
 
-/** One event for one endpoint. The pending rows are the delivery queue. */
+/**
+ * One event for one endpoint. The pending rows are the delivery queue. Index `turns`: due deliveries by merchant and
+ * endpoint, for the round-robin; `failed`: those that can be redelivered.
+ */
 export const WebhookDeliveryEntity = defineEntity({
   name: 'WebhookDelivery',
   tableName: 'webhook_deliveries',
@@ -88,28 +76,6 @@ export const WebhookDeliveryEntity = defineEntity({
     /** All attempts. */
     attempts: p.integer().default(0),
   },
-  indexes: [
-    // The deliveries of an endpoint, newest event first.
-    { name: 'webhook_deliveries_endpoint_index', properties: ['merchantId', 'endpointId', 'eventId'] },
-    // The pending deliveries of an endpoint.
-    {
-      name: 'webhook_deliveries_pending_index',
-      properties: ['endpointId', 'nextAttemptAt'],
-      where: "status = 'pending'",
-    },
-    // Due deliveries by merchant and endpoint, for the round-robin.
-    {
-      name: 'webhook_deliveries_turns_index',
-      properties: ['merchantId', 'endpointId', 'nextAttemptAt'],
-      where: "status = 'pending'",
-    },
-    // Deliveries that can be redelivered.
-    {
-      name: 'webhook_deliveries_failed_index',
-      properties: ['merchantId', 'endpointId', 'createdAt'],
-      where: "status = 'failed'",
-    },
-  ],
 });
 
 export type WebhookDeliveryRow = InferEntity<typeof WebhookDeliveryEntity>;
