@@ -3,7 +3,8 @@
 // second process, such as the admin command, is already using.
 
 import { execFile, spawn } from 'node:child_process';
-import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, chown, mkdir, mkdtemp, readdir, rename, rm, stat } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { connect, Socket } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
@@ -14,6 +15,8 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { pgConfigOf, type SocketLocation } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
+import { readIfThere } from '../config/write-once.ts';
+import { isAlive } from './node-record.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;
@@ -57,7 +60,7 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 
   const location: SocketLocation = { socketFolder: folder, user, database };
   await removeUnfinishedClusters(folder);
-  if (!(await exists(join(folder, 'PG_VERSION')))) await createCluster(binaries.initdb, folder, account);
+  if (!existsSync(join(folder, 'PG_VERSION'))) await createCluster(binaries.initdb, folder, account);
   if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
   return { location, ended: untilServerIsGone(folder), stop: () => stopServer(location) };
 }
@@ -70,7 +73,7 @@ export async function findEmbeddedPostgres(
   dataDir: string,
 ): Promise<EmbeddedPostgres | 'not made' | 'not running'> {
   const folder = resolve(dataDir, 'postgres');
-  if (!(await exists(join(folder, 'PG_VERSION')))) return 'not made';
+  if (!existsSync(join(folder, 'PG_VERSION'))) return 'not made';
   if (!(await isRunning(folder))) return 'not running';
   const location: SocketLocation = { socketFolder: folder, user, database };
   const hadUsers = await isUsedByOthers(location);
@@ -167,7 +170,7 @@ async function createCluster(initdb: string, folder: string, account: Account | 
     );
     // Another process may have been first: then its cluster is kept.
     await rename(unfinished, folder).catch(async (error) => {
-      if (!(await exists(join(folder, 'PG_VERSION')))) throw error;
+      if (!existsSync(join(folder, 'PG_VERSION'))) throw error;
     });
   } catch (cause) {
     throw folderError(folder, cause);
@@ -302,29 +305,7 @@ async function serverPid(folder: string): Promise<number | undefined> {
 
 /** Returns the lines of the pid file, or undefined if there is none. */
 async function readPidFile(folder: string): Promise<string[] | undefined> {
-  try {
-    return (await readFile(join(folder, 'postmaster.pid'), 'utf8')).split('\n');
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
-    throw error;
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return stat(path).then(
-    () => true,
-    () => false,
-  );
+  return (await readIfThere(join(folder, 'postmaster.pid')))?.split('\n');
 }
 
 /** npm does not keep the file modes of some packages. */
