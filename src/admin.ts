@@ -1,12 +1,9 @@
 // The operator's command line: `npm run -s admin -- --help`.
 
-import { createInterface } from 'node:readline/promises';
 import { inspect } from 'node:util';
 import completions from '@bomb.sh/tab/commander';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { type Command, CommanderError, Help } from 'commander';
-import manifest from '../package.json' with { type: 'json' };
-import { loadConfig } from './config/config.ts';
+import { CommanderError } from 'commander';
 import { StartupError } from './config/startup-error.ts';
 import { visible, visibleLines } from './contract/visible-text.ts';
 import { chainNames } from './contract/words.ts';
@@ -30,64 +27,31 @@ import {
   walletsOf,
   yesOption,
 } from './processes/admin-options.ts';
-import { formatMinute, formatTable, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
-import { AdminCommand, type AdminProgram } from './processes/admin-program.ts';
+import { formatMinute, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
+import {
+  changing,
+  confirm,
+  group,
+  print,
+  printJson,
+  program,
+  withDatabase,
+  withExample,
+} from './processes/admin-program.ts';
 import type { Finding } from './processes/doctor.ts';
-import type { Database } from './processes/open-database.ts';
 
 // Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
 // completion and the refusal of wrong usage are quick.
 
-const program: Command = new AdminCommand('admin')
-  .description('Merchants, their payout wallets and API keys, webhooks, chains, and the database schema.')
-  .version(manifest.version, '-V, --version', 'print the version')
-  .option('--json', 'print JSON for scripts instead of a table')
-  .configureHelp({
-    showGlobalOptions: true,
-    optionDescription: (option) =>
-      Help.prototype.optionDescription(option) + (option.mandatory ? ' (required)' : ''),
-  })
-  .exitOverride()
-  .configureOutput({ outputError: (text, write) => write(visibleLines(text)) })
-  .addHelpText(
-    'after',
-    () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
-  );
-
-/** The example of each command for its `--help`. A command group shows the examples of its members. */
-const examples = new Map<Command, string>();
-
-function withExample(command: Command, line: string): Command {
-  examples.set(command, `npm run -s admin -- ${line}`);
-  return command.addHelpText('after', () => examplesOf(command));
-}
-
-function group(name: string, description: string): Command {
-  const command = program.command(name).description(description);
-  return command.addHelpText('after', () => examplesOf(command));
-}
-
-function examplesOf(command: Command): string {
-  const linesOf = (one: Command): string[] => {
-    const own = examples.get(one);
-    return own === undefined ? one.commands.flatMap(linesOf) : [own];
-  };
-  const lines = linesOf(command).map((line) => `  $ ${line}`);
-  return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
-}
-
 withExample(program.command('migrate'), 'migrate')
   .description('bring the database schema up to date')
   .action(() =>
-    withDatabase({ allowPending: true }, async (database) => {
+    withDatabase(async (database) => {
       const { migrate } = await import('./database/orm.ts');
       const applied = database.embedded ? [] : await migrate(database.location);
-      print(
-        { applied },
-        applied.map((migration) => ({ applied: migration })),
-        'The schema is up to date.',
-      );
-    }),
+      const rows = applied.map((migration) => ({ applied: migration }));
+      print({ json: { applied }, rows }, 'The schema is up to date.');
+    }, true),
   );
 
 withExample(program.command('doctor'), 'doctor')
@@ -126,7 +90,7 @@ walletOptions(
       mode: options.mode,
       ...walletFields(wallets),
     };
-    print(created, [created]);
+    print({ json: created, rows: [created] });
     return { id: merchantId };
   });
 });
@@ -134,7 +98,7 @@ walletOptions(
 withExample(merchant.command('list'), 'merchant list')
   .description('list all merchants')
   .action(() =>
-    withDatabase({}, async ({ orm }) => {
+    withDatabase(async ({ orm }) => {
       const { listMerchants } = await import('./merchants/administration.ts');
       const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
         merchant_id: merchantId,
@@ -142,15 +106,12 @@ withExample(merchant.command('list'), 'merchant list')
         created_at: createdAt.toISOString(),
         wallets,
       }));
-      print(
-        merchants,
-        merchants.map(({ wallets, created_at, ...fields }) => ({
-          ...fields,
-          'created (UTC)': formatMinute(created_at),
-          wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`),
-        })),
-        'There are no merchants yet: "merchant create" makes one.',
-      );
+      const rows = merchants.map(({ wallets, created_at, ...fields }) => ({
+        ...fields,
+        'created (UTC)': formatMinute(created_at),
+        wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`),
+      }));
+      print({ json: merchants, rows }, 'There are no merchants yet: "merchant create" makes one.');
     }),
   );
 
@@ -181,7 +142,7 @@ walletOptions(
       }
       await setWallets(orm.em, options.merchant, options.mode, wallets);
       const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
-      print(changed, [changed]);
+      print({ json: changed, rows: [changed] });
       return { id: options.merchant };
     });
   });
@@ -205,7 +166,7 @@ withExample(
         given.filter((origin: string) => origin !== ''),
       );
       const changed = { merchant_id: options.merchant, mode: options.mode, origins: origins.join(',') };
-      print({ ...changed, origins }, [changed]);
+      print({ json: { ...changed, origins }, rows: [changed] });
       return { id: options.merchant };
     }),
   );
@@ -231,10 +192,10 @@ withExample(key.command('list'), 'key list --merchant mer_…')
   .description("list a merchant's keys")
   .addOption(merchantOption())
   .action((options) =>
-    withDatabase({}, async ({ orm }) => {
+    withDatabase(async ({ orm }) => {
       const { listApiKeys } = await import('./merchants/administration.ts');
       const keys = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
-      print(keys, keys.map(keyRow), 'This merchant has no keys: "key create" issues one.');
+      print({ json: keys, rows: keys.map(keyRow) }, 'This merchant has no keys: "key create" issues one.');
     }),
   );
 
@@ -252,7 +213,7 @@ withExample(key.command('revoke'), 'key revoke --key key_…')
         );
       }
       const revoked = keyFields(await revokeApiKey(orm.em, options.key));
-      print(revoked, [keyRow(revoked)]);
+      print({ json: revoked, rows: [keyRow(revoked)] });
     }),
   );
 
@@ -271,64 +232,10 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
     }),
   );
 
-const adminProgram: AdminProgram = {
-  program,
-  group,
-  withExample,
-  withDatabase: (use) => withDatabase({}, use),
-  changing,
-  print({ json, rows, note }, whenEmpty) {
-    if (note !== undefined) console.error(`admin: note: ${note}`);
-    print(json, rows, whenEmpty);
-  },
-  confirm,
-};
-addChainCommands(adminProgram);
-const { transfer } = addListCommands(adminProgram);
-addMoneyCommands(adminProgram, transfer);
-addConsoleCommands(adminProgram);
-
-/** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
-async function confirm(question: string): Promise<void> {
-  if (!process.stdin.isTTY || !process.stderr.isTTY) return;
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
-  if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
-}
-
-/** What is running, such as `key revoke`. */
-let running = '';
-program.hook('preAction', (_, command) => {
-  running = `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
-});
-
-/** For a command that changes something: writes down who runs it, before it is done and after. */
-function changing(use: (database: Database) => Promise<unknown>): Promise<void> {
-  return withDatabase({}, async (database) => {
-    const { createAudit, entryOfCommand } = await import('./console/audit.ts');
-    const audit = createAudit(database.orm.em, () => console.error('admin: the audit log lacks the outcome'));
-    await audit.run(entryOfCommand(running, process.argv.slice(2)), () => use(database));
-  });
-}
-
-async function withDatabase(
-  { allowPending = false }: { allowPending?: boolean },
-  use: (database: Database) => Promise<void>,
-): Promise<void> {
-  const { openDatabase } = await import('./processes/open-database.ts');
-  // One connection is enough here, and leaves the server's connections alone.
-  const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
-  try {
-    if (database.pending.length > 0 && !allowPending) {
-      throw new StartupError(
-        'the database schema is older than this program: run "npm run -s admin -- migrate" first',
-      );
-    }
-    await use(database);
-  } finally {
-    await database.close();
-  }
-}
+addChainCommands();
+addListCommands();
+addMoneyCommands();
+addConsoleCommands();
 
 /** The time that many milliseconds from now. */
 function momentAfter(durationMs: number | undefined): Date | undefined {
@@ -373,11 +280,11 @@ function keyRow(fields: ReturnType<typeof keyFields>): Row {
 /** Prints a key, and warns if it cannot be used as it is. Returns its id. */
 async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: string }> {
   const { key_id, merchant_id, mode, expires_at } = keyFields(created);
-  if (program.opts().json) print({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at }, []);
+  if (program.opts().json) printJson({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at });
   else {
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${created.apiKey}\n`);
-    print({}, [{ key_id, merchant_id, mode, expires_at }]);
+    print({ json: {}, rows: [{ key_id, merchant_id, mode, expires_at }] });
     console.log('\nKeep the key now: it is not stored and cannot be shown again.');
   }
   const { findWallets } = await import('./merchants/administration.ts');
@@ -387,15 +294,6 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
     );
   }
   return { id: key_id };
-}
-
-function printJson(json: unknown): void {
-  console.log(visibleLines(JSON.stringify(json, null, 2)));
-}
-
-function print(json: unknown, rows: Row[], whenEmpty = 'Nothing.'): void {
-  if (program.opts().json) printJson(json);
-  else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
 }
 
 // Adds `complete SHELL`, which prints a completion script for the shell, and the command that the script runs on Tab.

@@ -135,10 +135,10 @@ describe('the test wallet', () => {
 
   test('pays in the same way as admin test-pay', async () => {
     const { id } = await merchant.createIntent({ amount_units: 7 });
-    const { json } = await testPay(service.database, { DATA_DIR: dataDir }, { intent: id });
+    const { json } = await testPay(service.database, { intent: id });
     const { transaction_hash } = json as { transaction_hash: Hex };
     expect(await paidBy(transaction_hash)).toMatchObject({ amountUnits: 7n, suffix: idBytes(id) });
-    const bare = await testPay(service.database, { DATA_DIR: dataDir }, { intent: id, withoutId: true });
+    const bare = await testPay(service.database, { intent: id, withoutId: true });
     expect(await paidBy((bare.json as { transaction_hash: Hex }).transaction_hash)).toMatchObject({
       suffix: '0x',
     });

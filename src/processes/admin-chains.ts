@@ -4,27 +4,17 @@ import { InvalidArgumentError, Option } from 'commander';
 import { chainNames, modeNames } from '../contract/words.ts';
 import { intentUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, yesOption } from './admin-options.ts';
-import type { AdminProgram } from './admin-program.ts';
+import { changing, confirm, group, print, program, shows, withExample } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./chain-tasks.ts');
 
-export function addChainCommands({
-  program,
-  group,
-  withExample,
-  withDatabase,
-  changing,
-  print,
-  confirm,
-}: AdminProgram): void {
+export function addChainCommands(): void {
   const chain = group('chain', 'the chains that are watched');
 
   withExample(chain.command('status'), 'chain status')
     .description('show the progress, the watcher and the nodes of each chain')
-    .action(() =>
-      withDatabase(async (database) => print(await (await loadTasks()).chainStatus(database, process.env))),
-    );
+    .action(shows(async () => (await loadTasks()).chainStatus));
 
   withExample(chain.command('unwatch'), 'chain unwatch --mode testnet --chain base')
     .description(
@@ -60,11 +50,7 @@ export function addChainCommands({
       }),
     )
     .option('--without-id', "omit the intent's id, like a payer who only knows the address")
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).testPay(database, process.env, options)),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).testPay));
 
   withExample(program.command('demo-month'), 'demo-month')
     .description('fill a trial with a month of business, to look at in the console')
@@ -74,9 +60,5 @@ export function addChainCommands({
         return Number(text);
       }),
     )
-    .action(({ payments }) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).demoMonth(database, process.env, payments)),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).demoMonth));
 }

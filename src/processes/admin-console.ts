@@ -8,18 +8,12 @@ import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, lastsOption } from './admin-options.ts';
 import { formatMinute, type Row } from './admin-output.ts';
-import type { AdminProgram } from './admin-program.ts';
+import { changing, group, print, withDatabase, withExample } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/links.ts');
 
-export function addConsoleCommands({
-  group,
-  withExample,
-  withDatabase,
-  changing,
-  print,
-}: AdminProgram): void {
+export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');
 
   withExample(commands.command('link'), 'console link --for "Anna Meier"')

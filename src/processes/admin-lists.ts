@@ -6,7 +6,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import { chainNames, modeNames, refundStatusNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, yesOption } from './admin-options.ts';
-import type { AdminProgram } from './admin-program.ts';
+import { changing, confirm, group, print, shows, withExample } from './admin-program.ts';
 
 const maxLimit = 1_000;
 
@@ -14,14 +14,12 @@ const maxLimit = 1_000;
 const loadTasks = () => import('./list-tasks.ts');
 const loadMoneyTasks = () => import('./money-tasks.ts');
 
-/** Returns the group of the commands about transfers, for those that change them. */
-export function addListCommands(program: AdminProgram): { transfer: Command } {
-  const transfer = addMoneyLists(program);
-  addEventLists(program);
-  return { transfer };
+export function addListCommands(): void {
+  addMoneyLists();
+  addEventLists();
 }
 
-function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram): Command {
+function addMoneyLists(): void {
   const intent = group('intent', 'the payment intents of any merchant');
   const transfer = group('transfer', 'the transfers to the wallets of any merchant');
   const refund = group('refund', 'the refunds of any merchant');
@@ -39,17 +37,11 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
     .option('--metadata-value <text>', 'the value of --metadata-key, exactly')
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))
     .addOption(momentOption('--created-before <time>', 'only those created earlier'))
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).listIntents(database, options), 'There are none.'),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).listIntents, 'There are none.'));
   withExample(intent.command('show'), 'intent show --intent pi_… --json')
     .description('show a payment intent; with --json also its payments and metadata')
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
-    .action((options) =>
-      withDatabase(async (database) => print(await (await loadTasks()).showIntent(database, options.intent))),
-    );
+    .action(shows(async () => (await loadTasks()).showIntent));
 
   listOptions(withExample(transfer.command('list'), 'transfer list --status unattributed'))
     .description('list transfers, newest first')
@@ -58,39 +50,40 @@ function addMoneyLists({ group, withExample, withDatabase, print }: AdminProgram
     .addOption(hexOption('--from-address <address>', 'only those from this wallet', 40))
     .addOption(hexOption('--to-address <address>', 'only those to this wallet', 40))
     .addOption(ofIntentOption())
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).listTransfers(database, options), 'There are none.'),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).listTransfers, 'There are none.'));
   withExample(transfer.command('show'), 'transfer show --transfer tr_…')
     .description('show a transfer; an unattributed one with the intents it may be for')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
+    .action(shows(async () => (await loadMoneyTasks()).show));
+
+  withExample(transfer.command('attribute'), 'transfer attribute --transfer tr_… --intent pi_…')
+    .description('make an unattributed transfer a payment of an intent')
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
+    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
+    .option('--allow-ended', 'although the intent has ended or has its amount already')
     .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadMoneyTasks()).show(database, options.transfer)),
-      ),
+      changing(async (database) => print(await (await loadMoneyTasks()).attribute(database, options))),
+    );
+
+  withExample(transfer.command('detach'), 'transfer detach --transfer tr_…')
+    .description('take back an attribution by hand')
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
+    .action((options) =>
+      changing(async (database) => print(await (await loadMoneyTasks()).detach(database, options.transfer))),
     );
 
   listOptions(withExample(refund.command('list'), 'refund list --status requires_transfer'))
     .description('list refunds, newest first')
     .addOption(choice('--status <status>', refundStatusNames))
     .addOption(ofIntentOption())
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).listRefunds(database, options), 'There are none.'),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).listRefunds, 'There are none.'));
   withExample(refund.command('show'), 'refund show --refund rf_… --json')
     .description('show a refund; with --json also its transaction, transfers and metadata')
     .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
-    .action((options) =>
-      withDatabase(async (database) => print(await (await loadTasks()).showRefund(database, options.refund))),
-    );
-  return transfer;
+    .action(shows(async () => (await loadTasks()).showRefund));
 }
 
-function addEventLists({ group, withExample, withDatabase, changing, print, confirm }: AdminProgram): void {
+function addEventLists(): void {
   const event = group('event', 'the events of any merchant');
   const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
 
@@ -101,11 +94,7 @@ function addEventLists({ group, withExample, withDatabase, changing, print, conf
     .addOption(
       idOption('--refund <id>', 'only those of this refund', refundUuidOf).makeOptionMandatory(false),
     )
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).listEvents(database, options), 'There are none.'),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).listEvents, 'There are none.'));
 
   withExample(event.command('new-epoch'), 'event new-epoch')
     .description(
@@ -132,11 +121,7 @@ function addEventLists({ group, withExample, withDatabase, changing, print, conf
     .addOption(
       idOption('--endpoint <id>', 'only those to this endpoint', endpointUuidOf).makeOptionMandatory(false),
     )
-    .action((options) =>
-      withDatabase(async (database) =>
-        print(await (await loadTasks()).listDeliveries(database, options), 'There are none.'),
-      ),
-    );
+    .action(shows(async () => (await loadTasks()).listDeliveries, 'There are none.'));
 }
 
 const ofIntentOption = () =>

@@ -1,5 +1,13 @@
-import { Command, type ParseOptionsResult } from 'commander';
-import type { Row } from './admin-output.ts';
+// The program of the command line, and what its commands share.
+
+import { createInterface } from 'node:readline/promises';
+import { Command, Help, type ParseOptionsResult } from 'commander';
+import manifest from '../../package.json' with { type: 'json' };
+import { loadConfig } from '../config/config.ts';
+import { StartupError } from '../config/startup-error.ts';
+import { visibleLines } from '../contract/visible-text.ts';
+import { AdministrationError } from '../merchants/administration-error.ts';
+import { formatTable, type Row } from './admin-output.ts';
 import type { Database } from './open-database.ts';
 
 /** What a command prints. */
@@ -10,20 +18,8 @@ export interface Output {
   note?: string | undefined;
 }
 
-/** What the commands need from the program. */
-export interface AdminProgram {
-  program: Command;
-  group(name: string, description: string): Command;
-  withExample(command: Command, line: string): Command;
-  withDatabase(use: (database: Database) => Promise<void>): Promise<void>;
-  /** The same for a command that changes something, with an entry in the audit log. `use` may return the id of what it makes. */
-  changing(use: (database: Database) => Promise<unknown>): Promise<void>;
-  print(output: Output, whenEmpty?: string): void;
-  confirm(question: string): Promise<void>;
-}
-
 /** Names an unknown option before a required one that is missing: a misspelt option is both. */
-export class AdminCommand extends Command {
+class AdminCommand extends Command {
   override createCommand(name?: string): Command {
     return new AdminCommand(name);
   }
@@ -41,4 +37,103 @@ export class AdminCommand extends Command {
 /** Commander's own refusal, with what was probably meant. Its types do not have it. */
 function refuseUnknownOption(command: Command, option: string): void {
   (command as Command & { unknownOption(flag: string): void }).unknownOption(option);
+}
+
+export const program: Command = new AdminCommand('admin')
+  .description('Merchants, their payout wallets and API keys, webhooks, chains, and the database schema.')
+  .version(manifest.version, '-V, --version', 'print the version')
+  .option('--json', 'print JSON for scripts instead of a table')
+  .configureHelp({
+    showGlobalOptions: true,
+    optionDescription: (option) =>
+      Help.prototype.optionDescription(option) + (option.mandatory ? ' (required)' : ''),
+  })
+  .exitOverride()
+  .configureOutput({ outputError: (text, write) => write(visibleLines(text)) })
+  .addHelpText(
+    'after',
+    () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
+  );
+
+/** The example of each command for its `--help`. A command group shows the examples of its members. */
+const examples = new Map<Command, string>();
+
+export function withExample(command: Command, line: string): Command {
+  examples.set(command, `npm run -s admin -- ${line}`);
+  return command.addHelpText('after', () => examplesOf(command));
+}
+
+export function group(name: string, description: string): Command {
+  const command = program.command(name).description(description);
+  return command.addHelpText('after', () => examplesOf(command));
+}
+
+function examplesOf(command: Command): string {
+  const linesOf = (one: Command): string[] => {
+    const own = examples.get(one);
+    return own === undefined ? one.commands.flatMap(linesOf) : [own];
+  };
+  const lines = linesOf(command).map((line) => `  $ ${line}`);
+  return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
+}
+
+/** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
+export async function confirm(question: string): Promise<void> {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) return;
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
+  if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
+}
+
+/** What is running, such as `key revoke`. */
+let running = '';
+program.hook('preAction', (_, command) => {
+  running = `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
+});
+
+/** For a command that changes something: writes down who runs it, before and after. `use` may return the id of what it makes. */
+export function changing(use: (database: Database) => Promise<unknown>): Promise<void> {
+  return withDatabase(async (database) => {
+    const { createAudit, entryOfCommand } = await import('../console/audit.ts');
+    const audit = createAudit(database.orm.em, () => console.error('admin: the audit log lacks the outcome'));
+    await audit.run(entryOfCommand(running, process.argv.slice(2)), () => use(database));
+  });
+}
+
+export async function withDatabase(
+  use: (database: Database) => Promise<void>,
+  allowsPending = false,
+): Promise<void> {
+  const { openDatabase } = await import('./open-database.ts');
+  // One connection is enough here, and leaves the server's connections alone.
+  const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
+  try {
+    if (database.pending.length > 0 && !allowsPending) {
+      throw new StartupError(
+        'the database schema is older than this program: run "npm run -s admin -- migrate" first',
+      );
+    }
+    await use(database);
+  } finally {
+    await database.close();
+  }
+}
+
+export function printJson(json: unknown): void {
+  console.log(visibleLines(JSON.stringify(json, null, 2)));
+}
+
+export function print({ json, rows, note }: Output, whenEmpty = 'Nothing.'): void {
+  if (note !== undefined) console.error(`admin: note: ${note}`);
+  if (program.opts().json) printJson(json);
+  else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
+}
+
+/** Returns the action of a command that runs a task and prints what it returns. */
+export function shows<Options>(
+  load: () => Promise<(database: Database, options: Options) => Promise<Output>>,
+  whenEmpty?: string,
+): (options: Options) => Promise<void> {
+  return (options) =>
+    withDatabase(async (database) => print(await (await load())(database, options), whenEmpty));
 }

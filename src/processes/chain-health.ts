@@ -1,6 +1,5 @@
 // The state of each chain, from the database and its nodes, for `chain status` and `doctor`.
 
-import type { Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { type ChainSettings, chains } from '../contract/chains.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
@@ -26,9 +25,9 @@ export interface ChainHealth {
 }
 
 /** Checks all nodes of all chains concurrently. */
-export async function chainsHealth(database: Database, config: Config): Promise<ChainHealth[]> {
+export async function chainsHealth(database: Database): Promise<ChainHealth[]> {
   const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
-  const nodes = await nodesOf(database, config);
+  const nodes = await nodesOf(database);
   return Promise.all(
     chains.map(async (settings) => {
       const { chainId, mode, chain, tokens } = settings;
@@ -47,7 +46,7 @@ export async function chainsHealth(database: Database, config: Config): Promise<
 }
 
 /** The configured nodes, and those of the local chains. */
-async function nodesOf({ embedded }: Database, { chainNodes, dataDir }: Config): Promise<ChainNodes[]> {
+async function nodesOf({ embedded, config: { chainNodes, dataDir } }: Database): Promise<ChainNodes[]> {
   const all = [...chainNodes];
   for (const chain of embedded ? chains : []) {
     if (chain.mode !== 'testnet' || all.some(({ chainId }) => chainId === chain.chainId)) continue;

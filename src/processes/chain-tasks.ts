@@ -1,6 +1,5 @@
 // Implements `admin chain …`, `admin test-pay` and `admin demo-month`.
 
-import { loadConfig } from '../config/config.ts';
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
@@ -16,10 +15,8 @@ import { chainsHealth } from './chain-health.ts';
 import { barOf } from './export-payments.ts';
 import type { Database } from './open-database.ts';
 
-export type Environment = Readonly<Record<string, string | undefined>>;
-
-export async function chainStatus(database: Database, env: Environment): Promise<Output> {
-  const health = await chainsHealth(database, loadConfig(env, []));
+export async function chainStatus(database: Database): Promise<Output> {
+  const health = await chainsHealth(database);
   const secondsSince = (moment: Date) => Math.round((Date.now() - moment.getTime()) / 1000);
   return {
     json: health.map(({ settings: { mode, chain, chainId }, row, isHeld, nodes }) => ({
@@ -76,14 +73,13 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
 /** Pays an intent on a local chain. Throws AdministrationError if there is none. */
 export async function testPay(
   database: Database,
-  env: Environment,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
   const row = await database.orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
   if (row === null)
     throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
-  return sendTestMoney(database, env, {
+  return sendTestMoney(database, {
     ...row,
     amountUnits: amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits)),
     wallet: row.expectedWallet,
@@ -93,11 +89,14 @@ export async function testPay(
 }
 
 /** Fills the embedded database with a month of business. Throws AdministrationError if it is no trial, or has one. */
-export async function demoMonth(database: Database, env: Environment, count: number): Promise<Output> {
+export async function demoMonth(
+  database: Database,
+  { payments: count }: { payments: number },
+): Promise<Output> {
   if (!database.embedded) {
     throw new AdministrationError('a month of made-up business is only for a trial: without DATABASE_URL');
   }
-  const { merchant_id, wallet_address } = await ensureDemo(database, loadConfig(env, []).dataDir);
+  const { merchant_id, wallet_address } = await ensureDemo(database, database.config.dataDir);
   const { em } = database.orm;
   const merchantId = merchantUuidOf(merchant_id);
   if (await hasDemoMonth(em, merchantId)) {
@@ -130,8 +129,7 @@ interface TestMoney {
 
 /** Sends money of the local chain of this network. Throws AdministrationError if there is none. */
 export async function sendTestMoney(
-  { embedded }: Database,
-  env: Environment,
+  { embedded, config }: Database,
   { network: networkId, wallet, amountUnits, paymentIntent, refund, withoutId }: TestMoney,
 ): Promise<Output> {
   const publicId = refund ?? paymentIntent;
@@ -142,7 +140,7 @@ export async function sendTestMoney(
   if (network === undefined || network.mode !== 'testnet') {
     throw new AdministrationError(`${publicId} is of mainnet: it cannot be paid with test money`);
   }
-  const hash = await payIntent(loadConfig(env, []).dataDir, {
+  const hash = await payIntent(config.dataDir, {
     chain: network.chain,
     wallet,
     amountUnits,

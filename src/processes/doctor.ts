@@ -78,7 +78,7 @@ export async function* diagnose(
     databaseConfig.databaseTimeouts = { ...config.databaseTimeouts, statementTimeoutMs: 3_600_000 };
   const intents = allIntents ? 'all' : newestIntents;
   if (config.databaseUrl === undefined) yield* checkEmbedded(databaseConfig, intents);
-  else yield* checkDatabase(databaseConfig, () => openDatabase(databaseConfig), intents);
+  else yield* checkDatabase(() => openDatabase(databaseConfig), intents);
   for (const [variable, port] of [
     ['HTTP_PORT', config.httpPort],
     ['GRPC_PORT', config.grpcPort],
@@ -94,7 +94,7 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(config, () => openUnchanged(config, postgres), intents);
+    yield* checkDatabase(() => openUnchanged(config, postgres), intents);
     return;
   }
   const message =
@@ -129,7 +129,6 @@ async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'chec
 }
 
 async function* checkDatabase(
-  config: Config,
   open: () => Promise<Database>,
   intents: number | 'all',
 ): AsyncGenerator<Finding> {
@@ -150,7 +149,7 @@ async function* checkDatabase(
       yield await attempt('keys', () => checkKeyFormats(database));
       yield await attempt('replication', () => checkReplication(database));
       yield await attempt('intents', () => checkIntents(database, intents));
-      yield await attempt('chains', () => checkChains(database, config));
+      yield await attempt('chains', () => checkChains(database));
     }
     yield await attempt('clock', () => checkClock(database));
   } finally {
@@ -315,13 +314,13 @@ async function unwatchedProblems({ orm }: Database): Promise<string[]> {
 }
 
 /** A watched chain must be read, from a node with recent blocks. */
-async function checkChains(database: Database, config: Config): Promise<Omit<Finding, 'check'>> {
+async function checkChains(database: Database): Promise<Omit<Finding, 'check'>> {
   // Loads viem.
   const { chainsHealth } = await import('./chain-health.ts');
   const problems = await unwatchedProblems(database);
   const watched: string[] = [];
   const unwatched: string[] = [];
-  for (const { settings, row, isHeld, nodes } of await chainsHealth(database, config)) {
+  for (const { settings, row, isHeld, nodes } of await chainsHealth(database)) {
     const name = `${settings.mode} ${settings.chain}`;
     const newestMs = Math.max(...nodes.map(({ head }) => head?.time.getTime() ?? 0));
     const age = newestMs > 0 ? ` (newest block ${Math.round((Date.now() - newestMs) / 1000)} s old)` : '';

@@ -184,7 +184,7 @@ async function findIntent(em: EntityManager, intent: string): Promise<PaymentInt
   return existing(row, `payment intent ${intent}`, 'intent list');
 }
 
-export async function showIntent({ orm: { em } }: Database, intent: string): Promise<Output> {
+export async function showIntent({ orm: { em } }: Database, { intent }: { intent: string }): Promise<Output> {
   return single(await ofIntents(em, [await findIntent(em, intent)]));
 }
 
@@ -254,7 +254,10 @@ export async function findTransfer(em: EntityManager, transfer: string): Promise
   return existing(row, `transfer ${transfer}`, 'transfer list');
 }
 
-export async function showTransfer({ orm: { em } }: Database, transfer: string): Promise<Output> {
+export async function showTransfer(
+  { orm: { em } }: Database,
+  { transfer }: { transfer: string },
+): Promise<Output> {
   return single(await ofTransfers(em, [await findTransfer(em, transfer)]));
 }
 
@@ -306,7 +309,7 @@ export async function findRefund(em: EntityManager, refund: string): Promise<Ref
   return existing(row, `refund ${refund}`, 'refund list');
 }
 
-export async function showRefund({ orm: { em } }: Database, refund: string): Promise<Output> {
+export async function showRefund({ orm: { em } }: Database, { refund }: { refund: string }): Promise<Output> {
   return single(await ofRefunds(em, [await findRefund(em, refund)]));
 }
 

@@ -16,7 +16,7 @@ import { attributeTransfer } from '../settlement/attribute-transfer.ts';
 import { detachTransfer } from '../settlement/detach-transfer.ts';
 import { getTransfer } from '../settlement/get-transfer.ts';
 import type { Output } from './admin-program.ts';
-import { type Environment, sendTestMoney } from './chain-tasks.ts';
+import { sendTestMoney } from './chain-tasks.ts';
 import { findRefund, findTransfer, showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
@@ -25,7 +25,7 @@ const onEvent = () => {};
 const transferCodec = createJsonCodec(TransferSchema);
 
 /** A transfer as GetTransfer returns it: an unattributed one with its candidates. */
-export async function show(database: Database, transfer: string): Promise<Output> {
+export async function show(database: Database, { transfer }: { transfer: string }): Promise<Output> {
   const { em } = database.orm;
   const found = await callFor(
     em,
@@ -33,7 +33,7 @@ export async function show(database: Database, transfer: string): Promise<Output
     getTransfer(em),
     create(GetTransferRequestSchema, { id: transfer }),
   );
-  const { json, rows } = await showTransfer(database, transfer);
+  const { json, rows } = await showTransfer(database, { transfer });
   const nearest = found.candidates.map(({ id, amountUnits }) => `${id} (${amountUnits} units)`).join(', ');
   return {
     json: { ...json, ...JSON.parse(transferCodec.encode(found)) },
@@ -47,13 +47,13 @@ export async function attribute(
 ): Promise<Output> {
   const request = create(AttributeTransferRequestSchema, { id: transfer, paymentIntent: intent, allowEnded });
   await callFor(database.orm.em, transfer, attributeTransfer(database.orm.em, onEvent), request);
-  return showTransfer(database, transfer);
+  return showTransfer(database, { transfer });
 }
 
 export async function detach(database: Database, transfer: string): Promise<Output> {
   const request = create(DetachTransferRequestSchema, { id: transfer });
   await callFor(database.orm.em, transfer, detachTransfer(database.orm.em, onEvent), request);
-  return showTransfer(database, transfer);
+  return showTransfer(database, { transfer });
 }
 
 /** Calls a method of the API as the transfer's merchant. Throws AdministrationError with the reason of a refusal. */
@@ -84,8 +84,8 @@ async function callFor<Request>(
 }
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */
-export async function testRefund(database: Database, env: Environment, publicId: string): Promise<Output> {
-  const row = await findRefund(database.orm.em, publicId);
+export async function testRefund(database: Database, { refund }: { refund: string }): Promise<Output> {
+  const row = await findRefund(database.orm.em, refund);
   const amountUnits = BigInt(row.amountUnits);
-  return sendTestMoney(database, env, { ...row, amountUnits, wallet: row.destination, refund: publicId });
+  return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
 }

@@ -11,6 +11,7 @@ import { loadOrGenerateSecrets, loadSecrets } from '../embedded/secrets.ts';
 
 export interface Database {
   orm: MikroORM;
+  config: Config;
   location: DatabaseLocation;
   /** The keys that belong to the data. Throws StartupError if they are not configured. */
   keyRing(name: SecretName): KeyRing;
@@ -56,6 +57,7 @@ async function openEmbedded(
       : await loadSecrets(config.dataDir);
     return {
       orm,
+      config,
       location: postgres.location,
       keyRing(name) {
         const ring = config.secrets[name] ?? generated[name];
@@ -86,6 +88,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
     const pending = await pendingMigrations(orm.em.fork());
     return {
       orm,
+      config,
       location,
       keyRing(name) {
         const ring = config.secrets[name];

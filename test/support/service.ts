@@ -106,6 +106,7 @@ export async function startService(
   };
   const database: Database = {
     orm,
+    config,
     location,
     keyRing: (name) => secrets[name],
     embedded,
