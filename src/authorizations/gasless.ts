@@ -89,7 +89,6 @@ export function offerGasless(
       const ended = await Promise.allSettled(candidates.map(refresh));
       const failed = ended.find((each) => each.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
-      return false;
     },
     intervalMs: refreshEveryMs,
     maxRetryMs,

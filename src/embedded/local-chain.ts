@@ -99,7 +99,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     node = await openNode(folder, options, node.port);
   }
 
-  async function tick(): Promise<boolean> {
+  async function tick(): Promise<void> {
     const mine = () => mineIfDue(chain.client, () => isBusy(network.chain));
     const head = await mine().catch(async (error) => {
       if (await isNodeRunning(node.pid, folder)) throw error;
@@ -112,7 +112,6 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
       await endNode(node, folder);
       await openAgain('restarting anvil without old empty blocks');
     }
-    return false;
   }
 
   const name = `local chain ${network.chain}`;

@@ -14,7 +14,7 @@ import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
 import { createMetadataIndexing } from '../payment-intents/metadata-index.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import type { Tracing } from '../requests/tracing.ts';
-import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
+import { type Repeater, type RepeaterOptions, startRepeater } from '../scheduling/repeater.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
 import { createDeliverer } from '../webhooks/deliver.ts';
@@ -71,11 +71,16 @@ export function startBackground(em: EntityManager, options: BackgroundOptions): 
   const { roles } = options.config;
   const deliveries = roles.has('deliveries') ? startDeliveries(em, options) : undefined;
   const positions = startPositions(em, options, () => deliveries?.wake());
-  const watchedChains = roles.has('api') ? startWatchedChains(options) : undefined;
+  const watchedChains = roles.has('api')
+    ? repeat(options, 'watched chains', readWatchedEveryMs, options.watchedChains.refresh)
+    : undefined;
   const repeaters = [
     positions,
     ...(watchedChains ? [watchedChains] : []),
-    startReplicationWatch(em, options),
+    // Every process measures it, because each may be the only one that Prometheus reaches.
+    repeat(options, 'read the state of replication', measureEveryMs, async () =>
+      options.metrics.replication(await readReplication(em)),
+    ),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
   return {
@@ -88,106 +93,55 @@ export function startBackground(em: EntityManager, options: BackgroundOptions): 
   };
 }
 
-function startWatchedChains({ watchedChains, logger }: BackgroundOptions): Repeater {
-  return startRepeater({
-    name: 'watched chains',
-    work: async () => {
-      await watchedChains.refresh();
-      return false;
-    },
-    intervalMs: readWatchedEveryMs,
-    logger,
-  });
-}
-
-/** Every process measures it, because each may be the only one that Prometheus reaches. */
-function startReplicationWatch(em: EntityManager, { metrics, logger }: BackgroundOptions): Repeater {
-  return startRepeater({
-    name: 'read the state of replication',
-    work: async () => {
-      metrics.replication(await readReplication(em));
-      return false;
-    },
-    intervalMs: measureEveryMs,
-    logger,
-  });
-}
-
-function startPositions(
-  em: EntityManager,
-  { config: { roles }, logger }: BackgroundOptions,
-  onDeliveries: () => void,
+/** Starts a task of this process. Without an interval it runs only when woken. */
+function repeat(
+  { logger }: BackgroundOptions,
+  name: string,
+  intervalMs: number | undefined,
+  work: RepeaterOptions['work'],
+  paceMs = 0,
 ): Repeater {
+  return startRepeater({ name, intervalMs, work, paceMs, logger });
+}
+
+function startPositions(em: EntityManager, options: BackgroundOptions, onDeliveries: () => void): Repeater {
+  const { roles } = options.config;
   const { positionAll } = createPositioner(em, createDeliveries);
-  return startRepeater({
-    name: 'position events',
-    work: async () => {
-      if ((await positionAll()) > 0) onDeliveries();
-      return false;
-    },
-    // Every process positions its own events. These roles also position those of processes that have ended.
-    intervalMs: roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined,
-    logger,
+  // Every process positions its own events. These roles also position those of processes that have ended.
+  const everyMs = roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined;
+  return repeat(options, 'position events', everyMs, async () => {
+    if ((await positionAll()) > 0) onDeliveries();
   });
 }
 
-function startExpiry(
-  em: EntityManager,
-  { config, metrics, logger }: BackgroundOptions,
-  onEvent: () => void,
-): Repeater[] {
+function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () => void): Repeater[] {
+  const { config, metrics, logger } = options;
   const expire = createExpiry(em, (id, reason) => {
     logger.error(
       { err: reason, payment_intent: id },
       'cannot expire a payment intent: its row is unreadable',
     );
   });
+  const removeEvents = createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents);
   return [
-    startRepeater({
-      name: 'expiry',
-      work: async () => {
-        const { expired, lagMs, hasMore } = await expire();
-        metrics.expiry(expired, lagMs);
-        if (expired > 0) onEvent();
-        return hasMore;
-      },
-      intervalMs: expireEveryMs,
-      logger,
+    repeat(options, 'expiry', expireEveryMs, async () => {
+      const { expired, lagMs, hasMore } = await expire();
+      metrics.expiry(expired, lagMs);
+      if (expired > 0) onEvent();
+      return hasMore;
     }),
-    startRepeater({
-      name: 'remove old events',
-      work: createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents),
-      intervalMs: removeEveryMs,
-      paceMs: removePaceMs,
-      logger,
-    }),
-    startRepeater({
-      name: 'remove old audit entries',
-      work: createAuditRemoval(em),
-      intervalMs: removeEveryMs,
-      paceMs: removePaceMs,
-      logger,
-    }),
-    startRepeater({
-      name: 'fold reports',
-      work: createReportFolding(em),
-      intervalMs: foldReportsEveryMs,
-      logger,
-    }),
-    startRepeater({
-      name: 'index metadata',
-      work: createMetadataIndexing(em),
-      intervalMs: indexMetadataEveryMs,
-      paceMs: indexMetadataPaceMs,
-      logger,
-    }),
+    repeat(options, 'remove old events', removeEveryMs, removeEvents, removePaceMs),
+    repeat(options, 'remove old audit entries', removeEveryMs, createAuditRemoval(em), removePaceMs),
+    repeat(options, 'fold reports', foldReportsEveryMs, createReportFolding(em)),
+    repeat(options, 'index metadata', indexMetadataEveryMs, createMetadataIndexing(em), indexMetadataPaceMs),
   ];
 }
 
 function startDeliveries(
   em: EntityManager,
-  { metrics, logger, tracing, webhookKeys, addressPolicy }: BackgroundOptions,
+  options: BackgroundOptions,
 ): { wake(): void; stop(timeoutMs: number): Promise<void> } {
+  const { metrics, logger, tracing, webhookKeys, addressPolicy } = options;
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
   const sender = createLazySender(addressPolicy);
@@ -201,21 +155,10 @@ function startDeliveries(
         ),
     }),
   });
-  const delivery = startRepeater({
-    name: 'deliver webhooks',
-    work: deliverer.deliverSome,
-    intervalMs: deliverEveryMs,
-    logger,
-  });
-  const upkeep = startRepeater({
-    name: 'maintain webhooks',
-    work: async () => {
-      metrics.webhookBacklog(await queue.backlog());
-      await health.giveUpDeliveries();
-      return false;
-    },
-    intervalMs: measureEveryMs,
-    logger,
+  const delivery = repeat(options, 'deliver webhooks', deliverEveryMs, deliverer.deliverSome);
+  const upkeep = repeat(options, 'maintain webhooks', measureEveryMs, async () => {
+    metrics.webhookBacklog(await queue.backlog());
+    await health.giveUpDeliveries();
   });
   return {
     wake: delivery.wake,

@@ -59,7 +59,6 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
     work: async () => {
       options.metrics.unattributed(await measureUnattributed());
       options.metrics.refunds(await measureRefunds());
-      return false;
     },
     intervalMs: measureEveryMs,
     logger: options.logger,
@@ -67,10 +66,7 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
   const measureReceived = createReceivedMeasure(em);
   const measuringReceived = startRepeater({
     name: 'received today',
-    work: async () => {
-      options.metrics.received(await measureReceived());
-      return false;
-    },
+    work: async () => options.metrics.received(await measureReceived()),
     intervalMs: measureReceivedEveryMs,
     logger: options.logger,
   });
