@@ -51,7 +51,7 @@ const watching = await watchChains(em, {
     ...metrics,
     chain: (...of) => ({
       ...metrics.chain(...of),
-      block: (transfers, lagMs) => watched.blocks.push({ transfers, lagMs, committedAtMs: Date.now() }),
+      block: (block) => void watched.blocks.push({ ...block, committedAtMs: Date.now() }),
       nodeRequest(method) {
         watched.requests[method] = (watched.requests[method] ?? 0) + 1;
       },

@@ -50,7 +50,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and
   const { chain, urls } = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
   const [node] = nodes as [LyingNode];
   const headsAtMs: number[] = [];
-  const observer = { onHead: () => void headsAtMs.push(performance.now()) };
+  const observer = { head: () => void headsAtMs.push(performance.now()) };
   watcher = createTestWatcher(service, { urls, patienceMs: 3_000, observer });
   await watcher.catchUp();
   const intent = await calls.createIntent();
@@ -99,7 +99,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
   const { chain, urls } = await openNodes(3);
   const places: number[] = [];
   const times = { failsMs: 200, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
-  const observer = { onReader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
+  const observer = { reader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
   const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
   watcher = current;
   await current.catchUp();
@@ -169,7 +169,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
   const [, second] = nodes as [LyingNode, LyingNode];
   const places: number[] = [];
   const times = { failsMs: 100, standsStillMs: 300, wellMs: 60_000, probeEveryMs: 50 };
-  const observer = { onReader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
+  const observer = { reader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
   const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
   watcher = current;
   await current.catchUp();

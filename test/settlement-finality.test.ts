@@ -243,7 +243,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     await watcher.release();
     watcher = createTestWatcher(service, {
       urls: [node.url],
-      observer: { onReorganisation: (reorganisation) => reorganisations.push(reorganisation) },
+      observer: { reorganisation: (reorganisation) => reorganisations.push(reorganisation) },
     });
     await grow(20);
     const [kept, gone] = [await createIntent(), await createIntent()];

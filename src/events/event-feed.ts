@@ -90,14 +90,14 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
     work ??= {
       looking: startRepeater({
         name: 'new events for streams',
-        work: () => look().then(() => false),
+        work: look,
         intervalMs: pollMs,
         maxRetryMs,
         logger,
       }),
       keyCheck: startRepeater({
         name: 'keys of streams',
-        work: () => checkKeys().then(() => false),
+        work: checkKeys,
         intervalMs: keyCheckMs,
         maxRetryMs: keyCheckMs,
         logger,

@@ -110,18 +110,12 @@ function watchedChainOf(
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
-  // The node's client and the watcher may report the same error.
-  const counted = new WeakSet<NodeError>();
-  const countFault = (error: NodeError) => {
-    if (!counted.has(error)) chainMetrics.nodeFault(error.fault);
-    counted.add(error);
-  };
   const nodes = urls.map((url) =>
     connectNode({
       url,
       chainId: settings.chainId,
       tokens: settings.tokens,
-      onFault: countFault,
+      onFault: chainMetrics.nodeFault,
       onRequest: chainMetrics.nodeRequest,
       ...(tracing && {
         trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
@@ -150,20 +144,11 @@ function watchedChainOf(
       logger,
       ...(tracing && { trace: tracing.chainWork }),
       observer: {
-        onHead: ({ head, finalized, cursor }) =>
-          chainMetrics.head({ head: head.number, finalized, cursor, headTime: head.time }),
-        onDust: chainMetrics.dust,
-        onBlock: ({ transfers, lagMs }) => chainMetrics.block(transfers, lagMs),
-        onReorganisation: chainMetrics.reorganisation,
-        onDifference: chainMetrics.difference,
-        onUnconfirmed: chainMetrics.unconfirmed,
-        onExpiry({ expired, lagMs }) {
-          chainMetrics.expiry(expired, lagMs);
-          if (expired > 0) onEvent();
+        ...chainMetrics,
+        expiry(expiry) {
+          chainMetrics.expiry(expiry);
+          if (expiry.expired > 0) onEvent();
         },
-        onFault: countFault,
-        onReader: chainMetrics.reader,
-        onLeaseLost: chainMetrics.leaseLost,
       },
     });
     const following = startRepeater({

@@ -6,7 +6,7 @@ export interface RepeaterOptions {
   /** Names the task in the log. */
   name: string;
   /** Runs the task once. Resolves with true if there is more to do now. */
-  work(): Promise<boolean> | Promise<void>;
+  work(): Promise<boolean | undefined> | Promise<void>;
   /** Interval between runs; undefined to run only when woken. */
   intervalMs: number | undefined;
   /** Shortest time from one run to the next while there is more to do. Default: none. */

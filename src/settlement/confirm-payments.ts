@@ -67,7 +67,7 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
   return async (lease, tip) => {
     const deepEnough = tip.number - settings.confirmations + 1;
     let due = await ledger.due(deepEnough);
-    observer.onUnconfirmed?.(due[0]?.blockTime);
+    observer.unconfirmed?.(due[0]?.blockTime);
     if (settings.needsFinality && due.length > 0) {
       const final = await identity.finalizedNumber();
       due = due.filter(({ blockNumber }) => blockNumber <= final);

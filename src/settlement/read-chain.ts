@@ -31,7 +31,7 @@ export function createReadChain(
     after: Hash | undefined,
   ) => {
     const { dust } = await ledger.apply(lease, header, found, after);
-    observer.onDust?.(dust);
+    observer.dust?.(dust);
   };
   return {
     async block(lease, header, after, seenAtMs) {
@@ -44,7 +44,7 @@ export function createReadChain(
       const transfers = relevant.length;
       const work = { name: 'block', chainId: settings.chainId, block: header.number, transfers } as const;
       await (transfers === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
-      observer.onBlock?.({ number: header.number, transfers, lagMs: performance.now() - seenAtMs });
+      observer.block?.({ transfers, lagMs: performance.now() - seenAtMs });
     },
     async range(lease, after, to) {
       const { last, blocks } = await rangeOf(state.node).reading(to - after.number, async (count) => {

@@ -38,7 +38,7 @@ export function createReleaseAuthorizations(
       return (await Promise.all(nodes.map((asked) => isUnused(asked, due, at)))).every(Boolean);
     } catch (reason) {
       if (!(reason instanceof NodeError)) throw reason;
-      observer.onFault?.(reason);
+      observer.nodeFault?.(reason);
       return false;
     }
   };

@@ -59,7 +59,7 @@ export function createReorganisation(
     const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
     const transfers = await trace(work, () => ledger.revertTo(lease, ancestor));
     const isFinal = ancestor.number < (state.finalized?.number ?? 0);
-    observer.onReorganisation?.({ depth, transfers, isFinal });
+    observer.reorganisation?.({ depth, transfers, isFinal });
     logger[isFinal ? 'error' : 'warn'](
       { chain_id: chainId, block: ancestor.number, depth, transfers },
       isFinal

@@ -208,7 +208,7 @@ function reportDifference(
   found: { from: number; to: number; missed: number; invented: number },
 ): void {
   if (found.missed === 0 && found.invented === 0) return;
-  observer.onDifference?.(found);
+  observer.difference?.(found);
   logger.error(
     { chain_id: chainId, ...found },
     'verification found different transfers: a node returned wrong data',

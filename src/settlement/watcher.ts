@@ -5,8 +5,9 @@
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
+import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import { type ChainIdentity, createChainIdentity } from './chain-identity.ts';
-import type { ChainState, WatchContext, WatchObserver } from './chain-state.ts';
+import type { ChainState, WatchContext } from './chain-state.ts';
 import { type ConfirmDue, createConfirmDue } from './confirm-payments.ts';
 import { type ChainStep, createFollowChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -40,7 +41,7 @@ export interface WatcherOptions {
   /** The UUID of this watcher. */
   holder: string;
   logger: Logger;
-  observer?: WatchObserver;
+  observer?: Partial<ChainMetrics>;
   /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
   trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the reader is asked for its final block. */
@@ -158,11 +159,11 @@ class ChainWatcher implements Watcher {
     } catch (reason) {
       if (reason instanceof NodeError) {
         this.#identity.forget();
-        observer.onFault?.(reason);
+        observer.nodeFault?.(reason);
       }
       if (!(reason instanceof LeaseLost)) throw reason;
       state.lease = undefined;
-      observer.onLeaseLost?.();
+      observer.leaseLost?.();
       logger.warn({ chain_id: settings.chainId }, reason.message);
       return false;
     }
@@ -183,7 +184,7 @@ class ChainWatcher implements Watcher {
     this.#choice.noteHead(state.node, head.number);
     const tip = () => state.cursor as Tip;
     const final = await identity.finalizedNumber(isFarBehind(tip(), head) ? 0 : undefined);
-    observer.onHead?.({ head, finalized: final, cursor: tip().number });
+    observer.head?.({ head, finalized: final, cursor: tip().number });
     await ledger.keep(lease, { head: head.number, finalized: final });
     if (head.number < tip().number) {
       // The node is behind, or the local chain was restarted.
@@ -216,7 +217,7 @@ class ChainWatcher implements Watcher {
     state.node = this.#choice.reader;
     // A verification uses one node from beginning to end.
     if (this.#verifying === undefined) state.confirmer = this.#choice.confirmer;
-    observer.onReader?.(this.#choice.place);
+    observer.reader?.(this.#choice.place);
   }
 
   /** Loads the state from the database. Resolves with false while another watcher has the lease. */
@@ -255,7 +256,7 @@ class ChainWatcher implements Watcher {
     const startedAtMs = performance.now();
     for (;;) {
       const expiry = await ledger.expireSome(lease);
-      observer.onExpiry?.(expiry);
+      observer.expiry?.(expiry);
       if (!expiry.hasMore || performance.now() - startedAtMs > maxExpiringMs) return expiry.hasMore;
     }
   }

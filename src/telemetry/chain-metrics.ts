@@ -10,17 +10,17 @@ const settledBuckets = [1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300];
 
 export interface ChainMetrics {
   /** Records the reader's newest and newest final block, and the last block read. */
-  head(head: { head: number; finalized: number; cursor: number; headTime: Date }): void;
+  head(seen: { head: { number: number; time: Date }; finalized: number; cursor: number }): void;
   /** Records a committed block. `lagMs`: the time since the first answer with its header. */
-  block(transfers: number, lagMs: number): void;
+  block(block: { transfers: number; lagMs: number }): void;
   /** Counts unattributed transfers that were too small to be recorded. */
   dust(transfers: number): void;
   /** Counts a reorganisation. `isFinal`: it reverted final blocks. */
-  reorganisation(reorganisation: { depth: number; isFinal: boolean }): void;
+  reorganisation(reorganisation: { depth: number; transfers: number; isFinal: boolean }): void;
   /** Counts recorded transfers that verification added or could not find. */
   difference(difference: { missed: number; invented: number }): void;
-  /** Counts an answer of a node that could not be used. */
-  nodeFault(fault: string): void;
+  /** Counts an answer of a node that could not be used, or contradicted another one; the same error once. */
+  nodeFault(error: { fault: string }): void;
   nodeRequest(method: string): void;
   /** Counts an event, with the labels of its intent. */
   change(event: string, labels: readonly string[]): void;
@@ -29,7 +29,7 @@ export interface ChainMetrics {
   /** Records the block time of the oldest pending transfer with enough confirmations, if any. */
   unconfirmed(since: Date | undefined): void;
   /** Counts intents expired by the chain's clock. `lagMs`: how late the first of them was. */
-  expiry(expired: number, lagMs: number): void;
+  expiry(expiry: { expired: number; lagMs: number }): void;
   /** Records the index of the reader among the configured nodes. */
   reader(place: number): void;
   /** Removes the metrics that only the lease holder exports. */
@@ -158,32 +158,34 @@ export function createChainMetrics(registry: Registry, expiry: ExpiryMetrics) {
 function metricsOf(
   series: ReturnType<typeof createSeries>,
   of: { mode: string; chain: string },
-  counted: CountedOfChain,
+  { faults, events }: CountedOfChain,
   expiry: ExpiryMetrics,
 ): ChainMetrics {
   const clock = `${of.mode} ${of.chain}`;
   series.watched.set(of, 1);
   // Without it, a node that never answers would not raise an alert.
   series.seenAt.set(of, 0);
-  for (const fault of counted.faults) series.faults.inc({ ...of, fault }, 0);
-  for (const type of counted.events) series.events.inc({ ...of, type }, 0);
+  for (const fault of faults) series.faults.inc({ ...of, fault }, 0);
+  for (const type of events) series.events.inc({ ...of, type }, 0);
   for (const count of [
     ...[series.blocks, series.transfers, series.reorganisations, series.finalReorganisations],
     ...[series.missed, series.invented, series.foundLate, series.lost, series.dust],
   ])
     count.inc(of, 0);
   series.settled.zero(of);
+  // The node's client and the watcher may report the same error.
+  const counted = new WeakSet<object>();
   return {
-    head(head) {
-      series.headBlock.set(of, head.head);
-      series.finalBlock.set(of, head.finalized);
-      series.readBlock.set(of, head.cursor);
-      series.headTime.set(of, head.headTime.getTime() / 1000);
+    head({ head, finalized, cursor }) {
+      series.headBlock.set(of, head.number);
+      series.finalBlock.set(of, finalized);
+      series.readBlock.set(of, cursor);
+      series.headTime.set(of, head.time.getTime() / 1000);
       series.seenAt.set(of, Date.now() / 1000);
     },
-    block(count, lagMs) {
+    block({ transfers, lagMs }) {
       series.blocks.inc(of);
-      series.transfers.inc(of, count);
+      series.transfers.inc(of, transfers);
       series.lags.observe(of, lagMs / 1000);
     },
     settled: (ms) => series.settled.observe(of, Math.max(0, ms) / 1000),
@@ -197,7 +199,10 @@ function metricsOf(
       series.invented.inc(of, difference.invented);
     },
     dust: (count) => series.dust.inc(of, count),
-    nodeFault: (fault) => series.faults.inc({ ...of, fault }),
+    nodeFault(error) {
+      if (!counted.has(error)) series.faults.inc({ ...of, fault: error.fault });
+      counted.add(error);
+    },
     nodeRequest: (method) => series.requests.inc({ ...of, method }),
     change(type, labels) {
       series.events.inc({ ...of, type });
@@ -206,7 +211,7 @@ function metricsOf(
     },
     unconfirmed: (since) =>
       series.unconfirmed.set(of, since === undefined ? 0 : (Date.now() - since.getTime()) / 1000),
-    expiry: (expired, lagMs) => expiry.count(clock, expired, lagMs),
+    expiry: ({ expired, lagMs }) => expiry.count(clock, expired, lagMs),
     reader: (place) => series.reader.set(of, place),
     leaseLost() {
       series.reader.remove(of);

@@ -4,13 +4,12 @@ import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
-import type { WatchObserver } from '../../src/settlement/chain-state.ts';
 import type { Change } from '../../src/settlement/ledger/change.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { connectNode } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
-import { createWatcher } from '../../src/settlement/watcher.ts';
+import { createWatcher, type WatcherOptions } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import type { TestChain } from './chain.ts';
 import type { LyingNode } from './lying-node.ts';
@@ -20,7 +19,7 @@ export interface TestWatcherOptions {
   /** Of the nodes: the first is read, the others confirm. */
   urls: readonly [string, ...string[]];
   chainId?: number;
-  observer?: WatchObserver;
+  observer?: WatcherOptions['observer'];
   /** How long a node may take to answer. */
   timeoutMs?: number;
   /** How long it is asked again what it refuses for its rate. */
