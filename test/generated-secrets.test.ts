@@ -15,7 +15,13 @@ beforeEach(async () => {
 
 afterEach(() => rm(folder, { recursive: true }));
 
-const names = [...secretNames, 'LATER_KEYS'] as const;
+/** Makes the secrets as a release without the last of them did. */
+async function makeFirstSecrets(): Promise<void> {
+  await loadOrGenerateSecrets(folder);
+  const file = join(folder, 'secrets.json');
+  const { WEBHOOK_SECRET_KEYS: _, ...first } = JSON.parse(await readFile(file, 'utf8'));
+  await writeFile(file, JSON.stringify(first));
+}
 
 /** What tells one key from another. */
 const print = (
@@ -23,25 +29,27 @@ const print = (
 ) => Object.fromEntries(Object.entries(secrets).map(([name, ring]) => [name, ring?.hmac(1, 'text', 'hex')]));
 
 test('a secret of a later version is added; those that are there stay', async () => {
-  const before = print(await loadOrGenerateSecrets(folder));
+  await makeFirstSecrets();
   const file = await readFile(join(folder, 'secrets.json'), 'utf8');
-  const after = print(await loadOrGenerateSecrets(folder, names));
+  const before = print(await loadSecrets(folder));
+  expect(Object.keys(before)).toEqual(['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS']);
+  const after = print(await loadOrGenerateSecrets(folder));
   expect(after).toMatchObject(before);
-  expect(Object.keys(after)).toEqual([...names]);
+  expect(Object.keys(after)).toEqual([...secretNames]);
   expect(await readFile(join(folder, 'secrets.json'), 'utf8')).toBe(file);
-  expect(print(await loadOrGenerateSecrets(folder, names))).toEqual(after);
-  expect((await stat(join(folder, 'secrets.LATER_KEYS.json'))).mode & 0o777).toBe(0o600);
+  expect(print(await loadOrGenerateSecrets(folder))).toEqual(after);
+  expect((await stat(join(folder, 'secrets.WEBHOOK_SECRET_KEYS.json'))).mode & 0o777).toBe(0o600);
 });
 
 test('processes that start at once agree', async () => {
-  await loadOrGenerateSecrets(folder);
-  const all = await Promise.all(Array.from({ length: 8 }, () => loadOrGenerateSecrets(folder, names)));
+  await makeFirstSecrets();
+  const all = await Promise.all(Array.from({ length: 8 }, () => loadOrGenerateSecrets(folder)));
   expect(new Set(all.map((secrets) => JSON.stringify(print(secrets)))).size).toBe(1);
-  expect((await readdir(folder)).sort()).toEqual(['secrets.LATER_KEYS.json', 'secrets.json']);
+  expect((await readdir(folder)).sort()).toEqual(['secrets.WEBHOOK_SECRET_KEYS.json', 'secrets.json']);
 });
 
 test('a new folder has all of them in one file', async () => {
-  await loadOrGenerateSecrets(folder, names);
+  await loadOrGenerateSecrets(folder);
   expect(await readdir(folder)).toEqual(['secrets.json']);
 });
 

@@ -12,65 +12,51 @@ import { readIfThere, writeOnce } from '../config/write-once.ts';
  * A secret that a later version needs is added in a file of its own, `secrets.<name>.json`: of several processes that
  * start at once, the first one makes it and the others read it, as with `secrets.json`.
  */
-export async function loadOrGenerateSecrets<Name extends string = SecretName>(
-  dataDir: string,
-  names: readonly Name[] = secretNames as readonly SecretName[] as readonly Name[],
-): Promise<Record<Name, KeyRing>> {
-  const secrets = await readSecrets(join(dataDir, 'secrets.json'), names, (file) =>
-    writeOnce(file, freshSecrets(names)),
-  );
-  assertWhole(dataDir, secrets);
-  for (const name of names) {
-    if (secrets[name] !== undefined) continue;
-    const added = await readSecrets(addedFile(dataDir, name), [name], (file) =>
-      writeOnce(file, freshSecrets([name])),
-    );
-    secrets[name] = added[name] as KeyRing;
-  }
-  return secrets as Record<Name, KeyRing>;
+export async function loadOrGenerateSecrets(dataDir: string): Promise<Record<SecretName, KeyRing>> {
+  const secrets = await loadAll(dataDir, (file, names) => writeOnce(file, freshSecrets(names)));
+  return secrets as Record<SecretName, KeyRing>;
 }
 
 /** Returns the secrets that are there, and makes none. Throws StartupError if there are none at all. */
-export async function loadSecrets(dataDir: string): Promise<Partial<Record<SecretName, KeyRing>>> {
-  const secrets = await readSecrets(join(dataDir, 'secrets.json'), secretNames, () =>
-    Promise.reject(new Error('there is none')),
-  );
-  assertWhole(dataDir, secrets);
-  for (const name of secretNames) {
-    if (secrets[name] !== undefined) continue;
-    const added = await readSecrets(addedFile(dataDir, name), [name], async () => '{}');
-    if (added[name] !== undefined) secrets[name] = added[name];
-  }
-  return secrets;
+export function loadSecrets(dataDir: string): Promise<Secrets> {
+  return loadAll(dataDir, async (_, names) => {
+    if (names === secretNames) throw new Error('there is none');
+    return '{}';
+  });
 }
+
+type Secrets = Partial<Record<SecretName, KeyRing>>;
+/** Makes a file with these secrets, and returns its text. */
+type MakeFile = (file: string, names: readonly SecretName[]) => Promise<string>;
 
 /** What every `secrets.json` has had since the first release: a file without them is damaged, and not to be added to. */
 const firstNames: readonly SecretName[] = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'];
 
-function assertWhole(dataDir: string, secrets: Partial<Record<string, KeyRing>>): void {
+async function loadAll(dataDir: string, makeIfMissing: MakeFile): Promise<Secrets> {
+  const file = join(dataDir, 'secrets.json');
+  const secrets = await readSecrets(file, secretNames, makeIfMissing);
   const missing = firstNames.filter((name) => secrets[name] === undefined);
-  if (missing.length === 0) return;
-  throw new StartupError(
-    `the secrets in ${join(dataDir, 'secrets.json')} cannot be used (${missing.join(' and ')} missing): restore the file, or set DATA_DIR to another folder`,
-  );
+  if (missing.length > 0) {
+    throw new StartupError(
+      `the secrets in ${file} cannot be used (${missing.join(' and ')} missing): restore the file, or set DATA_DIR to another folder`,
+    );
+  }
+  for (const name of secretNames) {
+    if (secrets[name] !== undefined) continue;
+    Object.assign(secrets, await readSecrets(join(dataDir, `secrets.${name}.json`), [name], makeIfMissing));
+  }
+  return secrets;
 }
 
-function addedFile(dataDir: string, name: string): string {
-  return join(dataDir, `secrets.${name}.json`);
-}
-
-async function readSecrets<Name extends string>(
+async function readSecrets(
   file: string,
-  names: readonly Name[],
-  makeIfMissing: (file: string) => Promise<string>,
-): Promise<Partial<Record<Name, KeyRing>>> {
+  names: readonly SecretName[],
+  makeIfMissing: MakeFile,
+): Promise<Secrets> {
   try {
-    const stored = JSON.parse((await readIfThere(file)) ?? (await makeIfMissing(file)));
-    const secrets: Partial<Record<Name, KeyRing>> = {};
-    for (const name of names) {
-      if (stored[name] !== undefined) secrets[name] = parseKeyRing(String(stored[name]));
-    }
-    return secrets;
+    const stored = JSON.parse((await readIfThere(file)) ?? (await makeIfMissing(file, names)));
+    const given = names.filter((name) => stored[name] !== undefined);
+    return Object.fromEntries(given.map((name) => [name, parseKeyRing(String(stored[name]))]));
   } catch (cause) {
     throw new StartupError(
       `the secrets in ${file} cannot be used (${cause instanceof Error ? cause.message : cause}): make the file readable, or set DATA_DIR to another folder`,
