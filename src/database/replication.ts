@@ -7,41 +7,21 @@ import type { Replication } from '../telemetry/metrics.ts';
 export const replicationRole = 'pg_read_all_stats';
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
-  const [row] = await em.fork().execute<
-    {
-      is_primary: boolean;
-      timeline: number | null;
-      epoch: number;
-      waits_for: string;
-      archive_fails: boolean;
-      is_visible: boolean;
-      synchronous: number;
-      all: number;
-      lag_seconds: number;
-    }[]
-  >(
-    `select not pg_is_in_recovery() as is_primary,
+  const [row] = await em.fork().execute<Replication[]>(
+    `select not pg_is_in_recovery() as "isPrimary",
             case when not pg_is_in_recovery()
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,
-            current_setting('synchronous_standby_names') as waits_for,
+            current_setting('synchronous_standby_names') as "waitsFor",
             (select coalesce(last_failed_time > last_archived_time, last_failed_time is not null)
-               from pg_stat_archiver) as archive_fails,
-            pg_has_role('${replicationRole}', 'usage') as is_visible,
-            standbys.*
-       from (select count(*) filter (where sync_state in ('sync', 'quorum'))::int as synchronous,
-                    count(*)::int as "all",
-                    coalesce(max(extract(epoch from replay_lag)), 0)::float as lag_seconds
-               from pg_stat_replication where state = 'streaming') standbys`,
+               from pg_stat_archiver) as "archiveFails",
+            case when pg_has_role('${replicationRole}', 'usage') then (
+              select json_build_object(
+                       'synchronous', count(*) filter (where sync_state in ('sync', 'quorum')),
+                       'all', count(*),
+                       'lagSeconds', coalesce(max(extract(epoch from replay_lag)), 0))
+                from pg_stat_replication where state = 'streaming') end as standbys`,
   );
   if (row === undefined) throw new Error('PostgreSQL returned nothing about replication');
-  const { synchronous, all, lag_seconds: lagSeconds } = row;
-  return {
-    isPrimary: row.is_primary,
-    timeline: row.timeline ?? undefined,
-    epoch: row.epoch,
-    waitsFor: row.waits_for,
-    archiveFails: row.archive_fails,
-    standbys: row.is_visible ? { synchronous, all, lagSeconds } : undefined,
-  };
+  return row;
 }

@@ -84,9 +84,12 @@ export async function* diagnose(
     ['GRPC_PORT', config.grpcPort],
     ['METRICS_PORT', config.metricsPort],
   ] as const) {
-    yield await checkPort(config, variable, port);
+    yield await attempt(variable, () => checkPort(config, variable, port));
   }
-  if (config.console) yield await checkPort(config, 'CONSOLE_PORT', config.console.port, config.console.host);
+  const { console } = config;
+  if (console) {
+    yield await attempt('CONSOLE_PORT', () => checkPort(config, 'CONSOLE_PORT', console.port, console.host));
+  }
 }
 
 /** Checks the embedded database only if it is running: a check must not create or start it. */
@@ -104,28 +107,27 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield { check: 'database', ok: true, message };
 }
 
-async function checkFacilitator({ chainId, url, token }: ChainFacilitator): Promise<Omit<Finding, 'check'>> {
+async function checkFacilitator({ chainId, url, token }: ChainFacilitator): Promise<string> {
   const settings = chains.find((each) => each.chainId === chainId);
   const name = `${settings?.mode} ${settings?.chain}: ${new URL(url).host}`;
-  return (await createFacilitator({ url, token }).supports(chainId))
-    ? { ok: true, message: `${name} takes x402 version 2 with the scheme exact` }
-    : {
-        ok: false,
-        message: `${name} does not take x402 version 2 with the scheme exact here: payers cannot pay by a signature`,
-      };
+  if (await createFacilitator({ url, token }).supports(chainId)) {
+    return `${name} takes x402 version 2 with the scheme exact`;
+  }
+  throw new StartupError(
+    `${name} does not take x402 version 2 with the scheme exact here: payers cannot pay by a signature`,
+  );
 }
 
-async function checkDataFolder({ dataDir }: Config): Promise<Omit<Finding, 'check'>> {
+async function checkDataFolder({ dataDir }: Config): Promise<string> {
   // A folder that does not exist yet will be created in its nearest existing parent.
   let folder = resolve(dataDir);
   while (!existsSync(folder)) folder = dirname(folder);
   const { bavail, bsize } = await statfs(folder);
   const freeMb = Math.floor((bavail * bsize) / 1e6);
   const found = `${freeMb} MB free for ${dataDir}`;
-  if (freeMb < minFreeMb)
-    return { ok: false, message: `${found}: make room, or set DATA_DIR to another disk` };
+  if (freeMb < minFreeMb) throw new StartupError(`${found}: make room, or set DATA_DIR to another disk`);
   await access(folder, constants.R_OK | constants.W_OK | constants.X_OK);
-  return { ok: true, message: found };
+  return found;
 }
 
 async function* checkDatabase(
@@ -141,7 +143,7 @@ async function* checkDatabase(
   }
   try {
     yield await attempt('database', () => checkServer(database));
-    yield checkSchema(database);
+    yield await attempt('schema', () => checkSchema(database));
     if (database.pending.length === 0) yield await attempt('rights', () => checkRights(database));
     yield await attempt('disk', () => checkDisk(database));
     if (database.pending.length === 0) {
@@ -157,29 +159,23 @@ async function* checkDatabase(
   }
 }
 
-async function checkRights({ orm }: Database): Promise<Omit<Finding, 'check'>> {
+async function checkRights({ orm }: Database): Promise<string> {
   const missing = await findMissingRights(orm.em);
   if (missing.length > 0) {
     const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
-    return {
-      ok: false,
-      message: `the role lacks rights: as the owner of the tables, run ${grants.join(' ')}`,
-    };
+    throw new StartupError(`the role lacks rights: as the owner of the tables, run ${grants.join(' ')}`);
   }
   await assertWritable(orm.em);
-  return { ok: true, message: 'the role may read and write what the service needs' };
+  return 'the role may read and write what the service needs';
 }
 
-async function checkDisk({ orm }: Database): Promise<Omit<Finding, 'check'>> {
-  return {
-    ok: true,
-    message: (await probeDisk(orm.em))
-      ? `${minFreeMb} MB can be written`
-      : 'not checked: the role may not create temporary tables',
-  };
+async function checkDisk({ orm }: Database): Promise<string> {
+  return (await probeDisk(orm.em))
+    ? `${minFreeMb} MB can be written`
+    : 'not checked: the role may not create temporary tables';
 }
 
-async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> {
+async function checkServer(database: Database): Promise<string> {
   const startedAtMs = performance.now();
   const [server] = await database.orm.em
     .fork()
@@ -192,61 +188,47 @@ async function checkServer(database: Database): Promise<Omit<Finding, 'check'>> 
   if (server === undefined) throw new Error('PostgreSQL returned no version');
   const found = `PostgreSQL ${server.version}${database.embedded ? ', embedded' : ''}, ${tookMs} ms away, ${server.free} connections free`;
   if (/^(?:error|fatal|panic)$/.test(server.messages)) {
-    return {
-      ok: false,
-      message: `${found}: client_min_messages is ${server.messages}, which hides that a commit did not reach its standby: reset it`,
-    };
+    throw new StartupError(
+      `${found}: client_min_messages is ${server.messages}, which hides that a commit did not reach its standby: reset it`,
+    );
   }
-  return server.number < minPostgresVersion
-    ? { ok: false, message: `${found}: it has to be PostgreSQL 14 or newer` }
-    : { ok: true, message: found };
+  if (server.number >= minPostgresVersion) return found;
+  throw new StartupError(`${found}: it has to be PostgreSQL 14 or newer`);
 }
 
-async function checkReplication({ orm, location }: Database): Promise<Omit<Finding, 'check'>> {
+async function checkReplication({ orm, location }: Database): Promise<string> {
   const { isPrimary, timeline, epoch, waitsFor, archiveFails, standbys } = await readReplication(orm.em);
-  if (!isPrimary) {
-    return { ok: false, message: 'the database is a standby: name its primary in DATABASE_URL too' };
-  }
+  if (!isPrimary) throw new StartupError('the database is a standby: name its primary in DATABASE_URL too');
   const found = `primary, timeline ${timeline}, epoch ${epoch}`;
   if (archiveFails) {
-    return {
-      ok: false,
-      message: `${found}: the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log`,
-    };
+    throw new StartupError(
+      `${found}: the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log`,
+    );
   }
-  if (standbys === undefined) {
-    return {
-      ok: true,
-      message: `${found}; its standbys are not visible: as a superuser, run grant ${replicationRole} to the role`,
-    };
+  if (standbys === null) {
+    return `${found}; its standbys are not visible: as a superuser, run grant ${replicationRole} to the role`;
   }
   const { synchronous, all, lagSeconds } = standbys;
   const attached = `${found}, ${synchronous} synchronous of ${all} standbys, ${lagSeconds.toFixed(1)} s behind`;
-  if (synchronous > 0) return { ok: true, message: attached };
-  if (waitsFor !== '') {
-    return { ok: false, message: `${attached}: commits wait for ${waitsFor}, which is not attached` };
-  }
+  if (synchronous > 0) return attached;
+  if (waitsFor !== '')
+    throw new StartupError(`${attached}: commits wait for ${waitsFor}, which is not attached`);
   // Several hosts say that a standby is meant to be there.
-  return 'url' in location && urlsOf(location.url).length > 1
-    ? {
-        ok: false,
-        message: `${attached}: what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names`,
-      }
-    : { ok: true, message: all === 0 ? `${found}, without standby` : attached };
+  if ('url' in location && urlsOf(location.url).length > 1) {
+    throw new StartupError(
+      `${attached}: what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names`,
+    );
+  }
+  return all === 0 ? `${found}, without standby` : attached;
 }
 
-function checkSchema({ pending }: Database): Finding {
-  return pending.length === 0
-    ? { check: 'schema', ok: true, message: 'up to date' }
-    : {
-        check: 'schema',
-        ok: false,
-        message: `lacks ${pending.join(', ')}: run "npm run -s admin -- migrate"`,
-      };
+async function checkSchema({ pending }: Database): Promise<string> {
+  if (pending.length === 0) return 'up to date';
+  throw new StartupError(`lacks ${pending.join(', ')}: run "npm run -s admin -- migrate"`);
 }
 
 /** Every key version used by a row must be in its ring. Otherwise keys are refused, or retries fail. */
-async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>> {
+async function checkSecrets(database: Database): Promise<string> {
   const em = database.orm.em.fork();
   const used: Record<SecretName, { version: number }[]> = {
     API_KEY_PEPPERS: await em.execute(
@@ -265,38 +247,32 @@ async function checkSecrets(database: Database): Promise<Omit<Finding, 'check'>>
       .filter(({ version }) => !versions.includes(version))
       .map(({ version }) => `version ${version} of ${name}`);
   });
-  return missing.length === 0
-    ? { ok: true, message: 'hold every version used by keys, open intents and webhook secrets' }
-    : { ok: false, message: `lack ${missing.join(' and ')}: add it again after the newest version` };
+  if (missing.length === 0) return 'hold every version used by keys, open intents and webhook secrets';
+  throw new StartupError(`lack ${missing.join(' and ')}: add it again after the newest version`);
 }
 
-async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<Omit<Finding, 'check'>> {
+async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<string> {
   const { read, broken } = await findBrokenRules(orm.em, newest);
   const which = newest === 'all' || read < newest ? `all ${read}` : `the newest ${read}`;
-  if (broken.length === 0) return { ok: true, message: `${which} satisfy every rule` };
+  if (broken.length === 0) return `${which} satisfy every rule`;
   const found = broken.map(
     ({ rule, count, example }) => `"${rule}" is broken by ${count}, such as ${example}`,
   );
-  return {
-    ok: false,
-    message: `${which} were read: ${found.join('; ')}. The service never writes such rows: find out what else writes to the table`,
-  };
+  throw new StartupError(
+    `${which} were read: ${found.join('; ')}. The service never writes such rows: find out what else writes to the table`,
+  );
 }
 
 /** Keys of the first release stay valid. But anybody can make up keys in that format, and each one costs a query. */
-async function checkKeyFormats(database: Database): Promise<Omit<Finding, 'check'>> {
+async function checkKeyFormats(database: Database): Promise<string> {
   const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
     `select count(*)::int as old from api_keys
       where format = 'crc32' and revoked_at is null and (expires_at is null or expires_at > now())`,
   );
   const old = row?.old ?? 0;
-  return {
-    ok: true,
-    message:
-      old === 0
-        ? 'all have keyed check characters'
-        : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`,
-  };
+  return old === 0
+    ? 'all have keyed check characters'
+    : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`;
 }
 
 /** Merchants with mainnet keys expect payments to be seen. */
@@ -314,7 +290,7 @@ async function unwatchedProblems({ orm }: Database): Promise<string[]> {
 }
 
 /** A watched chain must be read, from a node with recent blocks. */
-async function checkChains(database: Database): Promise<Omit<Finding, 'check'>> {
+async function checkChains(database: Database): Promise<string> {
   // Loads viem.
   const { chainsHealth } = await import('./chain-health.ts');
   const problems = await unwatchedProblems(database);
@@ -354,10 +330,11 @@ async function checkChains(database: Database): Promise<Omit<Finding, 'check'>> 
         ]
       : []),
   ].join('; ');
-  return problems.length > 0 ? { ok: false, message: problems.join('; ') } : { ok: true, message: found };
+  if (problems.length > 0) throw new StartupError(problems.join('; '));
+  return found;
 }
 
-async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {
+async function checkClock(database: Database): Promise<string> {
   const before = Date.now();
   const [row] = await database.orm.em
     .fork()
@@ -365,20 +342,18 @@ async function checkClock(database: Database): Promise<Omit<Finding, 'check'>> {
   // The database answered between the two readings of the clock.
   const difference = Number(row?.ms) - (before + Date.now()) / 2;
   const found = `${Math.abs(Math.round(difference))} ms from the database's`;
-  return Math.abs(difference) > maxClockDifferenceMs
-    ? { ok: false, message: `${found}: synchronise both clocks (NTP)` }
-    : { ok: true, message: found };
+  if (Math.abs(difference) <= maxClockDifferenceMs) return found;
+  throw new StartupError(`${found}: synchronise both clocks (NTP)`);
 }
 
-async function checkCertificate({ tls }: Config): Promise<Omit<Finding, 'check'>> {
+async function checkCertificate({ tls }: Config): Promise<string> {
   if (tls === undefined) throw new Error('there is no TLS to check');
   const { cert } = await readTls(tls);
   const { subject, validTo } = new X509Certificate(cert);
   const days = Math.floor((Date.parse(validTo) - Date.now()) / 86_400_000);
   const found = `${subject.replaceAll('\n', ', ')} ends ${days < 0 ? `${-days} days ago` : `in ${days} days`}`;
-  return days < minCertificateDays
-    ? { ok: false, message: `${found}: renew ${tls.certFile} and send the service SIGHUP` }
-    : { ok: true, message: found };
+  if (days >= minCertificateDays) return found;
+  throw new StartupError(`${found}: renew ${tls.certFile} and send the service SIGHUP`);
 }
 
 async function checkPort(
@@ -386,13 +361,12 @@ async function checkPort(
   variable: string,
   port: number,
   host = usual,
-): Promise<Finding> {
-  const check = variable;
-  if (port === 0) return { check, ok: true, message: '0: any free port' };
+): Promise<string> {
+  if (port === 0) return '0: any free port';
   const error = await tryToListen(host, port);
-  if (error === undefined) return { check, ok: true, message: `port ${port} of ${host} is free` };
+  if (error === undefined) return `port ${port} of ${host} is free`;
   if (error.code !== 'EADDRINUSE') {
-    return { check, ok: false, message: `port ${port} of ${host} cannot be used: ${error.message}` };
+    throw new StartupError(`port ${port} of ${host} cannot be used: ${error.message}`);
   }
   // The running service itself may use the port.
   const alive = await fetch(`http://${reachable(usual)}:${metricsPort}/healthz`, {
@@ -400,13 +374,10 @@ async function checkPort(
   })
     .then(async (answer) => ((await answer.json()) as { status?: unknown }).status === 'alive')
     .catch(() => false);
-  return alive
-    ? { check, ok: true, message: `port ${port} of ${host} is in use, and the service is running` }
-    : {
-        check,
-        ok: false,
-        message: `port ${port} of ${host} is taken by something else: stop that, or set ${variable} to another port`,
-      };
+  if (alive) return `port ${port} of ${host} is in use, and the service is running`;
+  throw new StartupError(
+    `port ${port} of ${host} is taken by something else: stop that, or set ${variable} to another port`,
+  );
 }
 
 function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException | undefined> {
@@ -417,9 +388,9 @@ function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException 
   });
 }
 
-async function attempt(check: string, look: () => Promise<Omit<Finding, 'check'>>): Promise<Finding> {
+async function attempt(check: string, look: () => Promise<string>): Promise<Finding> {
   try {
-    return { check, ...(await look()) };
+    return { check, ok: true, message: await look() };
   } catch (error) {
     return { check, ok: false, message: messageOf(error) };
   }

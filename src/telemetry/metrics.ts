@@ -20,16 +20,16 @@ export interface PoolUse {
 /** What the database is at the moment. */
 export interface Replication {
   isPrimary: boolean;
-  /** The history that is written; undefined on a standby. */
-  timeline: number | undefined;
+  /** The history that is written; null on a standby. */
+  timeline: number | null;
   /** The number of the newest epoch of events: one more after each failover and restore. */
   epoch: number;
   /** What each commit waits for, as in `synchronous_standby_names`; empty if for nothing. */
   waitsFor: string;
   /** The log cannot be archived: backups end, and the log fills the disk. */
   archiveFails: boolean;
-  /** The standbys that stream now; undefined if the role may not see them. */
-  standbys: { synchronous: number; all: number; lagSeconds: number } | undefined;
+  /** The standbys that stream now; null if the role may not see them. */
+  standbys: { synchronous: number; all: number; lagSeconds: number } | null;
 }
 
 /** Values read at each scrape. */
@@ -321,9 +321,9 @@ function createReplicationMetrics(registry: Registry): Metrics['replication'] {
   return (found) => {
     archiveFails.set(found.archiveFails ? 1 : 0);
     isPrimary.set(found.isPrimary ? 1 : 0);
-    if (found.timeline !== undefined) timeline.set(found.timeline);
+    if (found.timeline !== null) timeline.set(found.timeline);
     epoch.set(found.epoch);
-    if (found.standbys === undefined) return;
+    if (found.standbys === null) return;
     synchronous.set(found.standbys.synchronous);
     standbys.set(found.standbys.all);
     lag.set(found.standbys.lagSeconds);
