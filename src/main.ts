@@ -144,18 +144,12 @@ function endAfter(drainTimeoutMs: number, logger: Logger): void {
   }, timeoutMs).unref();
 }
 
-interface Signals {
-  /** The first SIGINT or SIGTERM. */
-  stop: Promise<NodeJS.Signals>;
-  onHangup(reload: () => void): void;
-}
-
 /**
  * A signal to stop that comes more than a second after the first ends the process at once. An earlier one counts as the
  * same signal: the terminal sends it to all its processes and npm then forwards it. SIGHUP makes the service read its
  * files again. It stops the service only if the terminal that started it is gone.
  */
-function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
+function listenForSignals(logger: Logger, onEarlyHangup: () => void) {
   let reload = onEarlyHangup;
   const startedInTerminal = isatty(0);
   const stop = new Promise<NodeJS.Signals>((resolve) => {
@@ -170,8 +164,9 @@ function listenForSignals(logger: Logger, onEarlyHangup: () => void): Signals {
     }
   });
   return {
+    /** The first SIGINT or SIGTERM. */
     stop,
-    onHangup(wanted) {
+    onHangup(wanted: () => void) {
       reload = wanted;
     },
   };

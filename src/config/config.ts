@@ -119,14 +119,8 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
   return config;
 }
 
-/** A variable that is set and not read, and the one that was probably meant. */
-interface MisspeltVariable {
-  name: string;
-  meant: string;
-}
-
-/** Returns the variables that are set, and named nearly like one that is read. */
-export function misspeltVariables(env: Environment): MisspeltVariable[] {
+/** Returns the variables that are set and not read, and named nearly like one that is: the one probably meant. */
+export function misspeltVariables(env: Environment): { name: string; meant: string }[] {
   const known = variablesRead();
   return Object.keys(env).flatMap((name) => {
     if (known.includes(name) || !env[name]) return [];
@@ -135,7 +129,7 @@ export function misspeltVariables(env: Environment): MisspeltVariable[] {
   });
 }
 
-export function misspeltProblem({ name, meant }: MisspeltVariable): string {
+export function misspeltProblem({ name, meant }: { name: string; meant: string }): string {
   return `${name} is set and not read: did you mean ${meant}?`;
 }
 

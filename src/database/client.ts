@@ -2,6 +2,7 @@
 // sessions of a server that has become read-only, and waits for a statement without end.
 
 import pg from 'pg';
+import type { DatabaseTimeouts } from '../config/config.ts';
 import {
   type DatabaseLocation,
   type DatabaseTarget,
@@ -13,11 +14,6 @@ import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from '
 
 /** The same for each of several hosts: another one may answer. */
 const connectToOneMs = 1_000;
-
-export interface ClientTimeouts {
-  connectTimeoutMs: number;
-  statementTimeoutMs: number;
-}
 
 /** `read_only_sql_transaction`, `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`. */
 const endsSession = new Set([readOnly, '57P01', '57P02', '57P03']);
@@ -49,7 +45,7 @@ export interface Servers {
   statementTimeoutMs: number | undefined;
 }
 
-export function serversOf(location: DatabaseLocation, timeouts?: ClientTimeouts): Servers {
+export function serversOf(location: DatabaseLocation, timeouts?: DatabaseTimeouts): Servers {
   const target = databaseTargetOf(location);
   const { connectTimeoutMs = defaultConnectTimeoutMs, statementTimeoutMs } = timeouts ?? {};
   const toOneMs = target.hosts.length > 1 ? Math.min(connectTimeoutMs, connectToOneMs) : connectTimeoutMs;

@@ -9,10 +9,6 @@ const retryMs = 1_000;
 const tryEveryMs = 8_000;
 const timeouts = { connectTimeoutMs: defaultConnectTimeoutMs, statementTimeoutMs: 2_000 };
 
-export interface Notifications {
-  stop(): Promise<void>;
-}
-
 /**
  * Calls the handler of a channel whenever any process notifies it, with what it sent. Uses a connection of its own,
  * which LISTEN needs. If that connection is lost, it listens again and calls every handler, because notifications may
@@ -23,7 +19,7 @@ export async function listenForNotifications(
   location: DatabaseLocation,
   handlers: Readonly<Record<string, () => void>>,
   logger: Logger,
-): Promise<Notifications> {
+) {
   const servers = serversOf(location, timeouts);
   const channels = Object.keys(handlers);
   const [first] = channels;

@@ -33,16 +33,11 @@ export async function saveState(client: ChainClient, folder: string): Promise<vo
   await rename(draft, stateFile(folder));
 }
 
-export interface UnpackedState {
-  file: string;
-  remove(): Promise<void>;
-}
-
 /**
  * Writes the saved state, without most empty blocks, to a temporary file that anvil can load. Returns undefined if
  * there is none. Throws DamagedState.
  */
-export async function unpackState(folder: string): Promise<UnpackedState | undefined> {
+export async function unpackState(folder: string) {
   const packed = await readFile(stateFile(folder)).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;

@@ -19,13 +19,6 @@ import { keyUuidOf, merchantUuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 
-export interface MerchantSummary {
-  merchantId: string;
-  name: string;
-  createdAt: Date;
-  wallets: { mode: ModeName; chain: ChainName; address: string }[];
-}
-
 export interface ApiKeySummary {
   keyId: string;
   merchantId: string;
@@ -64,7 +57,7 @@ export async function createMerchant(
   return formatIdentifier('mer', id);
 }
 
-export async function listMerchants(em: EntityManager): Promise<MerchantSummary[]> {
+export async function listMerchants(em: EntityManager) {
   const fork = em.fork();
   const merchants = await fork.findAll(MerchantEntity, { orderBy: { id: 'asc' } });
   const wallets = await fork.findAll(PayoutWalletEntity, { orderBy: { mode: 'desc', chain: 'asc' } });

@@ -1,31 +1,14 @@
 // The state of each chain, from the database and its nodes, for `chain status` and `doctor`.
 
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { type ChainSettings, chains } from '../contract/chains.ts';
-import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
+import { chains } from '../contract/chains.ts';
+import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { findLocalChain } from '../embedded/find-local-chain.ts';
 import { connectNode } from '../settlement/node.ts';
-import type { Header } from '../settlement/node-answers.ts';
 import type { Database } from './open-database.ts';
 
-export interface NodeHealth {
-  name: string;
-  head: Header | undefined;
-  tookMs: number;
-  problem: string | undefined;
-}
-
-export interface ChainHealth {
-  settings: ChainSettings;
-  /** Undefined if the chain is not watched. */
-  row: WatchedChainRow | undefined;
-  /** A process holds the lease. */
-  isHeld: boolean;
-  nodes: NodeHealth[];
-}
-
 /** Checks all nodes of all chains concurrently. */
-export async function chainsHealth(database: Database): Promise<ChainHealth[]> {
+export async function chainsHealth(database: Database) {
   const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
   const nodes = await nodesOf(database);
   return Promise.all(
@@ -35,7 +18,9 @@ export async function chainsHealth(database: Database): Promise<ChainHealth[]> {
       const own = nodes.find((one) => one.mode === mode && one.chain === chain);
       return {
         settings,
+        /** Undefined if the chain is not watched. */
         row,
+        /** A process holds the lease. */
         isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Date.now(),
         nodes: await Promise.all(
           (own?.urls ?? []).map((url) => healthOf(connectNode({ url, chainId, tokens }))),
@@ -56,7 +41,7 @@ async function nodesOf({ embedded, config: { chainNodes, dataDir } }: Database):
   return all;
 }
 
-async function healthOf(node: ReturnType<typeof connectNode>): Promise<NodeHealth> {
+async function healthOf(node: ReturnType<typeof connectNode>) {
   const startedAtMs = performance.now();
   const asked = { name: node.name, head: undefined, problem: undefined };
   try {
