@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createBatcher } from '../src/database/batcher.ts';
+import { Batcher } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
@@ -156,7 +156,7 @@ describe('the batcher', () => {
     const batches: number[][] = [];
     const releases: (() => void)[] = [];
     const arrivals: (() => void)[] = [];
-    const batcher = createBatcher<number, string>({
+    const batcher = new Batcher<number, string>({
       maxWaitMs: 60_000,
       ...options,
       run: async (batch) => {
@@ -264,7 +264,7 @@ describe('the batcher', () => {
 
   test('if a batch fails, each of its items fails, and the next batch is written', async () => {
     let calls = 0;
-    const batcher = createBatcher<number, number>({
+    const batcher = new Batcher<number, number>({
       slots: 1,
       maxBatchSize: 2,
       maxWaiting: 10,

@@ -5,7 +5,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { uuidInNonce } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
-import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { AuthorizationEntity, type AuthorizationRow } from '../database/entities/authorization.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
@@ -96,7 +96,7 @@ function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, Autho
               where a.from_address = wanted.from_address and a.nonce = wanted.nonce
                 and a.merchant_id = wanted.merchant_id and a.mode = wanted.mode limit 1) a`,
   );
-  return createBatcher({
+  return new Batcher({
     ...usualWaits,
     slots,
     maxBatchSize,
@@ -157,7 +157,7 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
      select about.id as given_id, about.is_full, about.is_occupied, ${columns.of('a')}
        from about left join a on a.id = about.id`,
   );
-  return createBatcher({
+  return new Batcher({
     ...usualWaits,
     slots,
     maxBatchSize,

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 
@@ -20,7 +20,7 @@ export interface Landings {
 
 export function createLandings(em: EntityManager): Landings {
   const { run } = createPreparedStatements(em);
-  const reads = createBatcher<string, string | undefined>({
+  const reads = new Batcher<string, string | undefined>({
     ...usualWaits,
     slots: 1,
     maxBatchSize,

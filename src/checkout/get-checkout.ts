@@ -10,7 +10,7 @@ import {
 } from '../contract/gen/payments/v1/checkout_pb.ts';
 import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -114,7 +114,7 @@ function createCheckoutReader(
     });
   };
 
-  return createBatcher({
+  return new Batcher({
     slots,
     maxBatchSize,
     gatherMs,

@@ -7,7 +7,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { Access, accessOf } from '../contract/access.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
-import { createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -52,7 +52,7 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
   const { run } = createPreparedStatements(em);
   /** Rows that arrive while one is written share the next statement, which takes an array for each column. */
   const batched = (statement: PreparedStatement, slots: number) =>
-    createBatcher<unknown[], undefined>({
+    new Batcher<unknown[], undefined>({
       ...usualWaits,
       slots,
       maxBatchSize,

@@ -14,10 +14,10 @@ import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { merchantExists } from '../merchants/administration.ts';
+import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { generateSecret } from '../merchants/api-key-format.ts';
-import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
+import { sessionUuidOf } from '../merchants/operator-ids.ts';
 import type { Method } from '../requests/method.ts';
 import type { ConsoleCaller } from './rights.ts';
 import { idleMs } from './sessions.ts';
@@ -59,15 +59,12 @@ export async function createLink(
   const problem = invisibleProblem(name);
   if (problem !== undefined) throw new AdministrationError(`a session's name ${problem}`);
   if (lastsMs > maxLastsMs) throw new AdministrationError('a session lasts 7 days at most');
-  if (merchant !== undefined && !(await merchantExists(em, merchant.id))) {
-    throw new AdministrationError(`there is no merchant ${merchant.id}: "merchant list" shows them`);
-  }
   const code = generateSecret('cl_', peppers);
   const createdAt = new Date();
   const session: ConsoleSession = {
     id: newUuid(createdAt.getTime()),
     name,
-    merchantId: merchant ? merchantUuidOf(merchant.id) : null,
+    merchantId: merchant ? await findMerchant(em, merchant.id) : null,
     mode: merchant?.mode ?? null,
     isReadOnly,
     pepperVersion: peppers.newestVersion,

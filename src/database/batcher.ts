@@ -37,20 +37,6 @@ const maxPauseMs = 250;
 /** How many items may wait for a slot, and how long. */
 export const usualWaits = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
 
-export interface Batcher<Item, Result> {
-  /**
-   * Settles when the batch that took the item has succeeded or failed. Rejects with the signal's reason, and nothing is
-   * done for the item, if the signal aborts before a batch takes it.
-   */
-  add(item: Item, signal?: AbortSignal): Promise<Result>;
-  /** Returns the number of items that wait for a slot. */
-  waiting(): number;
-  /** Returns the number of those that were in a batch which is held and run again. */
-  held(): number;
-  /** Refuses what still waits after this time, and what arrives later: the process ends. */
-  endWithin(ms: number): void;
-}
-
 interface Waiter<Item, Result> {
   item: Item;
   signal: AbortSignal | undefined;
@@ -67,11 +53,7 @@ interface Waiter<Item, Result> {
  * `gatherMs` is given there is no timer: if a slot is free, an item is taken in the turn of the event loop that
  * brought it, together with the others of that turn.
  */
-export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result>): Batcher<Item, Result> {
-  return new GroupBatcher(options);
-}
-
-class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
+export class Batcher<Item, Result> {
   readonly #options: BatcherOptions<Item, Result>;
   /** The longest waiting first. */
   readonly #waiting: Waiter<Item, Result>[] = [];
@@ -94,20 +76,27 @@ class GroupBatcher<Item, Result> implements Batcher<Item, Result> {
     this.#waitedTooLong = overloaded(`no slot became free within ${options.maxWaitMs} ms`);
   }
 
+  /** Returns the number of items that wait for a slot. */
   waiting(): number {
     return this.#waiting.length;
   }
 
+  /** Returns the number of those that were in a batch which is held and run again. */
   held(): number {
     return this.#waiting.filter(({ heldAfter }) => heldAfter !== undefined).length;
   }
 
+  /** Refuses what still waits after this time, and what arrives later: the process ends. */
   endWithin(ms: number): void {
     this.#endsAtMs = performance.now() + ms;
     this.#limit(this.#waiting);
     this.#expire();
   }
 
+  /**
+   * Settles when the batch that took the item has succeeded or failed. Rejects with the signal's reason, and nothing is
+   * done for the item, if the signal aborts before a batch takes it.
+   */
   add(item: Item, signal?: AbortSignal): Promise<Result> {
     const { maxWaiting, maxWaitMs, slots, gatherMs = 0 } = this.#options;
     if (this.#waiting.length >= maxWaiting) return Promise.reject(this.#queueIsFull);

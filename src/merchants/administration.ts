@@ -182,7 +182,8 @@ export async function merchantExists(em: EntityManager, merchantId: string): Pro
   return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;
 }
 
-async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
+/** Returns the UUID of a merchant. Throws AdministrationError if there is none with that id. */
+export async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
   const id = merchantUuidOf(merchantId);
   if (!(await merchantExists(em, merchantId))) {
     throw new AdministrationError(`there is no merchant ${merchantId}: "merchant list" shows them`);

@@ -6,7 +6,7 @@ import type { Pool } from 'pg';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
-import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { isServerGone, orUnavailable } from '../database/unavailable.ts';
@@ -150,7 +150,7 @@ function createLookupBatchers(
     );
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
-    createBatcher({ ...lookupQueue, maxWaitMs, slots, isHeldAfter: isServerGone, run });
+    new Batcher({ ...lookupQueue, maxWaitMs, slots, isHeldAfter: isServerGone, run });
   return {
     crc32: createLookupBatcher(lookupSlots.crc32),
     keyed: createLookupBatcher(lookupSlots.keyed),

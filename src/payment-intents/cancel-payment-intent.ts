@@ -2,7 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
@@ -55,7 +55,7 @@ export function cancelPaymentIntent(
     );
     return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
   };
-  const batcher = createBatcher<PaymentIntentChange, boolean>({
+  const batcher = new Batcher<PaymentIntentChange, boolean>({
     ...usualWaits,
     slots,
     maxBatchSize,

@@ -1,6 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
-import { createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { modeType } from '../database/entities/network.ts';
 import {
   laterProperties,
@@ -115,7 +115,7 @@ export function createPaymentIntentStore(
     return outcomes.flat();
   };
 
-  const group = createBatcher<Create, StoredIntent>({
+  const group = new Batcher<Create, StoredIntent>({
     slots,
     maxBatchSize,
     ...queue,
@@ -132,7 +132,7 @@ export function createPaymentIntentStore(
       ),
   });
 
-  const replays = createBatcher<NewPaymentIntentRow, StoredIntent | undefined>({
+  const replays = new Batcher<NewPaymentIntentRow, StoredIntent | undefined>({
     slots: 1,
     maxBatchSize,
     ...usualWaits,

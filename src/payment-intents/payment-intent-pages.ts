@@ -6,7 +6,7 @@ import { networks } from '../contract/chains.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords } from '../contract/gen/words.ts';
 import type { LaneName, ModeName, StatusName } from '../contract/words.ts';
-import { createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
@@ -95,7 +95,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
       order by wanted.place, i.id desc`,
   );
   /** Concurrent requests for pages share a statement, and equal pages share their rows. */
-  const plainPages = createBatcher<PlainPage, PaymentIntentPage>({
+  const plainPages = new Batcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
     ...usualWaits,

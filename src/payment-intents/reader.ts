@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type { ModeName } from '../contract/words.ts';
-import { type Batcher, createBatcher, usualWaits } from '../database/batcher.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -56,7 +56,7 @@ function createIntentBatcher(
             (select * from payment_intents i
               where i.id = wanted.id and i.merchant_id = wanted.merchant_id and i.mode = wanted.mode limit 1) i`,
   );
-  return createBatcher({
+  return new Batcher({
     slots,
     maxBatchSize,
     ...usualWaits,

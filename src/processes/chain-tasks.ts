@@ -3,16 +3,16 @@
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
-import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { ensureDemo } from '../embedded/demo.ts';
 import { hasDemoMonth, writeDemoMonth } from '../embedded/demo-month.ts';
 import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { intentUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import type { Output } from './admin-program.ts';
 import { chainsHealth } from './chain-health.ts';
 import { barOf } from './export-payments.ts';
+import { findIntent } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 export async function chainStatus(database: Database): Promise<Output> {
@@ -75,9 +75,7 @@ export async function testPay(
   database: Database,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
-  const row = await database.orm.em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(publicId) });
-  if (row === null)
-    throw new AdministrationError(`there is no payment intent ${publicId}: "intent list" shows them`);
+  const row = await findIntent(database.orm.em, publicId);
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
   return sendTestMoney(database, {
     ...row,

@@ -3,9 +3,7 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { type ExportOptions, exportPayments } from '../console/export-payments.ts';
-import { merchantExists } from '../merchants/administration.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
-import { merchantUuidOf } from '../merchants/operator-ids.ts';
+import { findMerchant } from '../merchants/administration.ts';
 import type { Database } from './open-database.ts';
 
 /** Writes the export, and to a terminal how far it is. Throws AdministrationError for an unknown merchant. */
@@ -13,10 +11,7 @@ export async function writeExport(
   { orm: { em } }: Database,
   { merchant, ...options }: Omit<ExportOptions, 'merchantId'> & { merchant: string },
 ): Promise<void> {
-  if (!(await merchantExists(em, merchant))) {
-    throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
-  }
-  const parts = exportPayments(em, { ...options, merchantId: merchantUuidOf(merchant) });
+  const parts = exportPayments(em, { ...options, merchantId: await findMerchant(em, merchant) });
   const isShown = process.stderr.isTTY && !process.stdout.isTTY;
   async function* texts() {
     for await (const { text, done } of parts) {

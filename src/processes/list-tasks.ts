@@ -6,7 +6,10 @@ import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
-import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  type WebhookDelivery,
+  WebhookDeliverySchema,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import {
@@ -29,15 +32,9 @@ import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { type Condition, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
-import { merchantExists } from '../merchants/administration.ts';
+import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import {
-  endpointUuidOf,
-  intentUuidOf,
-  merchantUuidOf,
-  refundUuidOf,
-  transferUuidOf,
-} from '../merchants/operator-ids.ts';
+import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { createPaymentIntentReader } from '../payment-intents/reader.ts';
@@ -79,9 +76,7 @@ async function readNewest(
   { table, columns, join = '', order, range = [], matching }: Selection,
 ): Promise<{ rows: Record<string, unknown>[]; note?: string }> {
   const { merchant, mode, limit } = options;
-  if (merchant !== undefined && !(await merchantExists(em, merchant))) {
-    throw new AdministrationError(`there is no merchant ${merchant}: "merchant list" shows them`);
-  }
+  const merchantId = merchant === undefined ? undefined : await findMerchant(em, merchant);
   const values = new Values();
   const and = (conditions: readonly Condition[]) => {
     const sql = values.and(conditions);
@@ -90,11 +85,11 @@ async function readNewest(
   const scan = (where: string, by: string) =>
     `(select * from ${table} t where ${where}${and(range)} order by t.${by} desc limit ${maxScanned}) t`;
   const from =
-    merchant === undefined
+    merchantId === undefined
       ? scan(table === 'events' ? 't.position is not null' : 'true', 'id')
       : `unnest($${values.list.push(mode === undefined ? modeNames : [mode])}::payment_mode[]) as wanted (mode) cross join lateral ` +
         scan(
-          `t.merchant_id = $${values.list.push(merchantUuidOf(merchant))}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
+          `t.merchant_id = $${values.list.push(merchantId)}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
           order,
         );
   const scannedValues = [...values.list];
@@ -121,6 +116,7 @@ const minuteOf = (moment: Date) => formatMinute(moment.toISOString());
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 const transferCodec = createJsonCodec(TransferSchema);
 const refundCodec = createJsonCodec(RefundSchema);
+const deliveryCodec = createJsonCodec(WebhookDeliverySchema);
 
 export interface IntentListOptions extends ListOptions {
   status?: StatusName;
@@ -179,7 +175,7 @@ function single({ json, rows }: Output): Output {
   return { json: shown ?? {}, rows };
 }
 
-async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
+export async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
   const row = await em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(intent) });
   return existing(row, `payment intent ${intent}`, 'intent list');
 }
@@ -399,55 +395,30 @@ export async function listDeliveries(
   const about = rows.map((row) => ({
     merchant_id: formatIdentifier('mer', String(row.merchant_id)),
     mode: row.mode as ModeName,
-    event_type: String(row.event_type),
-    payment_intent: intentIdOf(row.payment_intent as string | null),
   }));
-  const createdAt = deliveries.map((delivery) => delivery.createdAt && timestampDate(delivery.createdAt));
   return {
-    json: deliveries.map((delivery, i) => ({
-      ...about[i],
-      ...deliveryFields(delivery),
-      created_at: createdAt[i]?.toISOString(),
-    })),
-    rows: deliveries.map((delivery, i) => ({
-      ...about[i],
-      webhook_endpoint: delivery.webhookEndpoint,
-      ...deliveryRow(delivery),
-      'created (UTC)': createdAt[i] && minuteOf(createdAt[i]),
-    })),
+    json: deliveries.map((delivery, i) => {
+      const { id, ...fields } = JSON.parse(deliveryCodec.encode(delivery));
+      return { ...about[i], webhook_delivery: id, ...fields };
+    }),
+    rows: deliveries.map((delivery, i) => ({ ...about[i], ...deliveryRow(delivery) })),
     note,
   };
 }
 
-/** A delivery as the command line shows it in JSON. */
-function deliveryFields(delivery: WebhookDelivery) {
-  const { id, event, eventType, paymentIntent, webhookEndpoint, status, attempts, nextAttemptAt } = delivery;
-  return {
-    webhook_delivery: id,
-    event,
-    event_type: eventType,
-    payment_intent: paymentIntent === '' ? undefined : paymentIntent,
-    webhook_endpoint: webhookEndpoint,
-    status: nameOf(webhookDeliveryStatusWords, status),
-    attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
-      at: at && timestampDate(at).toISOString(),
-      status_code: statusCode,
-      duration_ms: durationMs,
-      error,
-      response,
-    })),
-    next_attempt_at: nextAttemptAt && timestampDate(nextAttemptAt).toISOString(),
-  };
-}
-
 function deliveryRow(delivery: WebhookDelivery): Row {
-  const { event, status, attempts, next_attempt_at } = deliveryFields(delivery);
+  const { event, eventType, paymentIntent, webhookEndpoint, status, attempts, nextAttemptAt, createdAt } =
+    delivery;
   const last = attempts.at(-1);
   return {
+    event_type: eventType,
+    payment_intent: paymentIntent || undefined,
+    webhook_endpoint: webhookEndpoint,
     event,
-    status,
+    status: nameOf(webhookDeliveryStatusWords, status),
     attempts: attempts.length,
-    last: last?.error ?? (last && `${last.status_code} in ${last.duration_ms} ms`),
-    'next (UTC)': next_attempt_at && formatMinute(next_attempt_at),
+    last: last?.error ?? (last && `${last.statusCode} in ${last.durationMs} ms`),
+    'next (UTC)': nextAttemptAt && minuteOf(timestampDate(nextAttemptAt)),
+    'created (UTC)': createdAt && minuteOf(timestampDate(createdAt)),
   };
 }

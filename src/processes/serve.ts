@@ -122,17 +122,18 @@ export async function startServer(
       feed.stop(),
       gasless.stop(),
     ]);
+  let ports: RunningServer['ports'];
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
     if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
-    await openListeners(config, listeners);
+    ports = await openListeners(config, listeners);
   } catch (error) {
     await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
     throw error;
   }
 
   return {
-    ports: portsOf(config, listeners),
+    ports,
     async close() {
       core.readiness.drain();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
@@ -165,23 +166,13 @@ type Listeners = ReturnType<typeof createListeners>;
 async function openListeners(
   { roles, host, console }: Config,
   [publicPort, internalPort, operationsPort, consolePort]: Listeners,
-): Promise<void> {
-  const servesApi = roles.has('api');
-  for (const listener of servesApi ? [publicPort, internalPort] : []) await listener.listen(host);
-  await operationsPort.listen(host);
-  if (servesApi && console) await consolePort.listen(console.host);
-}
-
-function portsOf(
-  { roles, console }: Config,
-  [publicPort, internalPort, operationsPort, consolePort]: Listeners,
-): RunningServer['ports'] {
-  const servesApi = roles.has('api');
+): Promise<RunningServer['ports']> {
+  if (!roles.has('api')) return { http: 0, grpc: 0, metrics: await operationsPort.listen(host) };
   return {
-    http: servesApi ? publicPort.port : 0,
-    grpc: servesApi ? internalPort.port : 0,
-    metrics: operationsPort.port,
-    ...(servesApi && console && { console: consolePort.port }),
+    http: await publicPort.listen(host),
+    grpc: await internalPort.listen(host),
+    metrics: await operationsPort.listen(host),
+    ...(console && { console: await consolePort.listen(console.host) }),
   };
 }
 

@@ -5,7 +5,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
 import { NIL as lowestUuid } from 'uuid';
 import type { DeliveryStatusName } from '../contract/words.ts';
-import { createBatcher } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -138,7 +138,7 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest endpoint. */
   const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
-  const recorder = createBatcher<AttemptRecord, AttemptOutcome | undefined>({
+  const recorder = new Batcher<AttemptRecord, AttemptOutcome | undefined>({
     slots: 2,
     maxBatchSize: maxRecordedAtOnce,
     maxWaiting: 100_000,

@@ -1,7 +1,7 @@
 // Disables endpoints that answer 410, or that have failed for days.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { createBatcher } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { lockPending } from './delivery-queue.ts';
 
@@ -41,7 +41,7 @@ interface Failing {
 export function createEndpointHealth(em: EntityManager): EndpointHealth {
   const { run, transaction } = createPreparedStatements(em);
   // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
-  const counter = createBatcher<Failure, Failing | undefined>({
+  const counter = new Batcher<Failure, Failing | undefined>({
     slots: 1,
     maxBatchSize: 512,
     maxWaiting: 100_000,
