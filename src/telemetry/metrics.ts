@@ -1,21 +1,9 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client';
 import { catalogue } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
-import {
-  type ChainMetrics,
-  type CountedOfChain,
-  createChainMetrics,
-  durationBuckets,
-  type ExpiryMetrics,
-} from './chain-metrics.ts';
-import { createPayMetrics, type PayMetrics } from './pay-metrics.ts';
-
-/** The size of the database's connection pool, as `pg` reports it. */
-export interface PoolUse {
-  totalCount: number;
-  idleCount: number;
-  waitingCount: number;
-}
+import { createChainMetrics, type ExpiryMetrics } from './chain-metrics.ts';
+import { createInstruments, durationBuckets, type Instruments } from './instruments.ts';
+import { createPayMetrics } from './pay-metrics.ts';
 
 /** What the database is at the moment. */
 export interface Replication {
@@ -33,7 +21,7 @@ export interface Replication {
 }
 
 /** Values read at each scrape. */
-export interface MetricSources {
+interface MetricSources {
   version: string;
   /** Names of the methods that are served. */
   rpcs: readonly string[];
@@ -47,90 +35,60 @@ export interface MetricSources {
   droppedLogLines: () => number;
   /** Open streams of events. */
   eventStreams: () => number;
-  pool: PoolUse;
+  /** The database's connection pool, as `pg` reports it. */
+  pool: { totalCount: number; idleCount: number; waitingCount: number };
   /** Open connections of each listener. */
   connections: () => Readonly<Record<string, number>>;
   isReady: () => Promise<boolean>;
 }
 
-export interface Metrics {
-  readonly pay: PayMetrics;
-  /** Counts a completed request. `rpc` is undefined if no route matched. */
-  request(context: RequestContext, rpc: string | undefined, outcome: RequestOutcome): void;
-  /** Records a statement that wrote `size` creates, or failed to. */
-  batch(size: number, durationMs: number): void;
-  /** Counts a lookup of an API key. `remembered`: it was in the cache. */
-  keyLookup(remembered: boolean): void;
-  /** Counts intents expired by the service's clock. `lagMs`: how late the first of them was. */
-  expiry(expired: number, lagMs: number): void;
-  /** Counts an attempt to deliver a webhook. */
-  webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number): void;
-  /** Records the age of the oldest pending delivery, and how late attempts are. */
-  webhookBacklog(backlog: { oldestMs: number; lagMs: number }): void;
-  /** Records that this process has no node for a chain. */
-  unwatchedChain(mode: string, chain: string): void;
-  /** Returns the metrics of a watched chain, with all series at zero for these faults and event types. */
-  chain(mode: string, chain: string, counted: CountedOfChain): ChainMetrics;
-  /** Records the number of refunds by status, and the age of the oldest that waits for its transfer. */
-  refunds(measured: { counts: Readonly<Record<string, number>>; oldestMs: number }): void;
-  /** Records the number of unattributed transfers and the age of the oldest. */
-  unattributed(waiting: { count: number; oldestMs: number }): void;
-  /** Records the amount received on each chain today, in USDC's smallest unit. */
-  received(chains: readonly { mode: string; chain: string; units: number }[]): void;
-  /** Records what the database is and which standbys it has. */
-  replication(found: Replication): void;
-  /** Adds the metrics that are read at each scrape. */
-  watch(sources: MetricSources): void;
-  /** Returns all metrics in Prometheus' text format. */
-  text(): Promise<{ contentType: string; body: string }>;
-}
+export type Metrics = ReturnType<typeof createMetrics>;
 
 /**
  * Creates the metrics of one running service. Operators rely on their names: ops/ and docs/operations.md use them.
  * Series of the methods start at zero: Prometheus sees no increase in a series that begins with its first error.
  */
-export function createMetrics(): Metrics {
+export function createMetrics() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  const requests = createRequestMetrics(registry);
-  const expiry = createExpiryMetrics(registry);
+  const instruments = createInstruments(registry);
+  const requests = createRequestMetrics(instruments);
+  const expiry = createExpiryMetrics(instruments);
   return {
     request: requests.observe,
-    batch: createBatchMetrics(registry),
-    keyLookup: createKeyLookupMetrics(registry),
-    expiry: (...counted) => expiry.count('service', ...counted),
-    ...createWebhookMetrics(registry),
-    ...createChainMetrics(registry, expiry),
-    pay: createPayMetrics(registry),
-    ...createTransferMetrics(registry),
-    replication: createReplicationMetrics(registry),
-    watch(sources) {
+    batch: createBatchMetrics(instruments),
+    keyLookup: createKeyLookupMetrics(instruments),
+    /** Counts intents expired by the service's clock. `lagMs`: how late the first of them was. */
+    expiry: (expired: number, lagMs: number) => expiry.count('service', expired, lagMs),
+    ...createWebhookMetrics(instruments),
+    ...createChainMetrics(instruments, expiry),
+    pay: createPayMetrics(instruments),
+    ...createTransferMetrics(instruments),
+    replication: createReplicationMetrics(instruments),
+    /** Adds the metrics that are read at each scrape. */
+    watch(sources: MetricSources) {
       requests.startAtZero(sources.rpcs);
-      watchSources(registry, sources);
+      watchSources(instruments, sources);
     },
+    /** Returns all metrics in Prometheus' text format. */
     async text() {
       return { contentType: registry.contentType, body: await registry.metrics() };
     },
   };
 }
 
-function createRequestMetrics(registry: Registry): {
-  observe: Metrics['request'];
-  startAtZero(rpcs: readonly string[]): void;
-} {
-  const requests = new Counter({
-    name: 'payment_intents_requests_total',
-    help: 'Requests that have ended, by door, method and code of the catalogue (ok if it succeeded).',
-    labelNames: ['door', 'method', 'code'],
-    registers: [registry],
-  });
-  const durations = new Histogram({
-    name: 'payment_intents_request_duration_seconds',
-    help: 'Time from the first byte of a request to its answer.',
-    labelNames: ['door', 'method'],
-    buckets: durationBuckets,
-    registers: [registry],
-  });
+function createRequestMetrics({ counter, histogram }: Instruments) {
+  const requests = counter(
+    'requests_total',
+    'Requests that have ended, by door, method and code of the catalogue (ok if it succeeded).',
+    ['door', 'method', 'code'],
+  );
+  const durations = histogram(
+    'request_duration_seconds',
+    'Time from the first byte of a request to its answer.',
+    durationBuckets,
+    ['door', 'method'],
+  );
 
   // Cached, because prom-client builds a text of all labels for each lookup of a series.
   const series = new Map<string, { count: Counter.Internal; duration: Histogram.Internal<string> }>();
@@ -145,12 +103,13 @@ function createRequestMetrics(registry: Registry): {
   };
 
   return {
-    observe({ door, startedAtMs }, rpc = 'none', outcome) {
+    /** Counts a completed request. `rpc` is undefined if no route matched. */
+    observe({ door, startedAtMs }: RequestContext, rpc = 'none', outcome: RequestOutcome) {
       const { count, duration } = seriesOf(door, rpc, outcome);
       count.inc();
       duration.observe((performance.now() - startedAtMs) / 1000);
     },
-    startAtZero(rpcs) {
+    startAtZero(rpcs: readonly string[]) {
       for (const door of ['public', 'internal']) {
         for (const rpc of rpcs)
           for (const code of ['ok', ...Object.keys(catalogue)]) seriesOf(door, rpc, code).count.inc(0);
@@ -159,48 +118,42 @@ function createRequestMetrics(registry: Registry): {
   };
 }
 
-function createBatchMetrics(registry: Registry): Metrics['batch'] {
-  const sizes = new Histogram({
-    name: 'payment_intents_commit_batch_size',
-    help: 'Creates written by one statement.',
-    buckets: [1, 2, 4, 8, 16, 32, 64, 128],
-    registers: [registry],
-  });
-  const durations = new Histogram({
-    name: 'payment_intents_commit_duration_seconds',
-    help: 'Time of one statement that writes creates, its commit included.',
-    buckets: durationBuckets,
-    registers: [registry],
-  });
-  return (size, durationMs) => {
+function createBatchMetrics({ histogram }: Instruments) {
+  const sizes = histogram(
+    'commit_batch_size',
+    'Creates written by one statement.',
+    [1, 2, 4, 8, 16, 32, 64, 128],
+  );
+  const durations = histogram(
+    'commit_duration_seconds',
+    'Time of one statement that writes creates, its commit included.',
+    durationBuckets,
+  );
+  /** Records a statement that wrote `size` creates, or failed to. */
+  return (size: number, durationMs: number) => {
     sizes.observe(size);
     durations.observe(durationMs / 1000);
   };
 }
 
-function createKeyLookupMetrics(registry: Registry): Metrics['keyLookup'] {
-  const lookups = new Counter({
-    name: 'payment_intents_key_lookups_total',
-    help: 'Lookups of API keys: hit if the result was cached, miss if the database was queried.',
-    labelNames: ['result'],
-    registers: [registry],
-  });
+function createKeyLookupMetrics({ counter }: Instruments) {
+  const lookups = counter(
+    'key_lookups_total',
+    'Lookups of API keys: hit if the result was cached, miss if the database was queried.',
+    ['result'],
+  );
   const [hits, misses] = [lookups.labels('hit'), lookups.labels('miss')];
-  return (remembered) => (remembered ? hits : misses).inc();
+  /** Counts a lookup of an API key. `remembered`: it was in the cache. */
+  return (remembered: boolean) => (remembered ? hits : misses).inc();
 }
 
-function createExpiryMetrics(registry: Registry): ExpiryMetrics {
-  const expirations = new Counter({
-    name: 'payment_intents_expired_total',
-    help: 'Payment intents that this process has expired.',
-    registers: [registry],
-  });
-  const lag = new Gauge({
-    name: 'payment_intents_expiry_lag_seconds',
-    help: 'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
-    labelNames: ['clock'],
-    registers: [registry],
-  });
+function createExpiryMetrics({ counter, gauge }: Instruments): ExpiryMetrics {
+  const expirations = counter('expired_total', 'Payment intents that this process has expired.');
+  const lag = gauge(
+    'expiry_lag_seconds',
+    'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
+    ['clock'],
+  );
   return {
     count(clock, expired, lagMs) {
       expirations.inc(expired);
@@ -210,115 +163,100 @@ function createExpiryMetrics(registry: Registry): ExpiryMetrics {
   };
 }
 
-function createWebhookMetrics(registry: Registry): Pick<Metrics, 'webhookAttempt' | 'webhookBacklog'> {
-  const attempts = new Counter({
-    name: 'payment_intents_webhook_attempts_total',
-    help: 'Attempts to deliver a webhook by outcome.',
-    labelNames: ['outcome'],
-    registers: [registry],
-  });
+function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
+  const attempts = counter('webhook_attempts_total', 'Attempts to deliver a webhook by outcome.', [
+    'outcome',
+  ]);
   for (const outcome of ['delivered', 'failed']) attempts.inc({ outcome }, 0);
-  const durations = new Histogram({
-    name: 'payment_intents_webhook_duration_seconds',
-    help: 'Time of an attempt to deliver a webhook, by outcome.',
-    labelNames: ['outcome'],
-    buckets: durationBuckets,
-    registers: [registry],
-  });
-  const oldest = new Gauge({
-    name: 'payment_intents_webhook_oldest_pending_seconds',
-    help: 'Age of the oldest webhook that is still to be delivered, perhaps by a later retry; 0 if there is none.',
-    registers: [registry],
-  });
-  const lag = new Gauge({
-    name: 'payment_intents_webhook_lag_seconds',
-    help: 'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
-    registers: [registry],
-  });
-  // A process that does not measure a value exports no value, rather than 0.
-  for (const measured of [oldest, lag]) measured.remove();
+  const durations = histogram(
+    'webhook_duration_seconds',
+    'Time of an attempt to deliver a webhook, by outcome.',
+    durationBuckets,
+    ['outcome'],
+  );
+  const oldest = measured(
+    'webhook_oldest_pending_seconds',
+    'Age of the oldest webhook that is still to be delivered, perhaps by a later retry; 0 if there is none.',
+  );
+  const lag = measured(
+    'webhook_lag_seconds',
+    'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
+  );
   return {
-    webhookAttempt(outcome, durationMs) {
+    /** Counts an attempt to deliver a webhook. */
+    webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number) {
       attempts.inc({ outcome });
       durations.observe({ outcome }, durationMs / 1000);
     },
-    webhookBacklog({ oldestMs, lagMs }) {
+    /** Records the age of the oldest pending delivery, and how late attempts are. */
+    webhookBacklog({ oldestMs, lagMs }: { oldestMs: number; lagMs: number }) {
       oldest.set(oldestMs / 1000);
       lag.set(lagMs / 1000);
     },
   };
 }
 
-function createTransferMetrics(registry: Registry): Pick<Metrics, 'unattributed' | 'received' | 'refunds'> {
-  const waiting = new Gauge({
-    name: 'payment_intents_unattributed_transfers',
-    help: 'Transfers that wait to be attributed, counted up to a thousand.',
-    registers: [registry],
-  });
-  const oldest = new Gauge({
-    name: 'payment_intents_unattributed_oldest_seconds',
-    help: 'How long the oldest transfer of the last seven days has waited to be attributed; 0 if there is none.',
-    registers: [registry],
-  });
-  const refunds = new Gauge({
-    name: 'payment_intents_refunds',
-    help: 'Refunds that are open, or ended within the last 30 days, by status.',
-    labelNames: ['status'],
-    registers: [registry],
-  });
-  const oldestRefund = new Gauge({
-    name: 'payment_intents_refund_oldest_seconds',
-    help: 'How long the oldest open refund has waited for its transfer; 0 if there is none.',
-    registers: [registry],
-  });
-  const received = new Gauge({
-    name: 'payment_intents_received_today_units',
-    help: "Confirmed payments that count, recorded since midnight UTC, in USDC's smallest unit.",
-    labelNames: ['mode', 'chain'],
-    registers: [registry],
-  });
+function createTransferMetrics({ gauge }: Instruments) {
+  const waiting = gauge(
+    'unattributed_transfers',
+    'Transfers that wait to be attributed, counted up to a thousand.',
+  );
+  const oldest = gauge(
+    'unattributed_oldest_seconds',
+    'How long the oldest transfer of the last seven days has waited to be attributed; 0 if there is none.',
+  );
+  const refunds = gauge('refunds', 'Refunds that are open, or ended within the last 30 days, by status.', [
+    'status',
+  ]);
+  const oldestRefund = gauge(
+    'refund_oldest_seconds',
+    'How long the oldest open refund has waited for its transfer; 0 if there is none.',
+  );
+  const received = gauge(
+    'received_today_units',
+    "Confirmed payments that count, recorded since midnight UTC, in USDC's smallest unit.",
+    ['mode', 'chain'],
+  );
   return {
-    unattributed({ count, oldestMs }) {
+    /** Records the number of unattributed transfers and the age of the oldest. */
+    unattributed({ count, oldestMs }: { count: number; oldestMs: number }) {
       waiting.set(count);
       oldest.set(oldestMs / 1000);
     },
-    refunds({ counts, oldestMs }) {
+    /** Records the number of refunds by status, and the age of the oldest that waits for its transfer. */
+    refunds({ counts, oldestMs }: { counts: Readonly<Record<string, number>>; oldestMs: number }) {
       for (const [status, count] of Object.entries(counts)) refunds.set({ status }, count);
       oldestRefund.set(oldestMs / 1000);
     },
-    received(chains) {
+    /** Records the amount received on each chain today, in USDC's smallest unit. */
+    received(chains: readonly { mode: string; chain: string; units: number }[]) {
       for (const { mode, chain, units } of chains) received.set({ mode, chain }, units);
     },
   };
 }
 
-function createReplicationMetrics(registry: Registry): Metrics['replication'] {
-  const gauge = (name: string, help: string) => {
-    const made = new Gauge({ name: `payment_intents_${name}`, help, registers: [registry] });
-    // Not measured yet, or not visible to the role: no value, rather than 0.
-    made.remove();
-    return made;
-  };
-  const isPrimary = gauge('database_primary', '1 if the database accepts writes, 0 if it is a standby.');
-  const timeline = gauge(
+function createReplicationMetrics({ measured }: Instruments) {
+  const isPrimary = measured('database_primary', '1 if the database accepts writes, 0 if it is a standby.');
+  const timeline = measured(
     'database_timeline',
     'The timeline of the database: a promotion begins another one.',
   );
-  const epoch = gauge(
+  const epoch = measured(
     'event_epoch',
     'The epoch of event positions: a failover or a restore begins another one.',
   );
-  const synchronous = gauge(
+  const synchronous = measured(
     'database_synchronous_standbys',
     'Standbys that commits wait for and that stream now.',
   );
-  const standbys = gauge('database_standbys', 'Standbys that stream now.');
-  const lag = gauge('database_standby_lag_seconds', 'How far the slowest standby is behind in replaying.');
-  const archiveFails = gauge(
+  const standbys = measured('database_standbys', 'Standbys that stream now.');
+  const lag = measured('database_standby_lag_seconds', 'How far the slowest standby is behind in replaying.');
+  const archiveFails = measured(
     'database_archive_failing',
     "1 while the write-ahead log cannot be archived, by the database's own archiver.",
   );
-  return (found) => {
+  /** Records what the database is and which standbys it has. */
+  return (found: Replication) => {
     archiveFails.set(found.archiveFails ? 1 : 0);
     isPrimary.set(found.isPrimary ? 1 : 0);
     if (found.timeline !== null) timeline.set(found.timeline);
@@ -333,62 +271,44 @@ function createReplicationMetrics(registry: Registry): Metrics['replication'] {
 /** A refused and a lost connection, a server that is shut down, and one that is a standby. */
 const commonFailures = ['ECONNREFUSED', 'ECONNRESET', '57P01', '25006'];
 
-function watchSources(registry: Registry, sources: MetricSources): void {
-  new Gauge({
-    name: 'payment_intents_build_info',
-    help: 'Always 1; the labels are the versions that are running.',
-    labelNames: ['version', 'node'],
-    registers: [registry],
-  }).set({ version: sources.version, node: process.version }, 1);
-  new Gauge({
-    name: 'payment_intents_commit_queue_length',
-    help: 'Creates that wait to be written.',
-    registers: [registry],
-    collect() {
-      this.set(sources.waitingCreates());
-    },
-  });
-  new Gauge({
-    name: 'payment_intents_creates_held',
-    help: 'Creates that wait for the database to be there again: they were sent and got no answer.',
-    registers: [registry],
-    collect() {
-      this.set(sources.heldCreates());
-    },
-  });
+function watchSources({ named, gauge, read }: Instruments, sources: MetricSources): void {
+  gauge('build_info', 'Always 1; the labels are the versions that are running.', ['version', 'node']).set(
+    { version: sources.version, node: process.version },
+    1,
+  );
+  read('commit_queue_length', 'Creates that wait to be written.', sources.waitingCreates);
+  read(
+    'creates_held',
+    'Creates that wait for the database to be there again: they were sent and got no answer.',
+    sources.heldCreates,
+  );
   new Counter({
-    name: 'payment_intents_database_failures_total',
-    help: 'Attempts that found the database gone, by SQLSTATE or by the code of the socket.',
-    labelNames: ['cause'],
-    registers: [registry],
+    ...named(
+      'database_failures_total',
+      'Attempts that found the database gone, by SQLSTATE or by the code of the socket.',
+      ['cause'],
+    ),
     collect() {
       this.reset();
       for (const cause of commonFailures) this.inc({ cause }, 0);
       for (const [cause, count] of sources.databaseFailures) this.inc({ cause }, count);
     },
   });
-  new Gauge({
-    name: 'payment_intents_event_streams',
-    help: 'Open streams of WatchEvents.',
-    registers: [registry],
-    collect() {
-      this.set(sources.eventStreams());
-    },
-  });
+  read('event_streams', 'Open streams of WatchEvents.', sources.eventStreams);
   new Counter({
-    name: 'payment_intents_log_lines_dropped_total',
-    help: 'Lines of the log that were dropped because standard output was not read.',
-    registers: [registry],
+    ...named(
+      'log_lines_dropped_total',
+      'Lines of the log that were dropped because standard output was not read.',
+    ),
     collect() {
       this.reset();
       this.inc(sources.droppedLogLines());
     },
   });
   new Gauge({
-    name: 'payment_intents_database_connections',
-    help: 'Connections to PostgreSQL by state, and callers that wait for one.',
-    labelNames: ['state'],
-    registers: [registry],
+    ...named('database_connections', 'Connections to PostgreSQL by state, and callers that wait for one.', [
+      'state',
+    ]),
     collect() {
       const { totalCount, idleCount, waitingCount } = sources.pool;
       this.set({ state: 'busy' }, totalCount - idleCount);
@@ -397,19 +317,13 @@ function watchSources(registry: Registry, sources: MetricSources): void {
     },
   });
   // Registered after the pool's metric, so that its own query is not counted there.
+  read(
+    'ready',
+    '1 if /readyz reports ready: the database responds and the service is not stopping.',
+    async () => ((await sources.isReady()) ? 1 : 0),
+  );
   new Gauge({
-    name: 'payment_intents_ready',
-    help: '1 if /readyz reports ready: the database responds and the service is not stopping.',
-    registers: [registry],
-    async collect() {
-      this.set((await sources.isReady()) ? 1 : 0);
-    },
-  });
-  new Gauge({
-    name: 'payment_intents_open_connections',
-    help: 'Client connections by port.',
-    labelNames: ['port'],
-    registers: [registry],
+    ...named('open_connections', 'Client connections by port.', ['port']),
     collect() {
       for (const [port, open] of Object.entries(sources.connections())) this.set({ port }, open);
     },
