@@ -5,7 +5,7 @@ import type { Method, ServedService } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
-import type { Tracing } from '../requests/tracing.ts';
+import type { Tracing } from '../telemetry/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
 
 /** Authenticates a request before its body is read. Returns its caller or throws the refusal. */

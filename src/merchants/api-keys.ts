@@ -12,7 +12,7 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import { isServerGone, orUnavailable } from '../database/unavailable.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import type { Trace } from '../requests/trace.ts';
-import type { Tracing } from '../requests/tracing.ts';
+import type { Tracing } from '../telemetry/tracing.ts';
 import { apiKeyFormatOf } from './api-key-format.ts';
 
 /** Longest time a lookup of a key is cached if the notification of its change was lost. */

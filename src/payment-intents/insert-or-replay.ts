@@ -14,7 +14,7 @@ import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../dat
 import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
-import type { Tracing } from '../requests/tracing.ts';
+import type { Tracing } from '../telemetry/tracing.ts';
 
 export interface PaymentIntentStore {
   /**

@@ -1,17 +1,16 @@
 import type { Logger } from 'pino';
-import manifest from '../../package.json' with { type: 'json' };
 import type { Config } from '../config/config.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import { createRequestLog } from '../telemetry/request-log.ts';
-import { startTracing } from '../telemetry/tracing.ts';
 
 export type Telemetry = Awaited<ReturnType<typeof startTelemetry>>;
 
 /** Creates the observers of completed requests. */
 export async function startTelemetry(config: Config, logger: Logger) {
   const metrics = createMetrics();
-  const tracing = config.tracing ? await startTracing(manifest.version, logger) : undefined;
+  // Loads OpenTelemetry.
+  const tracing = config.tracing ? (await import('../telemetry/tracing.ts')).startTracing(logger) : undefined;
   const requestLog = createRequestLog(logger);
   const onEnd: RequestObserver = (context, rpc, outcome) => {
     requestLog.observe(context, rpc, outcome);

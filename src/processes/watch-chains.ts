@@ -7,7 +7,6 @@ import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createRefundMeasure } from '../refunds/measure.ts';
-import type { Tracing } from '../requests/tracing.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
 import { createLedger, type LedgerOptions } from '../settlement/ledger/ledger.ts';
@@ -18,6 +17,7 @@ import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { createWatcher } from '../settlement/watcher.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { Tracing } from '../telemetry/tracing.ts';
 
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */

@@ -2,16 +2,25 @@
 // instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
 // semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
-import type {
-  Attributes,
-  DiagLogFunction,
-  DiagLogger,
-  SpanOptions,
-  TextMapGetter,
-  Tracer,
+import {
+  type Attributes,
+  type DiagLogFunction,
+  type DiagLogger,
+  DiagLogLevel,
+  diag,
+  propagation,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  type SpanOptions,
+  SpanStatusCode,
+  type TextMapGetter,
+  trace,
 } from '@opentelemetry/api';
-import type { NodeSDK } from '@opentelemetry/sdk-node';
+import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
+import { NodeSDK } from '@opentelemetry/sdk-node';
 import type { Logger } from 'pino';
+import manifest from '../../package.json' with { type: 'json' };
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
 import {
@@ -21,61 +30,24 @@ import {
   type Trace,
   traceparentOfSpan,
 } from '../requests/trace.ts';
-import type { Tracing } from '../requests/tracing.ts';
 
 const serviceName = 'payment-intent-service';
 const maxStopMs = 2_000;
+/** Of the providers that `startTracing` sets, once it has. */
+const tracer = trace.getTracer(serviceName, manifest.version);
 
-type OpenTelemetry = typeof import('@opentelemetry/api');
+/** Traces requests and the work done for them. */
+export type Tracing = ReturnType<typeof startTracing>;
 
 /**
  * Starts OpenTelemetry, which reads the `OTEL_*` variables of this process and reports problems to `logger`. Call it
  * once per process: its providers are global.
  */
-export async function startTracing(version: string, logger: Logger): Promise<Tracing> {
-  const otel = await import('@opentelemetry/api');
-  const sdk = await startSdk(otel, version, logger);
-  const tracer = otel.trace.getTracer(serviceName, version);
-  return {
-    begin: (context, operation, header) => beginRequest(otel, tracer, context, operation, header),
-    end: (context, outcome) => endRequest(otel, context, outcome),
-    statement: (statement, traces, run) => traceStatement(otel, tracer, statement, traces, run),
-    delivery: (delivery, run) => traceDelivery(otel, tracer, delivery, run),
-    chainWork: (work, run) => traceChainWork(otel, tracer, work, run),
-    nodeRequest: ({ method, node }, run) =>
-      tracePart(
-        otel,
-        tracer,
-        method,
-        { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(node) },
-        run,
-      ),
-    transaction: (run) =>
-      tracePart(
-        otel,
-        tracer,
-        'COMMIT',
-        { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' },
-        run,
-      ),
-    chainTraceparent: () => traceparentOfSpan(otel.trace.getActiveSpan()),
-    stop: () => stopSdk(sdk, logger),
-  };
-}
-
-async function startSdk(
-  { diag, DiagLogLevel }: OpenTelemetry,
-  version: string,
-  logger: Logger,
-): Promise<NodeSDK> {
-  const [{ NodeSDK }, { defaultResource, resourceFromAttributes }] = await Promise.all([
-    import('@opentelemetry/sdk-node'),
-    import('@opentelemetry/resources'),
-  ]);
+export function startTracing(logger: Logger) {
   const sdk = new NodeSDK({
     // Attributes from the variables take precedence.
     resource: defaultResource().merge(
-      resourceFromAttributes({ 'service.name': serviceName, 'service.version': version }),
+      resourceFromAttributes({ 'service.name': serviceName, 'service.version': manifest.version }),
     ),
     // Metrics and logs are not sent by OpenTelemetry.
     metricReaders: [],
@@ -83,7 +55,27 @@ async function startSdk(
   });
   diag.setLogger(diagnosticsTo(logger), { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
   sdk.start();
-  return sdk;
+  return {
+    begin: beginRequest,
+    end: endRequest,
+    statement: traceStatement,
+    delivery: traceDelivery,
+    chainWork: traceChainWork,
+    /** Runs a request to a node in a span of the current work of a watcher. Without such work there is no span. */
+    nodeRequest: <T>({ method, node }: { method: string; node: string }, run: () => Promise<T>) =>
+      tracePart(
+        method,
+        { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(new URL(`http://${node}`)) },
+        run,
+      ),
+    /** The same for a transaction. */
+    transaction: <T>(run: () => Promise<T>) =>
+      tracePart('COMMIT', { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' }, run),
+    /** The `traceparent` of the current work of a watcher, or null. */
+    chainTraceparent: () => traceparentOfSpan(trace.getActiveSpan()),
+    /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
+    stop: () => stopSdk(sdk, logger),
+  };
 }
 
 const headerGetter: TextMapGetter<Headers> = {
@@ -91,30 +83,16 @@ const headerGetter: TextMapGetter<Headers> = {
   keys: (header) => [...header.keys()],
 };
 
-function beginRequest(
-  { propagation, ROOT_CONTEXT, SpanKind, trace }: OpenTelemetry,
-  tracer: Tracer,
-  context: RequestContext,
-  operation: Operation,
-  header: Headers,
-): void {
+/** Begins the span of a request, as a child of the span in its `traceparent` header. */
+function beginRequest(context: RequestContext, operation: Operation, header: Headers): void {
   const parent = propagation.extract(ROOT_CONTEXT, header, headerGetter);
-  const span = tracer.startSpan(
-    operation.name,
-    {
-      kind: SpanKind.SERVER,
-      attributes: { ...operation.attributes, 'payment_intents.request_id': context.requestId },
-    },
-    parent,
-  );
+  const attributes = { ...operation.attributes, 'payment_intents.request_id': context.requestId };
+  const span = tracer.startSpan(operation.name, { kind: SpanKind.SERVER, attributes }, parent);
   context.trace = { span, operation, inside: trace.setSpan(parent, span) };
 }
 
-function endRequest(
-  { SpanStatusCode }: OpenTelemetry,
-  { trace, door, identity, replayed }: RequestContext,
-  outcome: RequestOutcome,
-): void {
+/** Ends the span. Does nothing for a request that was refused before its span began. */
+function endRequest({ trace, door, identity, replayed }: RequestContext, outcome: RequestOutcome): void {
   if (trace === undefined) return;
   const { span, operation } = trace;
   span.setAttributes({
@@ -133,9 +111,10 @@ function endRequest(
   span.end();
 }
 
-async function traceStatement<T>(
-  { SpanKind, SpanStatusCode }: OpenTelemetry,
-  tracer: Tracer,
+/**
+ * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
+ */
+function traceStatement<T>(
   { operation, table, creates }: Statement,
   traces: readonly (Trace | undefined)[],
   run: () => Promise<T>,
@@ -151,23 +130,7 @@ async function traceStatement<T>(
       ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
       : [],
   );
-  try {
-    return await run();
-  } catch (reason) {
-    const { code, name } = reason as { code?: unknown; name?: unknown };
-    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
-    for (const span of spans) {
-      span
-        .setAttributes({
-          'error.type': String(code ?? name),
-          ...(isSqlState && { 'db.response.status_code': code }),
-        })
-        .setStatus({ code: SpanStatusCode.ERROR });
-    }
-    throw reason;
-  } finally {
-    for (const span of spans) span.end();
-  }
+  return inSpans(spans, run);
 }
 
 const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
@@ -175,23 +138,20 @@ const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
   keys: (carrier) => Object.keys(carrier),
 };
 
-async function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
-  { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode }: OpenTelemetry,
-  tracer: Tracer,
+/** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
+function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
   { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
   run: () => Promise<T>,
 ): Promise<T> {
   const parent =
     traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent }, carrierGetter);
-  const { hostname, port } = new URL(url);
   const attributes = {
     'http.request.method': 'POST',
-    'server.address': hostname,
-    ...(port !== '' && { 'server.port': Number(port) }),
+    ...serverOf(new URL(url)),
     'payment_intents.event_id': eventId,
   };
   const span = tracer.startSpan('webhook POST', { kind: SpanKind.CLIENT, attributes }, parent);
-  try {
+  return inSpans([span], async () => {
     const result = await run();
     if (result.statusCode !== undefined) span.setAttribute('http.response.status_code', result.statusCode);
     if (result.error !== undefined) {
@@ -199,14 +159,11 @@ async function traceDelivery<T extends { statusCode: number | undefined; error: 
       span.setAttribute('error.type', errorType).setStatus({ code: SpanStatusCode.ERROR });
     }
     return result;
-  } finally {
-    span.end();
-  }
+  });
 }
 
+/** Runs the work of a watcher in a trace of its own. */
 function traceChainWork<T>(
-  otel: OpenTelemetry,
-  tracer: Tracer,
   { name, chainId, block, transfers, sinceMs }: ChainWork,
   run: () => Promise<T>,
 ): Promise<T> {
@@ -219,45 +176,37 @@ function traceChainWork<T>(
     },
     ...(sinceMs !== undefined && { startTime: performance.timeOrigin + sinceMs }),
   };
-  return traceActive(otel, tracer, name, options, run);
+  return tracer.startActiveSpan(name, options, (span) => inSpans([span], run));
 }
 
 /** A span of the current work for a chain. */
-function tracePart<T>(
-  otel: OpenTelemetry,
-  tracer: Tracer,
-  name: string,
-  attributes: Attributes,
-  run: () => Promise<T>,
-): Promise<T> {
-  if (otel.trace.getActiveSpan() === undefined) return run();
-  return traceActive(otel, tracer, name, { kind: otel.SpanKind.CLIENT, attributes }, run);
+function tracePart<T>(name: string, attributes: Attributes, run: () => Promise<T>): Promise<T> {
+  if (trace.getActiveSpan() === undefined) return run();
+  return tracer.startActiveSpan(name, { kind: SpanKind.CLIENT, attributes }, (span) => inSpans([span], run));
 }
 
-function traceActive<T>(
-  { SpanStatusCode }: OpenTelemetry,
-  tracer: Tracer,
-  name: string,
-  options: SpanOptions,
-  run: () => Promise<T>,
-): Promise<T> {
-  return tracer.startActiveSpan(name, options, async (span) => {
-    try {
-      return await run();
-    } catch (reason) {
-      const { code, fault, name } = reason as { code?: unknown; fault?: unknown; name?: unknown };
+/** Runs what the spans stand for, and ends them. If it fails, they say with what. */
+async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (reason) {
+    const { code, fault, name } = reason as { code?: unknown; fault?: unknown; name?: unknown };
+    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
+    for (const span of spans) {
       span
-        .setAttribute('error.type', String(fault ?? code ?? name))
+        .setAttributes({
+          'error.type': String(fault ?? code ?? name),
+          ...(isSqlState && { 'db.response.status_code': code }),
+        })
         .setStatus({ code: SpanStatusCode.ERROR });
-      throw reason;
-    } finally {
-      span.end();
     }
-  });
+    throw reason;
+  } finally {
+    for (const span of spans) span.end();
+  }
 }
 
-function serverOf(host: string): Attributes {
-  const { hostname, port } = new URL(`http://${host}`);
+function serverOf({ hostname, port }: URL): Attributes {
   return { 'server.address': hostname, ...(port !== '' && { 'server.port': Number(port) }) };
 }
 

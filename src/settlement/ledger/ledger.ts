@@ -10,7 +10,7 @@ import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
-import type { Tracing } from '../../requests/tracing.ts';
+import type { Tracing } from '../../telemetry/tracing.ts';
 import { type Authorizations, createAuthorizations } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { type Confirming, createConfirming } from './confirming.ts';
