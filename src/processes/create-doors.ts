@@ -46,7 +46,7 @@ export async function createDoors(
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const { requestTimeoutMs } = limits;
-  const sites = await Promise.all([loadDocumentation({ allowsTryIt }), loadCheckoutPage(localChains)]);
+  const sites = await Promise.all([loadDocumentation(allowsTryIt), loadCheckoutPage(localChains)]);
   const { isDraining } = readiness;
   if (config.facilitators.length > 0 || localChains.length > 0) {
     const { publicUrl } = config;

@@ -11,7 +11,6 @@ const headers: Readonly<Record<string, string>> = {
   'Permissions-Policy': 'camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()',
 };
 
-const folder = new URL('../../console/gen/', import.meta.url);
 const document = '/';
 /** The paths of views; behind some of them comes an id. */
 const views =
@@ -19,20 +18,16 @@ const views =
 
 /** Throws StartupError if a file cannot be read. */
 export async function loadConsolePages(): Promise<Site> {
-  const file = (path: string, name: string, contentType: string) => ({
-    path,
-    location: new URL(name, folder),
-    contentType,
-  });
   const site = await loadStaticSite({
     name: 'console_page',
     title: 'the console',
+    folder: new URL('../../console/gen/', import.meta.url),
     headers,
     files: [
-      file(document, 'page.html', 'text/html; charset=utf-8'),
-      file('/console/page.js', 'page.js', 'text/javascript; charset=utf-8'),
-      file('/console/page.css', 'page.css', 'text/css; charset=utf-8'),
-      file('/console/icon.svg', 'icon.svg', 'image/svg+xml'),
+      { path: document, name: 'page.html' },
+      { path: '/console/page.js', name: 'page.js' },
+      { path: '/console/page.css', name: 'page.css' },
+      { path: '/console/icon.svg', name: 'icon.svg' },
     ],
   });
   const fileOf = (path: string) => (views.test(path) ? document : path);

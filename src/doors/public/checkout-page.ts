@@ -21,10 +21,6 @@ const shopHeaders: Readonly<Record<string, string>> = {
   'Cross-Origin-Resource-Policy': 'cross-origin',
 };
 
-const html = 'text/html; charset=utf-8';
-const javascript = 'text/javascript; charset=utf-8';
-const folder = new URL('../../checkout/gen/', import.meta.url);
-
 /** Replaced by the chains on which the test wallet pays. */
 const testWalletMark = '<meta name="test-wallet" content="">';
 
@@ -32,21 +28,17 @@ const testWalletMark = '<meta name="test-wallet" content="">';
 export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promise<Site> {
   const offerTestWallet = (page: string) =>
     page.replace(testWalletMark, testWalletMark.replace('""', `"${testWalletChains.join(' ')}"`));
-  const file = (path: string, name: string, contentType: string) => ({
-    path,
-    location: new URL(name, folder),
-    contentType,
-  });
   return loadStaticSite({
     name: 'checkout_page',
     title: 'the checkout page',
+    folder: new URL('../../checkout/gen/', import.meta.url),
     headers,
     files: [
-      { ...file('/checkout', 'page.html', html), edit: offerTestWallet },
-      file('/checkout/page.js', 'page.js', javascript),
-      file('/checkout/page.css', 'page.css', 'text/css; charset=utf-8'),
-      file('/checkout/icon.svg', 'icon.svg', 'image/svg+xml'),
-      { ...file('/checkout/sdk.js', 'sdk.js', javascript), headers: shopHeaders },
+      { path: '/checkout', name: 'page.html', edit: offerTestWallet },
+      { path: '/checkout/page.js', name: 'page.js' },
+      { path: '/checkout/page.css', name: 'page.css' },
+      { path: '/checkout/icon.svg', name: 'icon.svg' },
+      { path: '/checkout/sdk.js', name: 'sdk.js', headers: shopHeaders },
     ],
   });
 }

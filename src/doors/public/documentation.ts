@@ -3,11 +3,6 @@
 import type { Site } from './public-door.ts';
 import { loadStaticSite } from './static-site.ts';
 
-export interface DocumentationOptions {
-  /** Whether the reference page has forms that send requests to this port. */
-  allowsTryIt: boolean;
-}
-
 /** Scripts, styles and images from this port only; no form submission, no framing. */
 const headers: Readonly<Record<string, string>> = {
   'Content-Security-Policy':
@@ -15,49 +10,26 @@ const headers: Readonly<Record<string, string>> = {
   'Cross-Origin-Opener-Policy': 'same-origin',
 };
 
-interface Source {
-  path: string;
-  file: string;
-  contentType: string;
-  isForTryIt?: boolean;
-}
-
-const sources: readonly Source[] = [
-  { path: '/docs', file: 'reference/page.html', contentType: 'text/html; charset=utf-8' },
-  { path: '/docs/page.css', file: 'reference/page.css', contentType: 'text/css; charset=utf-8' },
-  { path: '/docs/page.js', file: 'reference/page.js', contentType: 'text/javascript; charset=utf-8' },
-  {
-    path: '/docs/try-it.js',
-    file: 'reference/try-it.js',
-    contentType: 'text/javascript; charset=utf-8',
-    isForTryIt: true,
-  },
-  { path: '/docs/search.js', file: 'reference/search.js', contentType: 'text/javascript; charset=utf-8' },
-  { path: '/docs/search.json', file: 'reference/search.json', contentType: 'application/json' },
-  { path: '/docs/icon.svg', file: 'reference/icon.svg', contentType: 'image/svg+xml' },
-  { path: '/openapi.json', file: 'openapi.json', contentType: 'application/json' },
-];
-
-const folder = new URL('../../contract/gen/', import.meta.url);
-
 /** The parts of the page that send requests, with their markers. Removed unless the page may send requests. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
+const withoutTryIt = (page: string) => page.replace(tryItParts, '');
 
-/** Loads the documentation. Throws StartupError if a file cannot be read. */
-export function loadDocumentation({ allowsTryIt }: DocumentationOptions): Promise<Site> {
-  const used = sources.filter(({ isForTryIt }) => allowsTryIt || isForTryIt !== true);
+/** Loads the documentation, with or without forms that send requests to this port. Throws StartupError if a file cannot be read. */
+export function loadDocumentation(allowsTryIt: boolean): Promise<Site> {
   return loadStaticSite({
     name: 'documentation',
     title: 'the documentation',
+    folder: new URL('../../contract/gen/', import.meta.url),
     headers,
-    files: used.map(({ path, file, contentType }) => {
-      const isPage = contentType.startsWith('text/html');
-      return {
-        path,
-        location: new URL(file, folder),
-        contentType,
-        edit: isPage && !allowsTryIt ? (text: string) => text.replace(tryItParts, '') : undefined,
-      };
-    }),
+    files: [
+      { path: '/docs', name: 'reference/page.html', edit: allowsTryIt ? undefined : withoutTryIt },
+      { path: '/docs/page.css', name: 'reference/page.css' },
+      { path: '/docs/page.js', name: 'reference/page.js' },
+      ...(allowsTryIt ? [{ path: '/docs/try-it.js', name: 'reference/try-it.js' }] : []),
+      { path: '/docs/search.js', name: 'reference/search.js' },
+      { path: '/docs/search.json', name: 'reference/search.json' },
+      { path: '/docs/icon.svg', name: 'reference/icon.svg' },
+      { path: '/openapi.json', name: 'openapi.json' },
+    ],
   });
 }

@@ -4,26 +4,28 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { extname } from 'node:path';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { StartupError } from '../../config/startup-error.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { Site, SiteRequest } from './public-door.ts';
 
-export interface SiteFile {
+interface SiteFile {
   path: string;
-  location: URL;
-  contentType: string;
+  /** Its name in the site's folder. The ending says what it is. */
+  name: string;
   /** Returns the text to serve instead of the file's. */
   edit?: ((text: string) => string) | undefined;
   /** Headers of this file only. */
   headers?: Readonly<Record<string, string>>;
 }
 
-export interface StaticSiteOptions {
+interface StaticSiteOptions {
   /** The name of its requests in the log and the metrics. */
   name: string;
   /** Its name in error messages, such as `the documentation`. */
   title: string;
+  folder: URL;
   files: readonly SiteFile[];
   /** Headers of every file of this site. */
   headers: Readonly<Record<string, string>>;
@@ -35,6 +37,14 @@ const commonHeaders: Readonly<Record<string, string>> = {
   'Referrer-Policy': 'no-referrer',
   // Browsers revalidate each time; the file is sent again only if it has changed.
   'Cache-Control': 'no-cache',
+};
+
+const contentTypes: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.json': 'application/json',
+  '.svg': 'image/svg+xml',
 };
 
 interface LoadedFile {
@@ -71,10 +81,10 @@ export async function loadStaticSite(options: StaticSiteOptions): Promise<Site> 
 }
 
 async function load(
-  { location, contentType, edit, headers }: SiteFile,
-  { title, headers: siteHeaders }: StaticSiteOptions,
+  { name, edit, headers }: SiteFile,
+  { title, folder, headers: siteHeaders }: StaticSiteOptions,
 ): Promise<LoadedFile> {
-  const read = await readFile(location).catch((cause) => {
+  const read = await readFile(new URL(name, folder)).catch((cause) => {
     throw new StartupError(
       `${title} cannot be read (${cause.message}): install the service again, or make the file readable`,
       { cause },
@@ -88,7 +98,7 @@ async function load(
       { coding: 'gzip', content: gzipSync(body) },
     ],
     etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
-    headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentType },
+    headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentTypes[extname(name)] },
   };
 }
 
