@@ -14,63 +14,28 @@ export interface Router<Route> {
   find(path: string): Match<Route> | undefined;
 }
 
-/** A tree of path segments. */
-interface PathSegment<Route> {
-  literals: Map<string, PathSegment<Route>>;
-  variable: PathSegment<Route> | undefined;
-  byMethod: Map<string, Route>;
-}
-
 /** Throws if two routes have the same HTTP method and match the same paths. */
 export function createRouter<Route extends HttpRoute>(routes: readonly Route[]): Router<Route> {
-  const root = newSegment<Route>();
-  /** Paths without variables, found by one lookup. */
-  const literalPaths = new Map<string, Match<Route>>();
-  for (const route of routes) {
-    let node = root;
-    for (const segment of route.segments) {
-      if (typeof segment !== 'string') {
-        node.variable ??= newSegment();
-        node = node.variable;
-        continue;
-      }
-      const next = node.literals.get(segment) ?? newSegment<Route>();
-      node.literals.set(segment, next);
-      node = next;
-    }
-    if (node.byMethod.has(route.httpMethod)) {
-      throw new Error(`${route.httpMethod} ${route.path} is annotated on two methods`);
-    }
-    node.byMethod.set(route.httpMethod, route);
-    if (route.pathFields.length === 0) literalPaths.set(route.path, { byMethod: node.byMethod, values: [] });
-  }
+  /** Sorts the form of a path before those that have a variable where it has a literal segment. */
+  const rankOf = ({ segments }: Route) => segments.map((each) => (typeof each === 'string' ? 0 : 1)).join('');
+  const inOrder = routes.toSorted((a, b) => rankOf(a).localeCompare(rankOf(b)));
+  const forms = Map.groupBy(inOrder, ({ path }) =>
+    path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, '([^/]+)'),
+  );
+  const patterns = [...forms].map(([form, ofForm]) => {
+    const byMethod = new Map(ofForm.map((route) => [route.httpMethod as string, route]));
+    if (byMethod.size < ofForm.length)
+      throw new Error(`${form} has an HTTP method that is annotated on two methods`);
+    return { pattern: new RegExp(`^${form}$`), byMethod };
+  });
   return {
     find(path) {
-      // HTTP/2 allows paths without a leading slash. No route has one.
-      if (!path.startsWith('/')) return undefined;
-      return literalPaths.get(path) ?? search(root, path.split('/'), 1, []);
+      for (const { pattern, byMethod } of patterns) {
+        const values = pattern.exec(path)?.slice(1).map(percentDecoded);
+        // A variable does not match a segment that cannot be decoded.
+        if (values?.every((value) => value !== undefined)) return { byMethod, values };
+      }
+      return undefined;
     },
   };
-}
-
-function newSegment<Route>(): PathSegment<Route> {
-  return { literals: new Map(), variable: undefined, byMethod: new Map() };
-}
-
-function search<Route>(
-  { literals, variable, byMethod }: PathSegment<Route>,
-  segments: readonly string[],
-  at: number,
-  values: readonly string[],
-): Match<Route> | undefined {
-  const segment = segments[at];
-  if (segment === undefined) return byMethod.size > 0 ? { byMethod, values } : undefined;
-  const literal = literals.get(segment);
-  const found = literal && search(literal, segments, at + 1, values);
-  if (found !== undefined || variable === undefined) return found;
-  const value = percentDecoded(segment);
-  // A variable matches neither an empty segment nor one that cannot be decoded.
-  return value === undefined || value === ''
-    ? undefined
-    : search(variable, segments, at + 1, [...values, value]);
 }
