@@ -40,29 +40,21 @@ export class InexactNumber {
   }
 }
 
-/** Why and where a text is not I-JSON. Lines and columns count from 1. */
-export class IJsonSyntaxError extends Error {
+/** Why and where a text is refused, as the end of a sentence. Lines and columns count from 1. */
+export class IJsonError extends Error {
   constructor(problem: string, text: string, position: number) {
     const before = text.slice(0, position);
     const line = before.split('\n').length;
     const column = position - before.lastIndexOf('\n');
-    super(`${problem} at line ${line} column ${column}`);
-    this.name = 'IJsonSyntaxError';
-  }
-}
-
-/** Nested deeper than `maxNesting`: possibly valid JSON, but refused here. */
-export class NestingError extends IJsonSyntaxError {
-  constructor(text: string, position: number) {
-    super(`nested deeper than ${maxNesting} levels`, text, position);
-    this.name = 'NestingError';
+    super(`is ${problem} at line ${line} column ${column}`);
+    this.name = 'IJsonError';
   }
 }
 
 /**
- * Parses one JSON value and nothing after it. Throws IJsonSyntaxError if the text is not JSON, is nested deeper than
- * `maxNesting` (as NestingError), or has a duplicate name in one object. `__proto__` is an ordinary name. Lone
- * surrogates written as escapes pass; the field's reader refuses them with the field's name.
+ * Parses one JSON value and nothing after it. Throws IJsonError if the text is not JSON, is nested deeper than
+ * `maxNesting`, or has a duplicate name in one object. `__proto__` is an ordinary name. Lone surrogates written as
+ * escapes pass; the field's reader refuses them with the field's name.
  */
 export function parseIJson(text: string): IJsonValue {
   const reader = new Reader(text);
@@ -87,7 +79,7 @@ class Reader {
   }
 
   #fail(problem: string, position = this.#at): never {
-    throw new IJsonSyntaxError(problem, this.#text, position);
+    throw new IJsonError(`not valid JSON. ${problem}`, this.#text, position);
   }
 
   #unexpected(): never {
@@ -121,14 +113,8 @@ class Reader {
   }
 
   #object(depth: number): { [name: string]: IJsonValue } {
-    if (depth > maxNesting) throw new NestingError(this.#text, this.#at);
     const result: { [name: string]: IJsonValue } = {};
-    this.#at++;
-    if (this.#skipWhitespace() === 0x7d) {
-      this.#at++;
-      return result;
-    }
-    for (;;) {
+    this.#entries(0x7d, depth, () => {
       if (this.#skipWhitespace() !== 0x22) this.#unexpected();
       const nameAt = this.#at;
       const name = this.#string();
@@ -136,56 +122,42 @@ class Reader {
       if (this.#skipWhitespace() !== 0x3a) this.#unexpected();
       this.#at++;
       setOwn(result, name, this.value(depth));
-      const next = this.#skipWhitespace();
-      this.#at++;
-      if (next === 0x7d) return result;
-      if (next !== 0x2c) {
-        this.#at--;
-        this.#unexpected();
-      }
-    }
+    });
+    return result;
   }
 
   #array(depth: number): IJsonValue[] {
-    if (depth > maxNesting) throw new NestingError(this.#text, this.#at);
     const result: IJsonValue[] = [];
+    this.#entries(0x5d, depth, () => result.push(this.value(depth)));
+    return result;
+  }
+
+  /** Reads what is between an opening bracket and its counterpart. */
+  #entries(end: number, depth: number, readOne: () => void): void {
+    if (depth > maxNesting) {
+      throw new IJsonError(`nested deeper than ${maxNesting} levels`, this.#text, this.#at);
+    }
     this.#at++;
-    if (this.#skipWhitespace() === 0x5d) {
-      this.#at++;
-      return result;
-    }
-    for (;;) {
-      result.push(this.value(depth));
-      const next = this.#skipWhitespace();
-      this.#at++;
-      if (next === 0x5d) return result;
-      if (next !== 0x2c) {
-        this.#at--;
-        this.#unexpected();
+    if (this.#skipWhitespace() !== end) {
+      readOne();
+      while (this.#skipWhitespace() === 0x2c) {
+        this.#at++;
+        readOne();
       }
+      if (this.#skipWhitespace() !== end) this.#unexpected();
     }
+    this.#at++;
   }
 
   #string(): string {
-    const start = ++this.#at;
-    for (;;) {
-      const char = this.#text.charCodeAt(this.#at);
-      if (char === 0x22) return this.#text.slice(start, this.#at++);
-      if (char === 0x5c) break;
-      if (!(char >= 0x20)) this.#unexpected();
-      this.#at++;
-    }
-    // From the first escape on: find the end, then decode the escapes with JSON.parse.
-    for (;;) {
-      const char = this.#text.charCodeAt(this.#at);
-      if (char === 0x22) break;
-      if (!(char >= 0x20)) this.#unexpected();
-      if (char === 0x5c && !escapeSequence.test(this.#text.slice(this.#at, this.#at + 6)))
-        this.#fail('Unknown escape');
-      this.#at += char === 0x5c ? 2 : 1;
-    }
-    this.#at++;
-    return JSON.parse(this.#text.slice(start - 1, this.#at));
+    const start = this.#at;
+    stringBeginning.lastIndex = start;
+    this.#at += stringBeginning.exec(this.#text)?.[0].length ?? 0;
+    const end = this.#text.charCodeAt(this.#at);
+    if (end === 0x5c) this.#fail('Unknown escape');
+    if (end !== 0x22) this.#unexpected();
+    const literal = this.#text.slice(start, ++this.#at);
+    return literal.includes('\\') ? JSON.parse(literal) : literal.slice(1, -1);
   }
 
   #number(): number | InexactNumber {
@@ -202,7 +174,8 @@ class Reader {
   }
 }
 
-const escapeSequence = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/;
+/** A quotation mark and what may follow it in a string. */
+const stringBeginning = /"(?:[ !#-[\]-\uffff]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*/y;
 const numberSyntax = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
 
 /** `digits` (no zero at either end, or just "0") times ten to the power of `exponent`. */

@@ -1,4 +1,4 @@
-import { IJsonSyntaxError, type IJsonValue, NestingError, parseIJson } from '../../contract/json/i-json.ts';
+import { IJsonError, type IJsonValue, parseIJson } from '../../contract/json/i-json.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { RawHeaders } from '../../requests/request-header.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
@@ -50,13 +50,7 @@ export function parseJsonBody(body: Uint8Array): IJsonValue {
   try {
     return parseIJson(text);
   } catch (cause) {
-    if (cause instanceof NestingError) {
-      throw new ServiceError('invalid_body', { message: `The request body is ${cause.message}.`, cause });
-    }
-    if (!(cause instanceof IJsonSyntaxError)) throw cause;
-    throw new ServiceError('invalid_body', {
-      message: `The request body is not valid JSON. ${cause.message}.`,
-      cause,
-    });
+    if (!(cause instanceof IJsonError)) throw cause;
+    throw new ServiceError('invalid_body', { message: `The request body ${cause.message}.`, cause });
   }
 }
