@@ -157,20 +157,15 @@ function compileMessage(
 
 function compileField(field: DescField, compiled: CompiledMessages): ValueCodec {
   if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
-  switch (field.fieldKind) {
-    case 'scalar':
-      return compileScalar(field, field.scalar);
-    case 'enum':
-      return compileEnum(field.enum);
-    case 'message':
-      return compileMessage(field.message, compiled);
-    case 'list':
-      if (field.listKind === 'scalar') return listOf(field, compileScalar(field, field.scalar));
-      if (field.listKind === 'enum') return listOf(field, compileEnum(field.enum));
-      return listOf(field, compileMessage(field.message, compiled));
-    case 'map':
-      throw unsupported(field, 'a map');
-  }
+  if (field.fieldKind === 'map') throw unsupported(field, 'a map');
+  const value = compileValue(field, compiled);
+  return field.fieldKind === 'list' ? listOf(field, value) : value;
+}
+
+/** The codec of the field's value, or of each in its list. */
+function compileValue(field: DescField, compiled: CompiledMessages): ValueCodec {
+  if (field.message !== undefined) return compileMessage(field.message, compiled);
+  return field.enum !== undefined ? compileEnum(field.enum) : compileScalar(field, field.scalar);
 }
 
 function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {

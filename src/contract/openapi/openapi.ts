@@ -18,16 +18,15 @@ import {
   requestIdExample,
 } from './refusals.ts';
 import {
-  type Comments,
   type Direction,
   type JsonSchema,
   refTo,
-  type Schemas,
+  type SchemaContext,
   schemaOptionsOf,
   typeOf,
 } from './schemas.ts';
 
-export interface OpenApiOptions extends Comments {
+export interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
   title: string;
   version: string;
   /** Markdown for the top of the page. */
@@ -55,7 +54,7 @@ const notModified = {
  * Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support.
  */
 export function createOpenApi(options: OpenApiOptions): object {
-  const schemas: Schemas = new Map();
+  const context: SchemaContext = { schemas: new Map(), commentOf: options.commentOf };
   const paths: Record<string, Record<string, object>> = {};
   const operationIds = new Set<string>();
   for (const service of options.services) {
@@ -66,11 +65,11 @@ export function createOpenApi(options: OpenApiOptions): object {
       operationIds.add(localName);
       paths[route.path] = {
         ...paths[route.path],
-        [route.httpMethod.toLowerCase()]: operationOf(service, route, schemas, options),
+        [route.httpMethod.toLowerCase()]: operationOf(service, route, context),
       };
     }
   }
-  const webhooks = webhooksOf(schemas, options);
+  const webhooks = options.webhooks && webhooksOf(options.webhooks, context);
   return {
     openapi: '3.1.0',
     info: {
@@ -103,7 +102,7 @@ export function createOpenApi(options: OpenApiOptions): object {
         },
       },
       schemas: {
-        ...Object.fromEntries([...schemas].map(([name, { schema }]) => [name, schema])),
+        ...Object.fromEntries([...context.schemas].map(([name, { schema }]) => [name, schema])),
         Error: errorSchema(),
       },
       headers: headers(),
@@ -112,20 +111,15 @@ export function createOpenApi(options: OpenApiOptions): object {
   };
 }
 
-function operationOf(
-  service: DescService,
-  route: HttpRoute,
-  schemas: Schemas,
-  options: OpenApiOptions,
-): object {
+function operationOf(service: DescService, route: HttpRoute, context: SchemaContext): object {
   const { method, successStatus, hasBody } = route;
   const inPath = route.pathFields;
   const takesKey = takesIdempotencyKey(route);
   const isForPayers = getOption(method, json_method).takesClientSecret;
-  const [summary = '', ...details] = options.commentOf(method).split('\n\n');
+  const [summary = '', ...details] = context.commentOf(method).split('\n\n');
   const content = (desc: DescMessage, direction: Direction, example: object) => ({
     'application/json': {
-      schema: refTo(desc, direction, schemas, options, direction === 'request' ? inPath : []),
+      schema: refTo(desc, direction, context, direction === 'request' ? inPath : []),
       example,
     },
   });
@@ -138,8 +132,8 @@ function operationOf(
     tags: [nounOf(service)],
     ...(isForPayers && { security: [{ client_secret: [] }] }),
     parameters: [
-      ...inPath.map((field) => parameterOf(field, 'path', schemas, options)),
-      ...route.queryFields.map((field) => parameterOf(field, 'query', schemas, options)),
+      ...inPath.map((field) => parameterOf(field, 'path', context)),
+      ...route.queryFields.map((field) => parameterOf(field, 'query', context)),
       ...(takesKey ? [idempotencyKeyParameter] : []),
       ...(isForPayers ? [ifNoneMatchParameter] : []),
     ],
@@ -180,9 +174,10 @@ function operationOf(
 }
 
 /** A request of the service to an endpoint, for each type of event. */
-function webhooksOf(schemas: Schemas, options: OpenApiOptions): Record<string, object> | undefined {
-  if (options.webhooks === undefined) return undefined;
-  const { message, descriptions } = options.webhooks;
+function webhooksOf(
+  { message, descriptions }: NonNullable<OpenApiOptions['webhooks']>,
+  context: SchemaContext,
+): Record<string, object> {
   const sent = (type: string, description: string) => ({
     post: {
       operationId: `on_${type.replace('.', '_')}`,
@@ -196,7 +191,7 @@ function webhooksOf(schemas: Schemas, options: OpenApiOptions): Record<string, o
         required: true,
         content: {
           'application/json': {
-            schema: refTo(message, 'response', schemas, options),
+            schema: refTo(message, 'response', context),
             example: withoutNulls({ ...exampleOfMessage(message), ...exampleOfEvent(message, type) }),
           },
         },
@@ -252,21 +247,16 @@ const idempotencyKeyParameter = {
 };
 
 /** A parameter for a field in the path or the query. */
-function parameterOf(
-  field: DescField,
-  place: 'path' | 'query',
-  schemas: Schemas,
-  options: OpenApiOptions,
-): object {
+function parameterOf(field: DescField, place: 'path' | 'query', context: SchemaContext): object {
   const { examples, ...keywords } = schemaOptionsOf(field);
   const [example] = examples ?? [];
   return {
     name: field.name,
     in: place,
     required: place === 'path' || isRequiredField(field),
-    description: options.commentOf(field),
+    description: context.commentOf(field),
     schema: {
-      ...typeOf(field, 'request', schemas, options),
+      ...typeOf(field, 'request', context),
       ...(isInteger(field) && { minimum: 1 }),
       ...keywords,
     },

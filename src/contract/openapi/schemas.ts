@@ -11,14 +11,22 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
-import { enumWords, isRequiredField, mayBeAbsent, refusesEmptyList, schemaOf } from '../json/field-rules.ts';
+import {
+  enumWords,
+  integerRangeOf,
+  isRequiredField,
+  mayBeAbsent,
+  refusesEmptyList,
+  schemaOf,
+} from '../json/field-rules.ts';
 
 export type JsonSchema = { [keyword: string]: unknown };
 export type Direction = 'request' | 'response';
-/** Schemas of messages by their names. */
-export type Schemas = Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
 
-export interface Comments {
+/** A document in the making. */
+export interface SchemaContext {
+  /** Schemas of messages by their names. */
+  schemas: Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
   /** The comment above a definition in the contract; empty if there is none. */
   commentOf: (desc: DescField | DescMessage | DescEnum | DescEnumValue | DescMethod | DescService) => string;
 }
@@ -27,10 +35,10 @@ export interface Comments {
 export function refTo(
   desc: DescMessage,
   direction: Direction,
-  schemas: Schemas,
-  comments: Comments,
+  context: SchemaContext,
   without: readonly DescField[] = [],
 ): JsonSchema {
+  const { schemas, commentOf } = context;
   const known = schemas.get(desc.name);
   if (known !== undefined && known.desc !== desc) {
     throw new Error(`${desc.typeName} and ${known.desc.typeName} have one name in the document: rename one`);
@@ -51,9 +59,9 @@ export function refTo(
     const fields = desc.fields.filter((field) => !without.includes(field));
     Object.assign(schema, {
       type: 'object',
-      description: comments.commentOf(desc),
+      description: commentOf(desc),
       properties: Object.fromEntries(
-        fields.map((field) => [field.name, propertyOf(field, direction, schemas, comments)]),
+        fields.map((field) => [field.name, propertyOf(field, direction, context)]),
       ),
       required: fields.filter(isRequired).map(({ name }) => name),
       // An unknown field in a request is refused. A new field in an answer must not make the answer invalid.
@@ -63,22 +71,17 @@ export function refTo(
   return { $ref: `#/components/schemas/${desc.name}` };
 }
 
-function propertyOf(
-  field: DescField,
-  direction: Direction,
-  schemas: Schemas,
-  comments: Comments,
-): JsonSchema {
-  const type = typeOf(field, direction, schemas, comments);
+function propertyOf(field: DescField, direction: Direction, context: SchemaContext): JsonSchema {
+  const type = typeOf(field, direction, context);
   const options = schemaOptionsOf(field);
   const taken = options.enum as readonly string[] | undefined;
   const words =
     field.fieldKind === 'enum'
       ? enumWords(field.enum)
           .filter(({ word }) => taken?.includes(word) ?? true)
-          .map(({ word, value }) => `- \`${word}\`: ${comments.commentOf(value)}`)
+          .map(({ word, value }) => `- \`${word}\`: ${context.commentOf(value)}`)
       : [];
-  const description = [comments.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
+  const description = [context.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
     '\n\n',
   );
   const schema: JsonSchema = { ...type, description, ...options };
@@ -110,53 +113,28 @@ function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: b
   };
 }
 
-export function typeOf(
-  field: DescField,
-  direction: Direction,
-  schemas: Schemas,
-  comments: Comments,
-): JsonSchema {
-  switch (field.fieldKind) {
-    case 'scalar':
-      return scalarType(field, field.scalar);
-    case 'enum':
-      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
-    case 'message':
-      if (field.message.typeName === 'google.protobuf.Struct')
-        return { type: 'object', additionalProperties: true };
-      if (field.message.typeName === 'google.protobuf.Timestamp')
-        return { type: 'string', format: 'date-time' };
-      return refTo(field.message, direction, schemas, comments);
-    case 'list':
-      return {
-        type: 'array',
-        items: itemTypeOf(field, direction, schemas, comments),
-        ...(direction === 'request' && refusesEmptyList(field) && { minItems: 1 }),
-      };
-    default:
-      throw new Error(
-        `${field.parent.typeName}.${field.name}: teach src/contract/openapi/schemas.ts about ${field.fieldKind}s`,
-      );
+export function typeOf(field: DescField, direction: Direction, context: SchemaContext): JsonSchema {
+  if (field.fieldKind === 'map') {
+    throw new Error(
+      `${field.parent.typeName}.${field.name}: teach src/contract/openapi/schemas.ts about maps`,
+    );
   }
+  const type = valueTypeOf(field, direction, context);
+  if (field.fieldKind !== 'list') return type;
+  const isFilled = direction === 'request' && refusesEmptyList(field);
+  return { type: 'array', items: type, ...(isFilled && { minItems: 1 }) };
 }
 
-function itemTypeOf(
-  field: DescField & { fieldKind: 'list' },
+/** The type of the field's value, or of each in its list. */
+function valueTypeOf(
+  { message, enum: words, scalar = ScalarType.BYTES, ...field }: DescField,
   direction: Direction,
-  schemas: Schemas,
-  comments: Comments,
+  context: SchemaContext,
 ): JsonSchema {
-  switch (field.listKind) {
-    case 'scalar':
-      return scalarType(field, field.scalar);
-    case 'enum':
-      return { type: 'string', enum: enumWords(field.enum).map(({ word }) => word) };
-    case 'message':
-      return refTo(field.message, direction, schemas, comments);
-  }
-}
-
-function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
+  if (words !== undefined) return { type: 'string', enum: enumWords(words).map(({ word }) => word) };
+  if (message?.typeName === 'google.protobuf.Struct') return { type: 'object', additionalProperties: true };
+  if (message?.typeName === 'google.protobuf.Timestamp') return { type: 'string', format: 'date-time' };
+  if (message !== undefined) return refTo(message, direction, context);
   switch (scalar) {
     case ScalarType.STRING:
       return { type: 'string' };
@@ -164,16 +142,11 @@ function scalarType(field: DescField, scalar: ScalarType): JsonSchema {
       return { type: 'boolean' };
     case ScalarType.DOUBLE:
       return { type: 'number' };
-    case ScalarType.INT32:
-    case ScalarType.INT64:
-    case ScalarType.UINT32:
-    case ScalarType.UINT64:
-      return { type: 'integer' };
-    default:
-      throw new Error(
-        `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,
-      );
   }
+  if (integerRangeOf(scalar) !== undefined) return { type: 'integer' };
+  throw new Error(
+    `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,
+  );
 }
 
 /** The schema keywords that the contract adds to a field. */
