@@ -9,9 +9,7 @@ import { pipeline } from 'node:stream/promises';
 import type { DescMethodUnary, Message } from '@bufbuild/protobuf';
 import {
   type ConnectRouter,
-  type ContextValues,
   createConnectRouter,
-  createContextKey,
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
@@ -40,8 +38,8 @@ import {
   requestContextOf,
 } from '../../requests/request-context.ts';
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
-import { refusalOf, refuseByCatalogue } from '../internal/catalogue-errors.ts';
-import { refuseWhatConnectRefuses } from '../internal/connect-failure.ts';
+import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
+import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import type { Connection } from '../listener.ts';
 import { pathOf, queryOf } from '../node-headers.ts';
 import type { Site } from '../public/public-door.ts';
@@ -254,9 +252,6 @@ function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHand
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
 }
 
-/** Who calls, once the session is known. */
-const callerKey = createContextKey<ConsoleCaller | undefined>(undefined, { description: 'the caller' });
-
 const actorOf = ({ session, merchant }: ConsoleCaller): Actor => ({
   actor: session.typeId,
   actorName: session.name,
@@ -273,32 +268,22 @@ function serve(
 ): void {
   const access = accessOf(method);
   const { ratePolicy, run } = auditedMethod(audit, method, served, actorOf);
-  const admit = async (values: ContextValues, header: Headers) => {
-    const context = requestContextOf(values);
+  const admit = async (context: RequestContext, header: Headers) => {
     const session = await sessionOf(sessions, header);
     context.onIssuedKey?.();
     assertMay(session, access);
     const caller = await callerOf(session, header, findMerchant);
     if (caller.merchant !== undefined) context.identity = caller.merchant;
     takeFromLimit(context, ratePolicy);
-    values.set(callerKey, caller);
+    return caller;
   };
   const answer = async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
-    const caller = values.get(callerKey);
-    if (caller === undefined) throw new Error('a call was not admitted');
     const call = { context: requestContextOf(values), header: requestHeader, signal };
-    return withoutClientSecret((await run(request, caller, call)) as Message);
+    return withoutClientSecret(
+      (await run(request, admittedCaller(values) as ConsoleCaller, call)) as Message,
+    );
   };
-  router.rpc(method, answer, {
-    async requestGate(context: HandlerContext) {
-      refuseWhatConnectRefuses(context);
-      try {
-        await admit(context.values, context.requestHeader);
-      } catch (reason) {
-        throw refusalOf(reason, requestContextOf(context.values));
-      }
-    },
-  });
+  router.rpc(method, answer, { requestGate: requestGateOf(admit) });
 }
 
 /** Throws `api_key_invalid` if the session has ended. */

@@ -16,12 +16,9 @@ import {
   Code,
   ConnectError,
   type ConnectRouter,
-  type ContextValues,
   createConnectRouter,
-  createContextKey,
   createContextValues,
   type HandlerContext,
-  type Interceptor,
 } from '@connectrpc/connect';
 import {
   type Compression,
@@ -54,7 +51,7 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
-import { refusalOf, refuseByCatalogue } from './catalogue-errors.ts';
+import { refuseByCatalogue } from './catalogue-errors.ts';
 import {
   isGrpc,
   markAsRead,
@@ -64,6 +61,7 @@ import {
 } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { admittedCaller, requestGateOf } from './request-gate.ts';
 import { createStructCheck } from './struct-check.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
 
@@ -138,26 +136,14 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   });
   for (const service of options.services) {
     for (const [method, served] of [...service.methods, ...service.streams]) {
-      const admit = async (values: ContextValues, header: Headers) => {
-        const context = requestContextOf(values);
-        values.set(callerKey, { caller: await options.gate(service, served, context, header) });
-      };
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
       const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
       const checkStructs = createStructCheck(method.input);
       router.rpc(method, implementationOf(served) as never, {
-        async requestGate(context: HandlerContext) {
-          refuseWhatConnectRefuses(context);
-          try {
-            await admit(context.values, context.requestHeader);
-          } catch (reason) {
-            throw refusalOf(reason, requestContextOf(context.values));
-          }
-        },
+        requestGate: requestGateOf((context, header) => options.gate(service, served, context, header)),
         interceptors: [
           refuseByCatalogue,
           ...(checkStructs === undefined ? [] : [checkReceivedMessage(checkStructs)]),
-          authenticating(admit),
         ],
         jsonOptions,
         // A unary call in flight has time to finish when the service stops.
@@ -167,18 +153,6 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
   }
   options.openRoutes(router);
   return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-}
-
-/** The caller of an admitted request. */
-const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
-
-/** Admits requests that passed no gate, so that nothing in Connect can skip authentication. */
-function authenticating(admit: (values: ContextValues, header: Headers) => Promise<void>): Interceptor {
-  return (next) => async (request) => {
-    if (request.contextValues.get(callerKey) === undefined)
-      await admit(request.contextValues, request.header);
-    return next(request);
-  };
 }
 
 type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
@@ -192,11 +166,7 @@ function implementationOf(served: Served) {
       for (const [name, value] of answerHeaders(context)) responseHeader.set(name, value);
     };
     setHeaders();
-    const answer = served.run(request, values.get(callerKey)?.caller, {
-      context,
-      header: requestHeader,
-      signal,
-    });
+    const answer = served.run(request, admittedCaller(values), { context, header: requestHeader, signal });
     // It may have charged the caller for more.
     return answer instanceof Promise ? answer.finally(setHeaders) : answer;
   };

@@ -1,0 +1,28 @@
+// The gate of calls through Connect: who may not call is refused before the message is read.
+
+import { type ContextValues, createContextKey, type HandlerContext } from '@connectrpc/connect';
+import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
+import { refusalOf } from './catalogue-errors.ts';
+import { refuseWhatConnectRefuses } from './connect-failure.ts';
+
+const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
+
+/** Returns the gate of a method. `admit` returns the caller, or throws the refusal. */
+export function requestGateOf(admit: (context: RequestContext, header: Headers) => unknown) {
+  return async (call: HandlerContext): Promise<void> => {
+    refuseWhatConnectRefuses(call);
+    const context = requestContextOf(call.values);
+    try {
+      call.values.set(callerKey, { caller: await admit(context, call.requestHeader) });
+    } catch (reason) {
+      throw refusalOf(reason, context);
+    }
+  };
+}
+
+/** Returns the caller that the gate has admitted. Throws without one, so that nothing can skip authentication. */
+export function admittedCaller(values: ContextValues): unknown {
+  const admitted = values.get(callerKey);
+  if (admitted === undefined) throw new Error('a call was not admitted');
+  return admitted.caller;
+}
