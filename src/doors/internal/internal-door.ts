@@ -13,27 +13,19 @@ import {
 } from 'node:http2';
 import type { Message } from '@bufbuild/protobuf';
 import {
-  Code,
-  ConnectError,
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
 import {
-  type Compression,
   createAsyncIterable,
   type UniversalHandler,
   type UniversalServerResponse,
 } from '@connectrpc/connect/protocol';
 import { errorToJsonBytes, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout as parseGrpcTimeout } from '@connectrpc/connect/protocol-grpc';
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalRequestFromNodeRequest,
-  universalResponseToNodeResponse,
-} from '@connectrpc/connect-node';
+import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
@@ -60,9 +52,9 @@ import {
   withReadableMessage,
 } from './connect-failure.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
-import { checkReceivedMessage, keepReceivedMessage } from './received-message.ts';
+import { compressions, withWholeBody } from './received-message.ts';
 import { admittedCaller, requestGateOf } from './request-gate.ts';
-import { createStructCheck } from './struct-check.ts';
+import { createStructCheck, type StructCheck } from './struct-check.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
 
 export interface InternalDoorOptions extends UnaryGrpcOptions {
@@ -102,7 +94,7 @@ function createConnectDoor(
     response.setHeader('x-request-id', context.requestId);
     // Emitted once the answer is sent. An unread rest of a refused body would keep the stream open.
     response.stream.once('wantTrailers', () => discardBody(request));
-    const handler = handlers.get(pathOf(request));
+    const called = handlers.get(pathOf(request));
     const { stream } = request;
     const removeLimit = limitStream(stream, options.requestTimeoutMs);
     context.onIssuedKey = () => options.strangers.release(stream);
@@ -110,12 +102,12 @@ function createConnectDoor(
       removeLimit();
       options.strangers.release(stream);
     };
-    if (handler === undefined) {
+    if (called === undefined) {
       answerNotFound(request, response, context);
       options.onEnd(context, undefined, 'not_found');
       return;
     }
-    serve(handler, request, response, context, options).catch((reason) => {
+    serve(called, request, response, context, options).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
       response.stream.close();
     });
@@ -124,12 +116,17 @@ function createConnectDoor(
 
 const neverAborted = new AbortController().signal;
 
-function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHandler> {
+interface Called {
+  handler: UniversalHandler;
+  checkStructs: StructCheck | undefined;
+}
+
+function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
   const router = createConnectRouter({
     readMaxBytes: maxBodyBytes,
     // An unknown field is refused, not dropped.
     jsonOptions: { ignoreUnknownFields: false },
-    acceptCompression: [compressionGzip, compressionBrotli].map(withClientErrors),
+    acceptCompression: compressions,
     interceptors: [refuseByCatalogue],
     requestGate: async (context) => refuseWhatConnectRefuses(context),
     shutdownSignal: options.shutdownSignal,
@@ -138,13 +135,8 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     for (const [method, served] of [...service.methods, ...service.streams]) {
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
       const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
-      const checkStructs = createStructCheck(method.input);
       router.rpc(method, implementationOf(served) as never, {
         requestGate: requestGateOf((context, header) => options.gate(service, served, context, header)),
-        interceptors: [
-          refuseByCatalogue,
-          ...(checkStructs === undefined ? [] : [checkReceivedMessage(checkStructs)]),
-        ],
         jsonOptions,
         // A unary call in flight has time to finish when the service stops.
         ...(isUnary(method) && { shutdownSignal: neverAborted }),
@@ -152,7 +144,12 @@ function compileHandlers(options: InternalDoorOptions): Map<string, UniversalHan
     }
   }
   options.openRoutes(router);
-  return new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+  return new Map(
+    router.handlers.map((handler) => [
+      handler.requestPath,
+      { handler, checkStructs: createStructCheck(handler.method.input) },
+    ]),
+  );
 }
 
 type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
@@ -169,19 +166,6 @@ function implementationOf(served: Served) {
     const answer = served.run(request, admittedCaller(values), { context, header: requestHeader, signal });
     // It may have charged the caller for more.
     return answer instanceof Promise ? answer.finally(setHeaders) : answer;
-  };
-}
-
-/** The same compression, but a message that cannot be decompressed is the sender's fault, not an internal error. */
-function withClientErrors(compression: Compression): Compression {
-  return {
-    ...compression,
-    decompress: (bytes, readMaxBytes) =>
-      compression.decompress(bytes, readMaxBytes).catch((reason) => {
-        const { code, rawMessage } = ConnectError.from(reason);
-        if (code === Code.ResourceExhausted) throw reason;
-        throw new ConnectError(rawMessage, Code.InvalidArgument, undefined, undefined, reason);
-      }),
   };
 }
 
@@ -203,7 +187,7 @@ function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | un
 }
 
 async function serve(
-  handler: UniversalHandler,
+  { handler, checkStructs }: Called,
   request: Http2ServerRequest,
   response: Http2ServerResponse,
   context: RequestContext,
@@ -214,7 +198,7 @@ async function serve(
   const contentType = (request.headers['content-type'] ?? '').toLowerCase();
   universalRequest.header.set('content-type', contentType);
   if (handler.method.methodKind !== 'bidi_streaming') {
-    universalRequest = keepReceivedMessage(universalRequest, values);
+    universalRequest = withWholeBody(universalRequest, checkStructs);
   }
   // Connect reads only the first of two Authorization headers; the authenticator must see both.
   const authorization = new RawHeaders(request.rawHeaders).get('authorization');

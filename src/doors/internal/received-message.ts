@@ -1,103 +1,82 @@
-// protobuf-es drops some of what it reads in a Struct. So the bytes of a call through Connect are kept until they are
-// checked, as for plain gRPC calls.
+// Connect accepts more than one whole message, and protobuf-es drops some of what it reads in a Struct. So a call through
+// Connect that carries one message is read and looked at before they see it, as plain gRPC calls are.
 
-import { promisify } from 'node:util';
-import { brotliDecompress, gunzip } from 'node:zlib';
-import {
-  Code,
-  ConnectError,
-  type ContextValues,
-  createContextKey,
-  type Interceptor,
-} from '@connectrpc/connect';
-import type { UniversalServerRequest } from '@connectrpc/connect/protocol';
+import { Code, ConnectError } from '@connectrpc/connect';
+import type { Compression, UniversalServerRequest } from '@connectrpc/connect/protocol';
+import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
 import { maxBodyBytes } from '../../contract/limits.ts';
-import { ServiceError } from '../../requests/errors.ts';
-import { callIsUnreadable } from './catalogue-errors.ts';
+import { callIsUnreadable, notOneMessage } from './catalogue-errors.ts';
 import type { StructCheck } from './struct-check.ts';
 
-interface Received {
-  chunks: Uint8Array[];
-  /** True if a flag and a length precede the message: in all protocols but unary Connect. */
-  isEnveloped: boolean;
-  /** The encoding of the message, or undefined. */
-  encoding: string | undefined;
-}
-
-const receivedKey = createContextKey<Received | undefined>(undefined, { description: 'bytes of the call' });
-
-/** The size of the flag and the length. */
+/** The size of the flag and the length that precede a message in all protocols but unary Connect. */
 const envelopeBytes = 5;
 const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
 
-/**
- * Returns the request of a method that takes one message. If it is a unary call with binary protobuf, its bytes are stored
- * in the context values while they are read.
- */
-export function keepReceivedMessage(
+/** A message that cannot be decompressed is the sender's fault, not an internal error. */
+export const compressions: Compression[] = [compressionGzip, compressionBrotli].map((compression) => ({
+  ...compression,
+  decompress: (bytes, readMaxBytes) =>
+    compression.decompress(bytes, readMaxBytes).catch((reason) => {
+      const { code, rawMessage } = ConnectError.from(reason);
+      if (code === Code.ResourceExhausted) throw reason;
+      throw new ConnectError(rawMessage, Code.InvalidArgument, undefined, undefined, reason);
+    }),
+}));
+
+/** Returns the request of a method that takes one message. Its body is in one piece, and refused if it is not valid. */
+export function withWholeBody(
   request: UniversalServerRequest,
-  values: ContextValues,
+  check: StructCheck | undefined,
 ): UniversalServerRequest {
-  const contentType = request.header.get('content-type') ?? '';
-  const { body } = request;
+  const { header, body } = request;
+  const contentType = header.get('content-type') ?? '';
   const isBinary = binaryContentType.test(contentType);
   const isGrpc = contentType.startsWith('application/grpc');
   const isEnveloped = isGrpc || contentType.startsWith('application/connect+');
   if ((!isBinary && !isEnveloped) || !isBytes(body)) return request;
-  const encoding = request.header.get(isGrpc ? 'grpc-encoding' : 'content-encoding') ?? undefined;
-  const received: Received = { chunks: [], isEnveloped, encoding };
-  if (isBinary) values.set(receivedKey, received);
-  return { ...request, body: kept(body, received) };
+  const encoding = header.get(isGrpc ? 'grpc-encoding' : 'content-encoding');
+  const compression = compressions.find(({ name }) => name === encoding);
+  return { ...request, body: whole(body, isEnveloped, compression, isBinary ? check : undefined) };
 }
 
 function isBytes(body: UniversalServerRequest['body']): body is AsyncIterable<Uint8Array> {
   return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
 }
 
-async function* kept(
+async function* whole(
   body: AsyncIterable<Uint8Array>,
-  { chunks, isEnveloped }: Received,
+  isEnveloped: boolean,
+  compression: Compression | undefined,
+  check: StructCheck | undefined,
 ): AsyncIterable<Uint8Array> {
-  for await (const chunk of body) {
-    chunks.push(chunk);
-    yield chunk;
-  }
+  const bytes = await readWhole(body);
+  const isCut = isEnveloped && bytes.length < envelopeBytes;
   // Connect ignores flags that it does not know, and a second prefix whose message is missing.
-  const bytes = Buffer.concat(chunks);
-  if (!isEnveloped || bytes.length < envelopeBytes) return;
-  if (bytes.readUInt8() > 1 || bytes.length > envelopeBytes + bytes.readUInt32BE(1)) {
-    throw new ConnectError(callIsUnreadable, Code.InvalidArgument);
+  if (isEnveloped && !isCut) {
+    if (bytes.readUInt8() > 1) throw new ConnectError(callIsUnreadable, Code.InvalidArgument);
+    const end = envelopeBytes + bytes.readUInt32BE(1);
+    if (bytes.length > end) throw new ConnectError(notOneMessage, Code.Unimplemented);
   }
-}
-
-/**
- * Checks the received bytes of a unary call before the method runs: no stream is asked for with a Struct. Throws
- * `invalid_body` if they are not a valid message of that method.
- */
-export function checkReceivedMessage(check: StructCheck): Interceptor {
-  return (next) => async (request) => {
-    const received = request.contextValues.get(receivedKey);
-    if (received === undefined) return next(request);
+  if (check !== undefined && !isCut) {
+    const message = bytes.subarray(isEnveloped ? envelopeBytes : 0);
+    const isCompressed = !isEnveloped || bytes.readUInt8() === 1;
+    const plain = isCompressed && compression ? await compression.decompress(message, maxBodyBytes) : message;
     try {
-      check(await messageOf(received));
+      check(plain);
     } catch (cause) {
-      throw new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+      throw new ConnectError(callIsUnreadable, Code.InvalidArgument, undefined, undefined, cause);
     }
-    return next(request);
-  };
+  }
+  yield bytes;
 }
 
-/**
- * Returns the bytes of the message. Connect has checked that it is one envelope, within the limits, in a known encoding.
- */
-async function messageOf({ chunks, isEnveloped, encoding }: Received): Promise<Uint8Array> {
-  const bytes = Buffer.concat(chunks);
-  const isCompressed = isEnveloped ? (bytes[0] ?? 0) % 2 === 1 : encoding !== undefined;
-  const message = isEnveloped ? bytes.subarray(envelopeBytes, envelopeBytes + bytes.readUInt32BE(1)) : bytes;
-  if (!isCompressed || encoding === undefined || encoding === 'identity' || message.length === 0)
-    return message;
-  const options = { maxOutputLength: maxBodyBytes };
-  return encoding === 'br'
-    ? promisify(brotliDecompress)(message, options)
-    : promisify(gunzip)(message, options);
+async function readWhole(body: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += chunk.length;
+    if (bytes > envelopeBytes + maxBodyBytes) throw new ConnectError('too large', Code.ResourceExhausted);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, bytes);
 }
