@@ -4,7 +4,6 @@ import { describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
-import { refusalJson } from '../src/doors/public/refusal.ts';
 import { grpcCodeOf, ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { doors } from './support/call.ts';
 import { httpRequest } from './support/http-request.ts';
@@ -154,15 +153,3 @@ describe('server errors', async () => {
     expect((await readyz()).status).toBe(200);
   });
 });
-
-test.each(Object.keys(catalogue) as ErrorCode[])(
-  'the prepared JSON of %s is that of the catalogue',
-  (code) => {
-    const violations = [{ field: 'a "field"', message: 'is wrong' }];
-    for (const options of [{}, { message: 'Another "message".' }, { violations }]) {
-      const error = new ServiceError(code, options);
-      const [id, url] = ['req_1', 'http://x/docs#error'];
-      expect(refusalJson(error, id, url)).toBe(JSON.stringify(toErrorJson(error, id, url)));
-    }
-  },
-);

@@ -13,7 +13,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { NodeError } from '../settlement/node-answers.ts';
 import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
@@ -105,7 +105,7 @@ class PayCheckout {
       const answer = await this.#try(request, payment);
       if (answer !== undefined) return answer;
     }
-    throw plainRefusal('unavailable');
+    throw new ServiceError('unavailable');
   }
 
   /** Undefined if the intent has changed in between. */
@@ -113,7 +113,7 @@ class PayCheckout {
     const { opened, resourceUrl, context } = request;
     const found = await this.#find(opened.id);
     // A secret that we have made, of an intent that was never stored.
-    if (found === undefined) throw plainRefusal('client_secret_invalid');
+    if (found === undefined) throw new ServiceError('client_secret_invalid');
     const { intent, network } = found;
     if (intent.status === 'expired' || intent.status === 'canceled') throw ended(intent.status);
     const known = payment && (await this.#store.known(intent, payment));

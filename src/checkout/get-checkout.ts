@@ -18,7 +18,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { orUnavailable } from '../database/unavailable.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
 
@@ -47,7 +47,7 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
   return async ({ id }) => {
     const checkout = await checkouts.add(id);
     // A secret that we have made, of an intent that was never stored.
-    if (checkout === undefined) throw plainRefusal('client_secret_invalid');
+    if (checkout === undefined) throw new ServiceError('client_secret_invalid');
     return checkout;
   };
 }

@@ -12,7 +12,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
@@ -45,7 +45,7 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
         const parts =
           id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
         const [row] = parts;
-        if (row === undefined) throw plainRefusal('resource_missing');
+        if (row === undefined) throw new ServiceError('resource_missing');
         const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
         const targets = [
           paymentIntent,

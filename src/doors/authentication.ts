@@ -1,5 +1,5 @@
 import type { ApiKeys } from '../merchants/api-keys.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
 import type { Identity, OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
@@ -9,17 +9,14 @@ import type { RequestHeader } from '../requests/request-header.ts';
  * there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or expired.
  */
 export function authenticateByKey(apiKeys: ApiKeys): Authenticate<Identity> {
-  return (context, header) => {
-    const accept = (identity: Identity | undefined): Identity => {
-      if (identity === undefined) throw plainRefusal('api_key_invalid');
-      context.identity = identity;
-      context.onIssuedKey?.();
-      return identity;
-    };
+  return async (context, header) => {
     const apiKey = bearerIn(header.get('authorization'));
     if (apiKey === undefined) throw keyMissing(header);
-    const identity = apiKeys.identify(apiKey, context);
-    return identity instanceof Promise ? identity.then(accept) : accept(identity);
+    const identity = await apiKeys.identify(apiKey, context);
+    if (identity === undefined) throw new ServiceError('api_key_invalid');
+    context.identity = identity;
+    context.onIssuedKey?.();
+    return identity;
   };
 }
 
@@ -35,7 +32,7 @@ export function authenticateBySecret(
     const opened = intentOpenedBy(bearerIn(header.get('authorization')) ?? '');
     if (opened === undefined) {
       onRefused(context);
-      throw plainRefusal('client_secret_invalid');
+      throw new ServiceError('client_secret_invalid');
     }
     context.openedIntent = opened;
     context.onIssuedKey?.();
@@ -59,9 +56,7 @@ function keyMissing(header: RequestHeader): ServiceError {
         : authorization === '' && header.get('x-api-key') !== null
           ? 'The key is not read from the header X-Api-Key. Send it in the Authorization header with the scheme Bearer.'
           : undefined;
-  return message === undefined
-    ? plainRefusal('api_key_missing')
-    : new ServiceError('api_key_missing', { message });
+  return new ServiceError('api_key_missing', { ...(message !== undefined && { message }) });
 }
 
 /** The scheme ends at the first whitespace. */

@@ -14,17 +14,14 @@ export type Gate = (
   method: { ratePolicy: string },
   context: RequestContext,
   header: RequestHeader,
-) => unknown;
+) => Promise<unknown>;
 
 /** Returns the gate of all doors: authenticates the caller, then counts the request against the caller's limit. */
 export function createGate(take: TakeFromLimit): Gate {
-  return ({ authenticate }, { ratePolicy }, context, header) => {
-    const count = (caller: unknown) => {
-      take(context, ratePolicy);
-      return caller;
-    };
-    const caller = authenticate(context, header);
-    return caller instanceof Promise ? caller.then(count) : count(caller);
+  return async ({ authenticate }, { ratePolicy }, context, header) => {
+    const caller = await authenticate(context, header);
+    take(context, ratePolicy);
+    return caller;
   };
 }
 
@@ -57,15 +54,13 @@ const neverAborted = new AbortController().signal;
 export async function serveCall<Connection>(
   { service, implementation, operation }: ServedMethod,
   { context, header, connection, signal }: IncomingCall<Connection>,
-  decode: (caller: unknown) => Message | Promise<Message>,
+  decode: (caller: unknown) => Promise<Message>,
   { gate, tracing, onValidKey }: CallOptions<Connection>,
 ): Promise<Message> {
   tracing?.begin(context, operation, header.toHeaders());
-  const admitted = gate(service, implementation, context, header);
-  const caller = admitted instanceof Promise ? await admitted : admitted;
+  const caller = await gate(service, implementation, context, header);
   if (connection !== undefined) onValidKey(connection);
-  const decoded = decode(caller);
-  const message = decoded instanceof Promise ? await decoded : decoded;
+  const message = await decode(caller);
   const run = (ended: AbortSignal) =>
     implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;
   return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));

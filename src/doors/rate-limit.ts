@@ -1,6 +1,6 @@
 import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { ImplementedService } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 
@@ -75,17 +75,14 @@ function createPolicy(name: string, perSecond: number): Policy {
       };
     };
     setHeaders();
-    if (!isAllowed) throw refusalAfter(Math.ceil((1 - bucket.content) / perSecond));
+    if (!isAllowed) {
+      // More than a second if the key is in debt.
+      const retryAfterSeconds = Math.max(1, Math.ceil((1 - bucket.content) / perSecond));
+      throw new ServiceError('rate_limited', { retryAfterSeconds });
+    }
     context.charge = (requests) => {
       bucket.content -= requests;
       setHeaders();
     };
   };
-}
-
-/** The refusal of a key whose next request is allowed after this many seconds: more than one if it is in debt. */
-function refusalAfter(retryAfterSeconds: number): ServiceError {
-  return retryAfterSeconds <= 1
-    ? plainRefusal('rate_limited')
-    : new ServiceError('rate_limited', { retryAfterSeconds });
 }

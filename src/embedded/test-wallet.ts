@@ -8,7 +8,7 @@ import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { findLocalChain } from './find-local-chain.ts';
 import { payIntent, TransferRefused } from './pay-intent.ts';
@@ -38,7 +38,7 @@ export async function payFromTestWallet(
   const { id, typeId } = opened;
   const intent = await orUnavailable(() => em.fork().findOne(PaymentIntentEntity, { id }));
   // A secret that we have made, of an intent that was never stored.
-  if (intent === null) throw plainRefusal('client_secret_invalid');
+  if (intent === null) throw new ServiceError('client_secret_invalid');
   const network = networkOf(intent.network);
   if (network?.mode !== 'testnet' || !chains.includes(network.chain)) {
     throw invalidState(`The test wallet pays only testnet intents on ${chains.join(' and ')}.`);

@@ -3,7 +3,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { invalidBody, plainRefusal, ServiceError } from '../requests/errors.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { firstEpoch, newestEpoch, validUpTo } from './event-epochs.ts';
@@ -104,13 +104,13 @@ export function createEventCursors(em: EntityManager): EventCursors {
       const [row] = rows;
       if (row === undefined) {
         const { rows: epochs } = await run(findEpochAfter, [uuid]);
-        if (epochs[0] === undefined) throw plainRefusal('resource_missing');
+        if (epochs[0] === undefined) throw new ServiceError('resource_missing');
         throw await lost(BigInt(epochs[0].begins_after), identity);
       }
-      if (row.is_removed) throw plainRefusal('cursor_expired');
-      if (row.position === null) throw plainRefusal('resource_missing');
+      if (row.is_removed) throw new ServiceError('cursor_expired');
+      if (row.position === null) throw new ServiceError('resource_missing');
       const cursor = { epoch: BigInt(row.epoch), position: BigInt(row.position) };
-      if (cursor.position < BigInt(row.removed_position)) throw plainRefusal('cursor_expired');
+      if (cursor.position < BigInt(row.removed_position)) throw new ServiceError('cursor_expired');
       return cursor;
     },
     async afterEventOrPosition(after, identity) {
@@ -122,7 +122,7 @@ export function createEventCursors(em: EntityManager): EventCursors {
     async assertKept(cursor, identity, limits) {
       const known = limits ?? (await limitsNow(cursor));
       await this.assertNotLost(cursor, identity, known);
-      if (cursor.position < known.removed) throw plainRefusal('cursor_expired');
+      if (cursor.position < known.removed) throw new ServiceError('cursor_expired');
     },
     async assertNotLost(cursor, identity, limits) {
       const known = limits ?? (await limitsNow(cursor));

@@ -4,7 +4,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { EventCursor } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
@@ -79,7 +79,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
     const ended = new Set(rows.map(({ id }) => id));
     for (const stream of streams) {
       if (!ended.has(stream.keyId)) continue;
-      stream.refusal = plainRefusal('api_key_invalid');
+      stream.refusal = new ServiceError('api_key_invalid');
       // The client may have stopped reading and would not close the stream for a long time.
       streams.delete(stream);
       wake(stream);

@@ -2,7 +2,7 @@ import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
 import type { GetEventRequest } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { toEvent } from './event.ts';
 import type { EventReader } from './read-events.ts';
@@ -14,7 +14,7 @@ export function getEvent(reader: EventReader): Method<GetEventRequest, Event> {
     async run(request, identity) {
       const uuid = parseIdentifier('evt', request.id);
       const row = uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identity));
-      if (row === undefined) throw plainRefusal('resource_missing');
+      if (row === undefined) throw new ServiceError('resource_missing');
       return toEvent(row);
     },
   };

@@ -4,7 +4,7 @@ import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/paymen
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
@@ -43,6 +43,6 @@ export async function findPaymentIntent(
   const id = parseIdentifier('pi', publicId);
   if (id !== undefined) context.paymentIntent = publicId;
   const found = id === undefined ? undefined : await reader.find({ id, merchantId, mode });
-  if (found === undefined) throw plainRefusal('resource_missing');
+  if (found === undefined) throw new ServiceError('resource_missing');
   return found;
 }

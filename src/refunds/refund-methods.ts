@@ -28,7 +28,7 @@ import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts'
 import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { plainRefusal, refuseInvalid, ServiceError } from '../requests/errors.ts';
+import { refuseInvalid, ServiceError } from '../requests/errors.ts';
 import { unknownFieldViolations } from '../requests/fields.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
@@ -53,7 +53,7 @@ function createRefundReader(em: EntityManager) {
     async find(run: RunPrepared, publicId: string, { merchantId, mode }: Identity, context: RequestContext) {
       const id = parseIdentifier('rf', publicId);
       const [found] = id === undefined ? [] : (await run(find, [id, merchantId, mode])).rows;
-      if (found === undefined) throw plainRefusal('resource_missing');
+      if (found === undefined) throw new ServiceError('resource_missing');
       const row = columns.read(found);
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       return row;

@@ -70,21 +70,6 @@ export class ServiceError extends Error {
   }
 }
 
-const plainRefusals = new Map<ErrorCode, ServiceError>();
-
-/**
- * Returns the refusal with the catalogue's message only, the same object each time. Creating an error takes longer than
- * most of the checks that lead to it.
- */
-export function plainRefusal(code: ErrorCode): ServiceError {
-  let refusal = plainRefusals.get(code);
-  if (refusal === undefined) {
-    refusal = new ServiceError(code);
-    plainRefusals.set(code, refusal);
-  }
-  return refusal;
-}
-
 /** Returns the refusal of a request with these faults. */
 export function invalidBody(violations: readonly FieldViolation[]): ServiceError {
   const { code, ...options } = invalidBodyOf(violations);

@@ -58,10 +58,7 @@ export type MethodsOf<Service extends DescService, Caller = Identity> = {
       : never;
 };
 
-/**
- * Returns the caller of a request, by its headers alone, or throws the refusal. Synchronous if the key is cached:
- * otherwise nearly every request would await several promises for nothing.
- */
+/** Returns the caller of a request, by its headers alone, or throws the refusal. */
 export type Authenticate<Caller> = (
   context: RequestContext,
   header: RequestHeader,

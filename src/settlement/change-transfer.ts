@@ -12,7 +12,7 @@ import {
   type RunPrepared,
 } from '../database/prepared.ts';
 import { createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Identity } from '../requests/request-context.ts';
 
 /** A transfer of the merchant, and the last block read of its chain. */
@@ -57,7 +57,7 @@ export function createTransferChanges(em: EntityManager): TransferChanges {
         const find = async (statement: PreparedStatement): Promise<FoundTransferRow> => {
           const id = parseIdentifier('tr', publicId);
           const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
-          if (row === undefined) throw plainRefusal('resource_missing');
+          if (row === undefined) throw new ServiceError('resource_missing');
           return { row: transfers.read(row), head: Number(row.head) };
         };
         // The lock order is the same everywhere: chain, intent, transfer.

@@ -15,7 +15,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { plainRefusal } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { findTransferStatement } from './change-transfer.ts';
@@ -56,7 +56,7 @@ export function getTransfer(em: EntityManager): Method<GetTransferRequest, Trans
       orUnavailable(async () => {
         const id = parseIdentifier('tr', request.id);
         const [found] = id === undefined ? [] : (await read(merchantId, find, [id, merchantId, mode])).rows;
-        if (found === undefined) throw plainRefusal('resource_missing');
+        if (found === undefined) throw new ServiceError('resource_missing');
         const row = columns.read(found);
         return toTransfer(row, Number(found.head), await candidatesOf(row));
       }),

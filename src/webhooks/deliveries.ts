@@ -18,7 +18,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { isInFlight, newDeliveryId } from './delivery-queue.ts';
 import { createEndpointReader, type Owner } from './endpoints.ts';
 import { createDeliveryPresenter, type ShownDelivery } from './webhook-delivery.ts';
@@ -122,11 +122,11 @@ export function createWebhookDeliveries(em: EntityManager): WebhookDeliveries {
       return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
     },
     async redeliver(owner, eventId, endpointId) {
-      if (eventId === undefined) throw plainRefusal('resource_missing');
+      if (eventId === undefined) throw new ServiceError('resource_missing');
       const endpoint = endpointId === 'all' ? undefined : await endpoints.get(owner, endpointId);
       const { merchantId, mode } = owner;
       const targets = await run(findTargets, [eventId, merchantId, mode, endpoint?.id ?? null]);
-      if (targets.rows.length === 0) throw plainRefusal('resource_missing');
+      if (targets.rows.length === 0) throw new ServiceError('resource_missing');
       if (endpoint !== undefined) assertEnabled(endpoint);
       const ids = targets.rows.flatMap(({ id }) => (id === null ? [] : [id]));
       if (ids.length === 0) return [];

@@ -18,7 +18,7 @@ import {
 import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { plainRefusal, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { lockPending } from './delivery-queue.ts';
 import { webhookSecret } from './signature.ts';
@@ -112,7 +112,7 @@ export async function createEndpoint(
         ? null
         : await tx.findOne(WebhookEndpointEntity, { ...owner, idempotencyKey });
     if (first !== null) {
-      if (first.requestFingerprint !== fingerprint) throw plainRefusal('idempotency_key_reused');
+      if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
       const made = await tx.findOneOrFail(WebhookSecretEntity, { endpointId: first.id, generation: 1 });
       return { endpoint: first, secret: webhookSecret(keys, first.id, made), replayed: true };
     }
@@ -170,7 +170,7 @@ export function createEndpointReader(em: EntityManager): EndpointReader {
     async get({ merchantId, mode }, id) {
       const { rows } =
         id === undefined ? { rows: [] } : await read(merchantId, findOne, [merchantId, mode, id]);
-      if (rows[0] === undefined) throw plainRefusal('resource_missing');
+      if (rows[0] === undefined) throw new ServiceError('resource_missing');
       return columns.read(rows[0]);
     },
     async list({ merchantId, mode }, below, limit) {
@@ -210,7 +210,7 @@ export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string
       id === undefined
         ? null
         : await tx.findOne(WebhookEndpointEntity, { id, ...owner }, { lockMode: LockMode.PESSIMISTIC_WRITE });
-    if (endpoint === null) throw plainRefusal('resource_missing');
+    if (endpoint === null) throw new ServiceError('resource_missing');
     endpoint.deletedAt ??= new Date();
     endpoint.enabled = false;
     await giveUpDeliveries(tx, endpoint.id);
@@ -241,7 +241,7 @@ export async function rotateSecret(
       (made) => idempotencyKey !== undefined && made.idempotencyKey === idempotencyKey,
     );
     if (first !== undefined) {
-      if (first.requestFingerprint !== fingerprint) throw plainRefusal('idempotency_key_reused');
+      if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
       return { endpoint, secret: webhookSecret(keys, endpoint.id, first), replayed: true };
     }
     const now = new Date();
@@ -291,7 +291,7 @@ async function lockEndpoint(
           { id, merchantId, mode, deletedAt: null },
           { lockMode: LockMode.PESSIMISTIC_WRITE },
         );
-  if (endpoint === null) throw plainRefusal('resource_missing');
+  if (endpoint === null) throw new ServiceError('resource_missing');
   return endpoint;
 }
 

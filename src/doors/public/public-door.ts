@@ -5,13 +5,18 @@
 import { hash } from 'node:crypto';
 import { getOption, type Message } from '@bufbuild/protobuf';
 import type { Logger } from 'pino';
-import { catalogue, type ErrorCode, type FieldViolation } from '../../contract/error-catalogue.ts';
+import {
+  catalogue,
+  type ErrorCode,
+  type FieldViolation,
+  toErrorJson,
+} from '../../contract/error-catalogue.ts';
 import { json_method } from '../../contract/gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
 import { hasRequiredField } from '../../contract/json/field-rules.ts';
 import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
-import { invalidBody, plainRefusal, ServiceError, toServiceError } from '../../requests/errors.ts';
+import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
@@ -31,7 +36,6 @@ import type { Strangers } from '../strangers.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
-import { refusalJson } from './refusal.ts';
 import { createRouter, type Match } from './router.ts';
 import { type JsonAnswer, sendJson } from './send-json.ts';
 
@@ -147,7 +151,8 @@ function refuse(reason: unknown, exchange: Exchange, { scheme, isDraining }: Pub
   const error = toServiceError(reason);
   context.error = error;
   if (response.destroyed) return error.code;
-  const body = refusalJson(error, context.requestId, docUrlOf(error.code, header, scheme));
+  const docUrl = docUrlOf(error.code, header, scheme);
+  const body = JSON.stringify(toErrorJson(error, context.requestId, docUrl));
   const status = error.httpStatus ?? catalogue[error.code].httpStatus;
   const headers = { ...context.rateLimit, ...error.httpHeaders };
   sendJson(exchange, { status, body, headers: [...shared, ...Object.entries(headers)] }, isDraining);
@@ -163,14 +168,14 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
   }
   const origin = header.get('origin');
   const isTrial = options.allowsTryIt && origin !== null && isOwnOrigin(origin, request, options.scheme);
-  if (origin !== null && !isTrial && shared.length === 0) throw plainRefusal('browser_forbidden');
+  if (origin !== null && !isTrial && shared.length === 0) throw new ServiceError('browser_forbidden');
   if (request.method === 'OPTIONS' && shared.length > 0) {
     return { status: 204, body: '', headers: [...shared, ...preflight] };
   }
   if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
   const connection = ('stream' in request ? request.stream.session : undefined) ?? request.socket;
   const decode = (caller: unknown) => {
-    if (isTrial && context.identity?.mode !== 'testnet') throw plainRefusal('browser_forbidden');
+    if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
     return decodeRequest(exchange, route, match, caller, options);
   };
   const message = await serveCall(route, { context, header, connection }, decode, options);
