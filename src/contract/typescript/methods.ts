@@ -7,16 +7,6 @@ import { givenFields, hasMetadata, requestFieldsOf, requestType } from './reques
 import { fieldsOf, formAnswered, formInside } from './resources.ts';
 import { type Contract, docComment, fileHead, isAnswer } from './text.ts';
 
-/** What a method takes and returns, as the client has it. */
-interface Signature {
-  /** The name in the client: a Get is `retrieve`. */
-  name: string;
-  parameters: string[];
-  typeParameter: string;
-  returns: string;
-  row: string;
-}
-
 export function methodsSource(contract: Contract): string {
   const signatures = contract.routes.map((route) => ({ route, ...signatureOf(route) }));
   const types = signatures.map(({ route, name, typeParameter, parameters, returns }) => {
@@ -40,7 +30,8 @@ export function methodsSource(contract: Contract): string {
   );
 }
 
-function signatureOf(route: HttpRoute): Signature {
+/** What a method takes and returns, as the client has it. */
+function signatureOf(route: HttpRoute) {
   const { method, pathFields, httpMethod, path, successStatus } = route;
   const { input } = method;
   const name = method.localName.replace(/^get/, 'retrieve');

@@ -151,36 +151,22 @@ export const textType = ({ name }: DescField) => namedTexts[name] ?? 'string';
 const isKept = (field: DescField) => isSecret(field) || ['id', 'type', 'position'].includes(field.name);
 
 function sourceOf(field: DescField): FieldSource {
-  if (field.fieldKind === 'list') {
-    const { type, kind } =
-      field.listKind === 'message'
-        ? messageSource(field.message)
-        : { type: textType(field), kind: 'kind.text' };
-    return { type: `${type}[]`, kind: `kind.list(${kind})` };
-  }
-  const { required, omitEmpty } = getOption(field, json_field);
   const { type, kind } = valueSource(field);
+  if (field.fieldKind === 'list') return { type: `${type}[]`, kind: `kind.list(${kind})` };
+  const { required, omitEmpty } = getOption(field, json_field);
   if (omitEmpty) return { type: `${type} | undefined`, kind: 'kind.textOrNone' };
   if (field.presence === FeatureSet_FieldPresence.IMPLICIT || kind === 'kind.metadata') return { type, kind };
   if (required) return { type, kind: `kind.present(${kind})` };
   return { type: `${type} | undefined`, kind: `kind.optional(${kind})` };
 }
 
+/** The source of the field's value, or of each in its list. */
 function valueSource(field: DescField): FieldSource {
-  switch (field.fieldKind) {
-    case 'enum':
-      return { type: `words.${field.enum.name} | Unknown`, kind: `kind.word(words.${wordsOf(field.enum)})` };
-    case 'message':
-      return messageSource(field.message);
-    case 'scalar':
-      return scalarSource(field, field.scalar);
-    default:
-      throw new Error(`${field.parent.typeName}.${field.name}: teach ${import.meta.filename} about it`);
+  if (field.message !== undefined) return messageSource(field.message);
+  if (field.enum !== undefined) {
+    return { type: `words.${field.enum.name} | Unknown`, kind: `kind.word(words.${wordsOf(field.enum)})` };
   }
-}
-
-function scalarSource(field: DescField, scalar: ScalarType): FieldSource {
-  switch (scalar) {
+  switch (field.scalar) {
     case ScalarType.BOOL:
       return { type: 'boolean', kind: 'kind.flag' };
     case ScalarType.INT32:

@@ -11,25 +11,14 @@ import type {
 import { getOption } from '@bufbuild/protobuf';
 import { getComments } from '@bufbuild/protoplugin';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
-import { type HttpRoute, httpRoutesOf } from '../http-routes.ts';
+import { httpRoutesOf } from '../http-routes.ts';
 
-export interface Contract {
-  enums: readonly DescEnum[];
-  /** The methods that a merchant's key calls over HTTP. */
-  routes: readonly HttpRoute[];
-  /** Every message that their answers hold, and the checkout, those that others hold first. */
-  resources: readonly DescMessage[];
-  message(name: string): DescMessage;
-  /** A comment, in paragraphs. */
-  paragraphsOf(desc: Described): string[];
-  /** A comment in the client's terms: its names of fields, its moments as dates. */
-  clientParagraphsOf(desc: Described): string[];
-}
+export type Contract = ReturnType<typeof createContract>;
 
 type Described = DescEnum | DescEnumValue | DescField | DescMessage | DescMethod;
 
 /** The parts of the contract in the order of its files. */
-export function createContract(files: readonly DescFile[]): Contract {
+export function createContract(files: readonly DescFile[]) {
   const messages = files.flatMap((file) => file.messages);
   const names = new Set(messages.flatMap(({ fields }) => fields.map(({ name }) => name)));
   const routes = files
@@ -50,14 +39,18 @@ export function createContract(files: readonly DescFile[]): Contract {
   add(message('WatchEventsResponse'));
   return {
     enums: files.flatMap((file) => file.enums),
+    /** The methods that a merchant's key calls over HTTP. */
     routes,
+    /** Every message that their answers hold, those that others hold first. */
     resources: [...resources].filter((desc) => !isAnswer(desc)),
     message,
     paragraphsOf,
-    clientParagraphsOf: (desc) => paragraphsOf(desc).map((text) => clientText(text, names)),
+    /** A comment in the client's terms: its names of fields, its moments as dates. */
+    clientParagraphsOf: (desc: Described) => paragraphsOf(desc).map((text) => clientText(text, names)),
   };
 }
 
+/** A comment, in paragraphs. */
 function paragraphsOf(desc: Described): string[] {
   return (getComments(desc).leading ?? '')
     .split(/\n\s*\n/)
