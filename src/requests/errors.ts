@@ -1,4 +1,3 @@
-import { create } from '@bufbuild/protobuf';
 import { durationFromMs } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import {
@@ -95,45 +94,24 @@ export function grpcCodeOf(code: ErrorCode): Code {
 
 /** Converts a refusal for the internal door: the gRPC code, and the rest as `google.rpc` details. */
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
+  const { code, message, violations, resumeAfter, retryAfterSeconds } = error;
   const { stackTraceLimit } = Error;
   // As in ServiceError: the stack is not needed.
   Error.stackTraceLimit = 0;
-  const connectError = new ConnectError(error.message, grpcCodeOf(error.code));
+  const connectError = new ConnectError(message, grpcCodeOf(code));
   Error.stackTraceLimit = stackTraceLimit;
+  // Relative, because trailers should be small and this port does not know the public port's address.
+  const metadata = {
+    doc_url: docPathOf(code),
+    ...(resumeAfter !== undefined && { resume_after: resumeAfter }),
+  };
+  const info = { reason: code.toUpperCase(), domain: 'payments', metadata };
+  const fieldViolations = violations.map((each) => ({ field: each.field, description: each.message }));
+  const retryDelay = durationFromMs((retryAfterSeconds ?? 0) * 1000);
   connectError.details = [
-    {
-      desc: ErrorInfoSchema,
-      value: {
-        reason: error.code.toUpperCase(),
-        domain: 'payments',
-        // Relative, because trailers should be small and this port does not know the public port's address.
-        metadata: {
-          doc_url: docPathOf(error.code),
-          ...(error.resumeAfter !== undefined && { resume_after: error.resumeAfter }),
-        },
-      },
-    },
-    ...(error.violations.length > 0
-      ? [
-          {
-            desc: BadRequestSchema,
-            value: {
-              fieldViolations: error.violations.map(({ field, message }) => ({
-                field,
-                description: message,
-              })),
-            },
-          },
-        ]
-      : []),
-    ...(error.retryAfterSeconds === undefined
-      ? []
-      : [
-          {
-            desc: RetryInfoSchema,
-            value: create(RetryInfoSchema, { retryDelay: durationFromMs(error.retryAfterSeconds * 1000) }),
-          },
-        ]),
+    { desc: ErrorInfoSchema, value: info },
+    ...(fieldViolations.length > 0 ? [{ desc: BadRequestSchema, value: { fieldViolations } }] : []),
+    ...(retryAfterSeconds === undefined ? [] : [{ desc: RetryInfoSchema, value: { retryDelay } }]),
     { desc: RequestInfoSchema, value: { requestId } },
   ];
   return connectError;
