@@ -5,6 +5,7 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chains } from '../contract/chains.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   AttentionItemSchema,
   AttentionKind,
@@ -22,8 +23,7 @@ import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { invalidBody, refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { invalidBody } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { readWatchedChains, stateOf } from './operator-lists.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
@@ -102,7 +102,7 @@ export function resolveAttention(
 ): Method<ResolveAttentionRequest, ResolveAttentionResponse, ConsoleCaller> {
   const { read, run } = createPreparedStatements(em);
   const violations = (request: ResolveAttentionRequest) => {
-    const all = unknownFieldViolations(request);
+    const all: FieldViolation[] = [];
     if ([...request.note].length > maxNote) {
       all.push({ field: 'note', message: `must have at most ${maxNote} characters` });
     }
@@ -117,7 +117,6 @@ export function resolveAttention(
     violations,
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
-      refuseInvalid(violations(request));
       const { id, note } = request;
       await orUnavailable(async () => {
         // What is not listed cannot be resolved: nobody fills the table with names of their own.

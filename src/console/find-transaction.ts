@@ -4,6 +4,7 @@ import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   type FindTransactionRequest,
   type FindTransactionResponse,
@@ -12,8 +13,6 @@ import {
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
@@ -42,7 +41,7 @@ export function findTransaction(
   const { read } = createPreparedStatements(em);
   const takeFromLimit = createMinuteLimit('Too many transactions were asked for within a minute.');
   const violations = (request: FindTransactionRequest) => {
-    const all = unknownFieldViolations(request);
+    const all: FieldViolation[] = [];
     if (!/^0x[0-9a-f]{64}$/i.test(request.transactionHash)) {
       all.push({ field: 'transaction_hash', message: 'must be 0x and 64 hexadecimal digits' });
     }
@@ -83,7 +82,6 @@ export function findTransaction(
     violations,
     async run(request, caller) {
       const merchant = merchantOf(caller);
-      refuseInvalid(violations(request));
       takeFromLimit(caller.session.typeId);
       const hash = request.transactionHash.toLowerCase() as Hash;
       const answers = await Promise.all(chainNodes.map((nodes) => ask(nodes, hash)));

@@ -27,6 +27,7 @@ export function createPaymentIntent(
 ): Method<CreatePaymentIntentRequest, PaymentIntent> {
   return {
     ratePolicy: 'creates',
+    isSelfChecking: true,
     violations(request, identity) {
       const parsed = parseCreatePaymentIntentRequest(request, identity);
       return 'violations' in parsed ? parsed.violations : [];

@@ -12,8 +12,6 @@ import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
 import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
@@ -65,9 +63,8 @@ export function listPaymentIntents(
 
   return {
     ratePolicy: 'reads',
-    violations: (request) => violationsOf(request),
+    violations: violationsOf,
     async run(request, identity, { context }) {
-      refuseInvalid(violationsOf(request));
       const filter = filterOf(request);
       const token = ['payment_intents', identity.merchantId, identity.mode, filter];
       const below = uuidCursorOf(request.pageToken, token);
@@ -123,7 +120,6 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
   const { createdFrom: created_from, createdBefore: created_before } = request;
   const { succeededFrom: succeeded_from, succeededBefore: succeeded_before } = request;
   const violations = [
-    ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...wordViolations({
       status: [status, paymentIntentStatusWords],

@@ -10,7 +10,7 @@ import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
+import { type Method, strict } from '../requests/method.ts';
 import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer } from '../settlement/attribute-transfer.ts';
 import { detachTransfer } from '../settlement/detach-transfer.ts';
@@ -76,11 +76,13 @@ async function callFor<Request>(
     header: new Headers(),
     signal: new AbortController().signal,
   };
-  return method.run(request, identity, call).catch((reason) => {
-    if (!(reason instanceof ServiceError)) throw reason;
-    const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
-    throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
-  });
+  return strict(method)
+    .run(request, identity, call)
+    .catch((reason) => {
+      if (!(reason instanceof ServiceError)) throw reason;
+      const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
+      throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
+    });
 }
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */

@@ -19,8 +19,7 @@ import {
   findStringProblem,
   withoutNegativeZero,
 } from '../payment-intents/create-payment-intent-request.ts';
-import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
@@ -49,7 +48,6 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
     violations,
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
-      refuseInvalid(violations(request));
       const { merchantId, mode } = identity;
       const { row, isReplayed } = await orUnavailable(() =>
         transaction(async (inside) => {
@@ -73,7 +71,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
 
 function violations(request: CreateRefundRequest): FieldViolation[] {
   const { paymentIntent, amountUnits, destination, reason, metadata = {} } = request;
-  const all = unknownFieldViolations(request);
+  const all: FieldViolation[] = [];
   const violate = (field: string, message: string | undefined) => {
     if (message !== undefined) all.push({ field, message });
   };

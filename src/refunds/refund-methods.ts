@@ -2,7 +2,6 @@ import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
 import { networkOf } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import {
   type CancelRefundRequest,
@@ -28,8 +27,7 @@ import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts'
 import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { refuseInvalid, ServiceError } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -83,17 +81,14 @@ export function getRefund(em: EntityManager): Method<GetRefundRequest, Refund> {
 export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListRefundsResponse> {
   const { read } = createPreparedStatements(em);
   const { columns, present } = createRefundReader(em);
-  const violations = (request: ListRefundsRequest): FieldViolation[] => [
-    ...unknownFieldViolations(request),
-    ...pageSizeViolations(request.pageSize),
-    ...wordViolations({ status: [request.status, refundStatusWords] }),
-    ...idViolations({ payment_intent: [request.paymentIntent, 'pi'] }),
-  ];
   return {
     ratePolicy: 'reads',
-    violations,
+    violations: (request) => [
+      ...pageSizeViolations(request.pageSize),
+      ...wordViolations({ status: [request.status, refundStatusWords] }),
+      ...idViolations({ payment_intent: [request.paymentIntent, 'pi'] }),
+    ],
     async run(request, { merchantId, mode }) {
-      refuseInvalid(violations(request));
       const filter = ['refunds', merchantId, mode, request.paymentIntent, request.status];
       const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
       const size = pageSizeOf(request.pageSize);
@@ -176,12 +171,6 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
       where t.transaction_hash = $1 and t.merchant_id = $2 and t.chain_id = $3 and t.is_refund and t.state <> 'reorged'
       order by t.log_index`,
   );
-  const violations = (request: ConfirmRefundRequest): FieldViolation[] => [
-    ...unknownFieldViolations(request),
-    ...(request.transactionHash === '' ? [{ field: 'transaction_hash', message: 'is required' }] : []),
-    ...hashViolations({ transaction_hash: request.transactionHash }),
-  ];
-
   /** Resolves with false if the transfer is the refund's already. */
   const confirm = async (
     inside: RunPrepared,
@@ -218,9 +207,11 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
 
   return {
     ratePolicy: 'changes',
-    violations,
+    violations: ({ transactionHash }) =>
+      transactionHash === ''
+        ? [{ field: 'transaction_hash', message: 'is required' }]
+        : hashViolations({ transaction_hash: transactionHash }),
     run: async (request, identity, { context }) => {
-      refuseInvalid(violations(request));
       const { refund, isNew } = await orUnavailable(() =>
         transaction(async (inside) => {
           const row = await reader.find(inside, request.id, identity, context);

@@ -1,6 +1,5 @@
 import type { Message } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { refuseInvalid } from './errors.ts';
 
 /** The fields of a binary request that this server does not know. Over JSON, the doors refuse them by name. */
 export function unknownFieldViolations(request: Message): FieldViolation[] {
@@ -8,9 +7,4 @@ export function unknownFieldViolations(request: Message): FieldViolation[] {
     field: `field ${no}`,
     message: 'is not a field of this request: your contract is newer than this server, or damaged',
   }));
-}
-
-/** Throws `invalid_body` if a binary request has fields that this server does not know. */
-export function refuseUnknownFields(request: Message): void {
-  refuseInvalid(unknownFieldViolations(request));
 }

@@ -10,7 +10,8 @@ import type {
 } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isServerStreaming, isUnary } from '../contract/unary.ts';
-import { refuseUnknownFields } from './fields.ts';
+import { refuseInvalid } from './errors.ts';
+import { unknownFieldViolations } from './fields.ts';
 import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
 
@@ -27,10 +28,12 @@ export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
   /** The policy in the rate limit's configuration that limits its requests. */
   readonly ratePolicy: string;
   /**
-   * Returns the violations of a well-formed request. `run` also refuses such a request. Doors call this only to list
-   * these violations together with those of shape.
+   * Returns the violations of a well-formed request besides unknown fields. `run` is not called with such a request. Doors
+   * call this only to list these violations together with those of shape.
    */
   violations?(request: Input, caller: Caller): FieldViolation[];
+  /** `run` refuses what is invalid itself: its parser finds the violations. */
+  readonly isSelfChecking?: boolean;
   /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
   run(request: Input, caller: Caller, call: Call): Promise<Output>;
 }
@@ -112,13 +115,20 @@ export function implementService<Service extends DescService, Caller = Identity>
   return { desc, methods: served, streams };
 }
 
-/** A method without validation of its own still refuses unknown fields. */
-function strict<Caller>(method: Method<unknown, unknown, Caller>): Method<unknown, unknown, Caller> {
-  if (method.violations !== undefined) return method;
+/** Refuses requests with fields that this server does not know, and those that break the rules of the method. */
+export function strict<Input, Output, Caller>(
+  method: Method<Input, Output, Caller>,
+): Method<Input, Output, Caller> {
+  if (method.isSelfChecking) return method;
+  const violations = (request: Input, caller: Caller) => [
+    ...unknownFieldViolations(request as Message),
+    ...(method.violations?.(request, caller) ?? []),
+  ];
   return {
     ...method,
+    violations,
     async run(request, caller, call) {
-      refuseUnknownFields(request as Message);
+      refuseInvalid(violations(request, caller));
       return method.run(request, caller, call);
     },
   };
@@ -130,7 +140,7 @@ function strictStream<Caller>(
   return {
     ...method,
     async *run(request, caller, call) {
-      refuseUnknownFields(request as Message);
+      refuseInvalid(unknownFieldViolations(request as Message));
       yield* method.run(request, caller, call);
     },
   };

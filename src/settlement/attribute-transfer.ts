@@ -1,6 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { isRightToken, networkOf } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
 import type { AttributeTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -9,8 +8,7 @@ import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
-import { invalidBody, refuseInvalid, ServiceError } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { createTransferChanges, type FoundTransferRow } from './change-transfer.ts';
@@ -55,9 +53,9 @@ export function attributeTransfer(
 
   return {
     ratePolicy: 'changes',
-    violations,
+    violations: ({ paymentIntent }) =>
+      paymentIntent === '' ? [{ field: 'payment_intent', message: 'must be the id of an intent' }] : [],
     async run(request, identity, { context }) {
-      refuseInvalid(violations(request));
       const traceparent = traceparentOf(context.trace);
       const intentId = parseIdentifier('pi', request.paymentIntent);
       const { row, head, isNew } = await orUnavailable(() =>
@@ -78,14 +76,6 @@ export function attributeTransfer(
       return toTransfer(row, head);
     },
   };
-}
-
-function violations(request: AttributeTransferRequest): FieldViolation[] {
-  const isMissing = request.paymentIntent === '';
-  return [
-    ...unknownFieldViolations(request),
-    ...(isMissing ? [{ field: 'payment_intent', message: 'must be the id of an intent' }] : []),
-  ];
 }
 
 /** Throws ServiceError with the reason if the transfer cannot become a payment of the intent. */

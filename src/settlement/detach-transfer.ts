@@ -8,8 +8,7 @@ import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
-import { refuseInvalid, ServiceError } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { createTransferChanges } from './change-transfer.ts';
@@ -53,9 +52,7 @@ export function detachTransfer(
 
   return {
     ratePolicy: 'changes',
-    violations: unknownFieldViolations,
     async run(request, identity, { context }) {
-      refuseInvalid(unknownFieldViolations(request));
       const traceparent = traceparentOf(context.trace);
       const { row, head, isNew } = await orUnavailable(() =>
         change(

@@ -17,8 +17,6 @@ import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
 import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
@@ -34,7 +32,6 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
     ratePolicy: 'reads',
     violations,
     async run(request, { merchantId, mode }) {
-      refuseInvalid(violations(request));
       const filter = ['transfers', merchantId, mode, ...filtersOf(request)];
       const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
       const size = pageSizeOf(request.pageSize);
@@ -107,7 +104,6 @@ function violations(request: ListTransfersRequest): FieldViolation[] {
   const { status, transactionHash, paymentIntent, fromAddress, toAddress, chain } = request;
   const { blockTimeFrom: block_time_from, blockTimeBefore: block_time_before } = request;
   return [
-    ...unknownFieldViolations(request),
     ...pageSizeViolations(request.pageSize),
     ...wordViolations({ status: [status, transferStatusWords], chain: [chain, chainWords] }),
     ...hashViolations({ transaction_hash: transactionHash }),

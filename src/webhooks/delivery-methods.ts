@@ -19,11 +19,10 @@ import {
   RedeliverWebhookEndpointResponseSchema,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
-import { mustBe, nameOf } from '../contract/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -50,19 +49,13 @@ export function pingWebhookEndpoint(
 export function listWebhookDeliveries(
   deliveries: WebhookDeliveries,
 ): Method<ListWebhookDeliveriesRequest, ListWebhookDeliveriesResponse> {
-  const violations = (request: ListWebhookDeliveriesRequest) => [
-    ...unknownFieldViolations(request),
-    ...pageSizeViolations(request.pageSize),
-    ...(request.status === WebhookDeliveryStatus.UNSPECIFIED ||
-    nameOf(webhookDeliveryStatusWords, request.status) !== undefined
-      ? []
-      : [{ field: 'status', message: mustBe(webhookDeliveryStatusWords) }]),
-  ];
   return {
     ratePolicy: 'reads',
-    violations,
+    violations: ({ pageSize, status }) => [
+      ...pageSizeViolations(pageSize),
+      ...wordViolations({ status: [status, webhookDeliveryStatusWords] }),
+    ],
     async run(request, identity, { context }) {
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       const filter = ['webhook_deliveries', owner.merchantId, owner.mode, request.id, request.status];
       const size = pageSizeOf(request.pageSize);
@@ -113,22 +106,17 @@ export function redeliverWebhookEndpoint(
 ): Method<RedeliverWebhookEndpointRequest, RedeliverWebhookEndpointResponse> {
   const statusOf = ({ status }: RedeliverWebhookEndpointRequest) =>
     status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
-  const violations = (request: RedeliverWebhookEndpointRequest) => {
-    const { createdFrom: created_from, createdBefore: created_before } = request;
-    const status = statusOf(request);
-    return [
-      ...unknownFieldViolations(request),
-      ...(status === 'failed' || status === 'pending'
-        ? []
-        : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
-      ...momentViolations({ created_from, created_before }),
-    ];
-  };
   return {
     ratePolicy: 'changes',
-    violations,
+    violations(request) {
+      const { createdFrom: created_from, createdBefore: created_before } = request;
+      const isOne = ['failed', 'pending'].includes(statusOf(request) ?? '');
+      return [
+        ...(isOne ? [] : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
+        ...momentViolations({ created_from, created_before }),
+      ];
+    },
     async run(request, identity, { context }) {
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       const filter = {
         status: statusOf(request) === 'pending' ? 'pending' : 'failed',

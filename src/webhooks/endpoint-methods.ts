@@ -18,8 +18,6 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { orUnavailable } from '../database/unavailable.ts';
-import { refuseInvalid } from '../requests/errors.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -54,16 +52,11 @@ export function createWebhookEndpoint(
     enabled: request.enabled ?? true,
     description: request.description ?? '',
   });
-  const violations = (request: CreateWebhookEndpointRequest) => [
-    ...unknownFieldViolations(request),
-    ...settingsViolations(settingsOf(request), policy),
-  ];
   return {
     ratePolicy: 'changes',
-    violations,
+    violations: (request) => settingsViolations(settingsOf(request), policy),
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       return answerWithSecret(
         await orUnavailable(() => createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey)),
@@ -88,15 +81,10 @@ export function getWebhookEndpoint(
 export function listWebhookEndpoints(
   endpoints: EndpointReader,
 ): Method<ListWebhookEndpointsRequest, ListWebhookEndpointsResponse> {
-  const violations = (request: ListWebhookEndpointsRequest) => [
-    ...unknownFieldViolations(request),
-    ...pageSizeViolations(request.pageSize),
-  ];
   return {
     ratePolicy: 'reads',
-    violations,
+    violations: ({ pageSize }) => pageSizeViolations(pageSize),
     async run(request, identity, { context }) {
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       const filter = ['webhook_endpoints', owner.merchantId, owner.mode];
       const below = uuidCursorOf(request.pageToken, filter);
@@ -127,15 +115,10 @@ export function updateWebhookEndpoint(
     ...(request.enabled !== undefined && { enabled: request.enabled }),
     ...(request.description !== undefined && { description: request.description }),
   });
-  const violations = (request: UpdateWebhookEndpointRequest) => [
-    ...unknownFieldViolations(request),
-    ...settingsViolations(settingsOf(request), policy),
-  ];
   return {
     ratePolicy: 'changes',
-    violations,
+    violations: (request) => settingsViolations(settingsOf(request), policy),
     async run(request, identity) {
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       const endpoint = await orUnavailable(() =>
         updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)),
@@ -165,21 +148,14 @@ export function rotateWebhookSecret(
   em: EntityManager,
   keys: KeyRing,
 ): Method<RotateWebhookSecretRequest, WebhookEndpoint> {
-  const violations = (request: RotateWebhookSecretRequest) => {
-    const { overlapHours = defaultOverlapHours } = request;
-    return [
-      ...unknownFieldViolations(request),
-      ...(overlapHours >= 0 && overlapHours <= maxOverlapHours
-        ? []
-        : [{ field: 'overlap_hours', message: `must be an integer from 0 to ${maxOverlapHours}` }]),
-    ];
-  };
   return {
     ratePolicy: 'changes',
-    violations,
+    violations: ({ overlapHours = defaultOverlapHours }) =>
+      overlapHours >= 0 && overlapHours <= maxOverlapHours
+        ? []
+        : [{ field: 'overlap_hours', message: `must be an integer from 0 to ${maxOverlapHours}` }],
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
-      refuseInvalid(violations(request));
       const owner = ownerOf(identity);
       const { overlapHours = defaultOverlapHours } = request;
       return answerWithSecret(
