@@ -151,19 +151,12 @@ export class Listener {
   }
 
   /** Resolves once no connection is left, or after the timeout. */
-  #disconnected(timeoutMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      const done = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-      const timer = setTimeout(done, timeoutMs);
-      const check = () => {
-        if (this.#open.size === 0) done();
-      };
-      for (const socket of this.#open) socket.once('close', check);
-      check();
-    });
+  async #disconnected(timeoutMs: number): Promise<void> {
+    const timer = new AbortController();
+    const closed = [...this.#open].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
+    const late = sleep(timeoutMs, undefined, { signal: timer.signal }).catch(() => {});
+    await Promise.race([Promise.all(closed), late]);
+    timer.abort();
   }
 
   #explain({ code, message }: NodeJS.ErrnoException, host: string): string {

@@ -12,18 +12,13 @@ interface Refusals {
   count: number;
 }
 
-export interface RequestLog {
-  /** Writes the line of a request, or counts it for the summary of its second. */
-  observe: RequestObserver;
-  /** Writes the summary of the current second. Call it after the last request. */
-  stop(): void;
-}
+export type RequestLog = ReturnType<typeof createRequestLog>;
 
 /**
  * Logs one line per request. A flood of refusals of one kind (door, method and code) is summarised each second, and so
  * are successful requests without a key. Other successful requests and `internal` errors always have their own line.
  */
-export function createRequestLog(logger: Logger): RequestLog {
+export function createRequestLog(logger: Logger) {
   const refusals = new Map<string, Refusals>();
   let timer: NodeJS.Timeout | undefined;
 
@@ -52,9 +47,11 @@ export function createRequestLog(logger: Logger): RequestLog {
   };
 
   return {
-    observe(context, rpc, outcome) {
+    /** Writes the line of a request, or counts it for the summary of its second. */
+    observe(...[context, rpc, outcome]: Parameters<RequestObserver>) {
       if (!isSummarized(context, rpc, outcome)) logRequest(logger, context, rpc, outcome);
     },
+    /** Writes the summary of the current second. Call it after the last request. */
     stop() {
       clearTimeout(timer);
       summarize();

@@ -2,6 +2,7 @@
 // instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
 // semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Attributes,
   type DiagLogFunction,
@@ -211,17 +212,12 @@ function serverOf({ hostname, port }: URL): Attributes {
 }
 
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new Error(`the collector did not answer within ${maxStopMs} ms`)),
-      maxStopMs,
-    );
+  const isLate = sleep(maxStopMs, undefined, { ref: false }).then(() => {
+    throw new Error(`the collector did not answer within ${maxStopMs} ms`);
   });
-  await Promise.race([sdk.shutdown(), timeout]).catch((reason) => {
+  await Promise.race([sdk.shutdown(), isLate]).catch((reason) => {
     logger.warn({ err: reason }, 'the last spans could not be sent');
   });
-  clearTimeout(timer);
 }
 
 /** Returns the status attribute of a failed request, by its door. A canceled HTTP request has none. */

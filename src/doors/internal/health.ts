@@ -1,5 +1,6 @@
 // grpc.health.v1.Health over Connect, which provides no health service for Node.
 
+import { once } from 'node:events';
 import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
 import {
   Health,
@@ -43,7 +44,7 @@ export function registerHealth(
         } else {
           // The protocol keeps such a watch open, because the service may be registered later.
           yield { status: ServingStatus.SERVICE_UNKNOWN };
-          await aborted(signal);
+          if (!signal.aborted) await once(signal, 'abort');
         }
       } finally {
         watches--;
@@ -54,11 +55,4 @@ export function registerHealth(
 
 function servingStatus(status: ReadinessStatus): ServingStatus {
   return status === 'ready' ? ServingStatus.SERVING : ServingStatus.NOT_SERVING;
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    else signal.addEventListener('abort', () => resolve(), { once: true });
-  });
 }

@@ -78,19 +78,10 @@ function normalizeField(
     if (json.length === 0 && refusesEmptyList(field)) violations.push({ field: path, message: emptyList });
     return json.map((item, i) => normalizeValue(field, item, `${path}[${i}]`, violations));
   }
-  if (field.fieldKind === 'map') {
-    if (!isObject(json)) return exact(json, path, violations);
-    return Object.fromEntries(
-      Object.entries(json).map(([key, value]) => [
-        key,
-        normalizeValue(field, value, `${path}.${key}`, violations),
-      ]),
-    );
-  }
   return normalizeValue(field, json, path, violations);
 }
 
-/** One value of the field: its own, a list item or a map value. */
+/** One value of the field: its own or a list item. */
 function normalizeValue(
   field: DescField,
   json: IJsonValue,

@@ -7,22 +7,14 @@ const probeTimeoutMs = 2_000;
 /** How often the database is probed while there are watchers. */
 const watchIntervalMs = 2_000;
 
-export interface Readiness {
-  /** Probes the database, unless the service is draining. Concurrent callers share one probe. */
-  check(): Promise<ReadinessStatus>;
-  /** Yields the current status and each change, until the signal aborts. One probe serves all watchers. */
-  watch(signal: AbortSignal): AsyncIterable<ReadinessStatus>;
-  isDraining(): boolean;
-  /** Reports `draining` from now on, so that load balancers and clients send no new work. */
-  drain(): void;
-}
+export type Readiness = ReturnType<typeof createReadiness>;
 
 /**
  * Reports whether the service should receive requests: its database commits, and it is not draining. `probeDatabase`
  * resolves to true if the database is writable, and rejects if it does not answer. Once it was, it counts as unreachable
  * only after `toleratedMs` of failures: a failover takes some seconds.
  */
-export function createReadiness(probeDatabase: () => Promise<boolean>, toleratedMs = 0): Readiness {
+export function createReadiness(probeDatabase: () => Promise<boolean>, toleratedMs = 0) {
   const probes = new EventEmitter().setMaxListeners(0);
   let draining = false;
   let wasReady = false;
@@ -40,6 +32,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
     return now;
   };
 
+  /** Probes the database, unless the service is draining. Concurrent callers share one probe. */
   const check = (): Promise<ReadinessStatus> => {
     if (draining) return Promise.resolve('draining');
     if (probe === undefined) {
@@ -87,7 +80,8 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
 
   return {
     check,
-    async *watch(signal) {
+    /** Yields the current status and each change, until the signal aborts. One probe serves all watchers. */
+    async *watch(signal: AbortSignal): AsyncIterable<ReadinessStatus> {
       // Listens before the first result, so that no change in between is missed.
       const stream = on(probes, 'status', { signal });
       const stopProbing = probeRegularly();
@@ -106,6 +100,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
       }
     },
     isDraining: () => draining,
+    /** Reports `draining` from now on, so that load balancers and clients send no new work. */
     drain() {
       draining = true;
       become('draining');
