@@ -164,8 +164,9 @@ describe('another page', () => {
     }
   });
 
-  test.each(['application/x-www-form-urlencoded', 'text/plain', 'multipart/form-data'])(
-    'cannot call as a form does, with %s',
+  const forms = ['application/x-www-form-urlencoded', 'text/plain', 'multipart/form-data'];
+  test.each([...forms, 'application/grpc', 'application/grpc-web'])(
+    'cannot call as a form or a gRPC client does, with %s',
     async (type) => {
       const { call } = await open({ merchant });
       const { status } = await httpRequest(

@@ -232,8 +232,6 @@ function presentSession({ typeId, name, merchant, isReadOnly, expiresAt }: Sessi
 /** Every unary method of the services by its path, behind the rights of the session. */
 function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHandler> {
   const router = createConnectRouter({
-    grpc: false,
-    grpcWeb: false,
     readMaxBytes: maxBodyBytes,
     jsonOptions: { ignoreUnknownFields: false },
     interceptors: [refuseByCatalogue],
@@ -283,7 +281,9 @@ function serve(
       (await run(request, admittedCaller(values) as ConsoleCaller, call)) as Message,
     );
   };
-  router.rpc(method, answer, { requestGate: requestGateOf(admit) });
+  // Connect reads these two only here, though their type does not say so.
+  const options = { requestGate: requestGateOf(admit), grpc: false, grpcWeb: false };
+  router.rpc(method, answer, options);
 }
 
 /** Throws `api_key_invalid` if the session has ended. */
