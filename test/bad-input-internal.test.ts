@@ -439,6 +439,15 @@ describe.each(['Check', 'Watch'])('grpc.health.v1.Health/%s refuses in the same 
   });
 });
 
+test.each(['[', 'x:99999'])('a call to the authority %s is answered', async (authority) => {
+  const health = { ':path': '/grpc.health.v1.Health/Check', ':authority': authority, te: 'trailers' };
+  const { trailers } = await http2Request(
+    { ...health, 'content-type': 'application/grpc' },
+    envelope(Uint8Array.of()),
+  );
+  expect(trailers['grpc-status']).toBe('0');
+});
+
 test('a message that arrives byte by byte is read', async () => {
   const { session, stream, trailers } = openCreate();
   // Each byte is sent before the next one is written, so each is a separate frame.

@@ -76,7 +76,9 @@ export function createInternalDoor(
     const servePlainCall = plainCallOf(headers);
     options.strangers.startStream(stream, () => {
       if (servePlainCall !== undefined) return servePlainCall(stream, rawHeaders);
-      const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
+      // Connect makes a URL of the client's authority, and uses only its query.
+      const readable = { ...headers, ':authority': 'localhost' };
+      const request = new Http2ServerRequest(stream, readable, {}, rawHeaders);
       // A stream without data may have ended while it waited for its turn.
       if (stream.readableEnded) request.push(null);
       serveByConnect(request, new Http2ServerResponse(stream));
