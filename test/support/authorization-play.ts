@@ -71,12 +71,13 @@ export class AuthorizationPlay {
       expect(missing).toBe(intent.amountUnits - receivedUnits(modelled as never));
     }
     if (!isTaken) return;
-    // Whatever the nodes say: another that could pay the intent is over.
-    for (const other of this.#taken.filter((each) => each.intent === place)) {
-      const isThere = chain.some(({ transfers }) => transfers.includes(other.transfer));
-      const isUsable = !isThere && headTime < other.validBefore;
-      expect([isThere && isHonest === false, isUsable], 'an earlier authorization').toEqual([false, false]);
-    }
+    // Whatever the nodes say: what others have paid is counted, and no other can be used any more.
+    const others = this.#taken.filter((each) => each.intent === place);
+    const landed = others.filter((each) => chain.some(({ transfers }) => transfers.includes(each.transfer)));
+    const landedUnits = landed.reduce((sum, each) => sum + each.transfer.amountUnits, 0);
+    expect(landedUnits + missing, 'units of all authorizations').toBeLessThanOrEqual(intent.amountUnits);
+    const usable = others.filter((each) => !landed.includes(each) && headTime < each.validBefore);
+    expect(usable, 'earlier authorizations').toEqual([]);
     this.#taken.push({ intent: place, transfer, validBefore, isSent: false });
     if (isHonest) model.authorizations.sign({ intent: place, transfer, validBefore });
   }
