@@ -95,11 +95,10 @@ async function main(): Promise<void> {
       const secrets = process.stdout.isTTY
         ? {
             testnetKey: demo.testnet_key,
-            clientSecret: await demoClientSecret(database, config, demo).catch((error) => {
-              logger.warn({ err: error }, 'could not create the intent of the demo checkout');
-              return undefined;
-            }),
-            consoleCode: await demoConsoleCode(database),
+            clientSecret: await demoClientSecret(database, config, demo).catch(
+              withoutLink(logger, 'the demo checkout'),
+            ),
+            consoleCode: await demoConsoleCode(database).catch(withoutLink(logger, 'the console')),
           }
         : undefined;
       console.log(welcome(config, server.ports, localChains, secrets));
@@ -121,6 +120,12 @@ async function main(): Promise<void> {
   logger.info('stopped');
   await new Promise<void>((resolve) => logger.flush(() => resolve()));
 }
+
+/** The service runs without a link that could not be made. */
+const withoutLink = (logger: Logger, to: string) => (error: unknown) => {
+  logger.warn({ err: error }, `could not make a link to ${to}`);
+  return undefined;
+};
 
 /** Time for the last log lines once everything else was given up. */
 const lastLinesMs = 250;
@@ -189,7 +194,9 @@ function welcome(
   config: Config,
   ports: RunningServer['ports'],
   { chains, missing }: LocalChainPlan,
-  secrets: { testnetKey: string; clientSecret: string | undefined; consoleCode: string } | undefined,
+  secrets:
+    | { testnetKey: string; clientSecret: string | undefined; consoleCode: string | undefined }
+    | undefined,
 ): string {
   const { host, dataDir, tls } = config;
   const address = reachable(host);
@@ -213,7 +220,7 @@ function welcome(
       : `\n  Checkout          ${baseUrl}/checkout#${secrets.clientSecret}\n                    (${toDo})`;
   const consoleUrl = consoleAddress(config, ports.console);
   const consoleLine =
-    secrets === undefined
+    secrets?.consoleCode === undefined
       ? `${consoleUrl}\n                    (npm run -s admin -- console link --for "Your name" prints a link that opens it)`
       : `${consoleUrl}/#${secrets.consoleCode}\n                    (this link opens it once, within ten minutes)`;
   const testPay = `${dataDir === '.data' ? '' : `DATA_DIR=${inShell(dataDir)} `}npm run -s admin -- test-pay --intent pi_…\n`;

@@ -61,13 +61,12 @@ export async function listMerchants(em: EntityManager) {
   const fork = em.fork();
   const merchants = await fork.findAll(MerchantEntity, { orderBy: { id: 'asc' } });
   const wallets = await fork.findAll(PayoutWalletEntity, { orderBy: { mode: 'desc', chain: 'asc' } });
+  const walletsOf = Map.groupBy(wallets, ({ merchantId }) => merchantId);
   return merchants.map(({ id, name, createdAt }) => ({
     merchantId: formatIdentifier('mer', id),
     name,
     createdAt,
-    wallets: wallets
-      .filter((wallet) => wallet.merchantId === id)
-      .map(({ mode, chain, address }) => ({ mode, chain, address })),
+    wallets: (walletsOf.get(id) ?? []).map(({ mode, chain, address }) => ({ mode, chain, address })),
   }));
 }
 

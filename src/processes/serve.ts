@@ -66,10 +66,7 @@ export async function startServer(
 ): Promise<RunningServer> {
   const outages = createOutageLog(log);
   const { logger } = outages;
-  const limits = {
-    ...config.limits,
-    maxConnections: fitConnections(config, await openFilesLimit(), logger),
-  };
+  const limits = fitConnections(config, await openFilesLimit(), logger);
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);

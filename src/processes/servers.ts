@@ -146,21 +146,21 @@ function atMost(limits: TransportLimits, connections: number): TransportLimits {
   return { ...limits, maxConnections: Math.min(limits.maxConnections, connections) };
 }
 
-/** Returns `MAX_CONNECTIONS`, or less if the limit of open files requires it: the database needs connections too. */
+/** Returns the limits with fewer connections if the limit of open files requires it: the database needs some too. */
 export function fitConnections(
   { limits, databasePool, console }: Config,
   openFiles: number | undefined,
   logger: Logger,
-): number {
-  if (openFiles === undefined) return limits.maxConnections;
+): TransportLimits {
+  if (openFiles === undefined) return limits;
   const others = maxOperationsConnections + (console ? maxConsoleConnections : 0) + databasePool + otherFiles;
   const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
-  if (limits.maxConnections <= fitting) return limits.maxConnections;
+  if (limits.maxConnections <= fitting) return limits;
   logger.warn(
     { max_connections: limits.maxConnections, open_files: openFiles, taken: fitting },
     `each port accepts only ${fitting} connections, to fit the limit of ${openFiles} open files: raise it (ulimit -n), or lower MAX_CONNECTIONS`,
   );
-  return fitting;
+  return atMost(limits, fitting);
 }
 
 /** What the ports expect whose servers would close another protocol's connection silently. */
