@@ -360,10 +360,9 @@ describe('a facilitator', () => {
   test('that says yes and does nothing, or sends another amount, has paid nothing', async () => {
     const claimed = `0x${'ab'.repeat(32)}`;
     const lies = { success: true, transaction: claimed, network: 'eip155:84532' };
-    const { order, answer } = await payWith({
+    const { order } = await payWith({
       '/settle': async (signed) => {
         await facilitator.send({ ...signed, value: signed.value / 2n });
-        setTimeout(() => service.server.close, 0);
         return lies;
       },
     });
@@ -372,7 +371,6 @@ describe('a facilitator', () => {
     while ((await checkoutOf(order)).authorization?.transaction_hash !== claimed) await sleep(20);
     expect(await statusOf(order.id)).toMatchObject({ status: 'requires_payment', amount_received_units: 0 });
     expect(await statusesOf(order.id)).toEqual(['submitted']);
-    void answer;
   });
 
   test('that was never reached has nothing: the payer may sign again', async () => {

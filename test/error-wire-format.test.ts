@@ -4,43 +4,13 @@ import { describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
 import { isDatabaseUnavailable } from '../src/database/unavailable.ts';
-import { grpcCodeOf, ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
+import { ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { doors } from './support/call.ts';
 import { httpRequest } from './support/http-request.ts';
 import { useService } from './support/use-service.ts';
 
 describe('the catalogue', () => {
   const codes = Object.keys(catalogue) as ErrorCode[];
-
-  const rows: [ErrorCode, number, grpc.status][] = [
-    ['api_key_missing', 401, grpc.status.UNAUTHENTICATED],
-    ['api_key_invalid', 401, grpc.status.UNAUTHENTICATED],
-    ['client_secret_invalid', 401, grpc.status.UNAUTHENTICATED],
-    ['browser_forbidden', 403, grpc.status.PERMISSION_DENIED],
-    ['permission_denied', 403, grpc.status.PERMISSION_DENIED],
-    ['invalid_body', 400, grpc.status.INVALID_ARGUMENT],
-    ['idempotency_key_reused', 422, grpc.status.FAILED_PRECONDITION],
-    ['idempotency_key_invalid', 400, grpc.status.INVALID_ARGUMENT],
-    ['resource_missing', 404, grpc.status.NOT_FOUND],
-    ['invalid_state', 409, grpc.status.FAILED_PRECONDITION],
-    ['chain_unwatched', 409, grpc.status.FAILED_PRECONDITION],
-    ['cursor_expired', 410, grpc.status.OUT_OF_RANGE],
-    ['not_found', 404, grpc.status.UNIMPLEMENTED],
-    ['method_not_allowed', 405, grpc.status.UNIMPLEMENTED],
-    ['body_too_large', 413, grpc.status.RESOURCE_EXHAUSTED],
-    ['unsupported_media_type', 415, grpc.status.UNIMPLEMENTED],
-    ['rate_limited', 429, grpc.status.RESOURCE_EXHAUSTED],
-    ['unavailable', 503, grpc.status.UNAVAILABLE],
-    ['internal', 500, grpc.status.INTERNAL],
-  ];
-
-  test.each(rows)('%s is HTTP %d and gRPC %d', (code, httpStatus, grpcCode) => {
-    expect([catalogue[code].httpStatus, grpcCodeOf(code)]).toEqual([httpStatus, grpcCode]);
-  });
-
-  test('every code is tested', () => {
-    expect(rows.map(([code]) => code).sort()).toEqual([...codes].sort());
-  });
 
   test.each(codes)('%s: its message passes through grpc-message unchanged', (code) => {
     // grpc-js decodes with decodeURI, which leaves these percent-encoded.

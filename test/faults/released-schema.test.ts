@@ -94,6 +94,7 @@ beforeAll(async () => {
   await client.connect();
   await migrate(location, releasedMigrations.slice(0, 1));
   await insertMerchant();
+  await client.query('create role reader; grant select on payment_intents to reader');
   await insertIntents('wide');
   await migrate(location, releasedMigrations);
   await insertIntents('narrow');
@@ -276,6 +277,10 @@ test('every intent of the previous release can be retrieved, canceled and expire
   expect(ran.slice(0, 2)).toEqual(['2026-11-22-follow-payment-intents', '2026-11-22-deliver-webhooks']);
   const orm = createOrm(location, 1);
   expect(await pendingMigrations(orm.em.fork())).toEqual([]);
+  const granted = await client.query(
+    `select has_table_privilege('reader', 'payment_intents', 'select') as kept`,
+  );
+  expect(granted.rows).toEqual([{ kept: true }]);
   expect(await findBrokenRules(orm.em, 'all')).toEqual({ read: known.length, broken: [] });
   await orm.close();
 
