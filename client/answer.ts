@@ -32,17 +32,14 @@ export async function readText(
 
 /** Returns the service's own refusal, or the error for another server's answer. */
 export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntentsError {
-  const retryAfterMs = retryAfterMsOf(headers.get('Retry-After'));
   const error = errorIn(text);
   if (error === undefined) return unexpectedAnswer({ status, headers, text });
   const code = codeOf(error.code);
   return new PaymentIntentsError(code, error.message, {
+    ...error,
     httpStatus: status,
     requestId: error.requestId ?? headers.get('X-Request-Id') ?? undefined,
-    docUrl: error.docUrl,
-    details: error.details,
-    retryAfterMs,
-    resumeAfter: error.resumeAfter,
+    retryAfterMs: retryAfterMsOf(headers.get('Retry-After')),
     // For a code newer than this client, the status decides.
     isRetryable: code.startsWith('unknown:') ? isTransient(status) : undefined,
   });
@@ -79,16 +76,8 @@ function isTransient(status: number): boolean {
   return [408, 425, 429].includes(status) || (status >= 500 && status !== 501 && status !== 505);
 }
 
-interface ErrorBody {
-  code: string;
-  message: string;
-  requestId: string | undefined;
-  docUrl: string | undefined;
-  resumeAfter: string | undefined;
-  details: { field: string; message: string }[];
-}
-
-function errorIn(text: string): ErrorBody | undefined {
+/** Returns what the service's own refusal says; undefined for any other body. */
+function errorIn(text: string) {
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -96,13 +85,14 @@ function errorIn(text: string): ErrorBody | undefined {
     return undefined;
   }
   const error = (body as { error?: Record<string, unknown> } | null)?.error;
-  if (typeof error !== 'object' || error === null || typeof error.code !== 'string') return undefined;
+  if (typeof error?.code !== 'string') return undefined;
+  const textOf = (value: unknown) => (typeof value === 'string' ? value : undefined);
   return {
     code: error.code,
-    message: typeof error.message === 'string' ? error.message : error.code,
-    requestId: typeof error.request_id === 'string' ? error.request_id : undefined,
-    docUrl: typeof error.doc_url === 'string' ? error.doc_url : undefined,
-    resumeAfter: typeof error.resume_after === 'string' ? error.resume_after : undefined,
+    message: textOf(error.message) ?? error.code,
+    requestId: textOf(error.request_id),
+    docUrl: textOf(error.doc_url),
+    resumeAfter: textOf(error.resume_after),
     details: Array.isArray(error.details)
       ? error.details.map((detail) => ({ field: String(detail?.field), message: String(detail?.message) }))
       : [],

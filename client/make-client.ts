@@ -3,12 +3,7 @@ import type { GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts
 import { PaymentIntentsError } from './error.ts';
 import { methods } from './gen/methods.ts';
 import { createList } from './list-pages.ts';
-import {
-  type CheckedCallOptions,
-  type CheckedOptions,
-  readCallOptions,
-  readCreateOptions,
-} from './options.ts';
+import { type CheckedCallOptions, type CheckedOptions, readCallOptions } from './options.ts';
 import type { Method, OpenStream, Send } from './protocol.ts';
 import { readId, readRequest } from './request-fields.ts';
 import { watchEvents } from './resuming-stream.ts';
@@ -36,9 +31,7 @@ function callable(method: Method, call: Call, options: CheckedOptions<string>) {
   const read = (given: unknown[]) => {
     const [id, ...others] = takesId ? given : [undefined, ...given];
     const [request, callOptions = {}] = method.request === undefined ? [undefined, ...others] : others;
-    const checked = takesKey
-      ? readCreateOptions(callOptions, options)
-      : readCallOptions(callOptions, options);
+    const checked = readCallOptions(callOptions, takesKey, options);
     const asked = readAs(checked, () => ({
       id: takesId ? readId(id) : undefined,
       ...(method.request && {

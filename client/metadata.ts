@@ -3,7 +3,8 @@ import type { JsonObject, JsonValue } from './api-resource.ts';
 /** The contract's own limit. It also keeps a deep object from overflowing the stack. */
 const maxLevels = 15;
 
-export type Violate = (field: string, message: string) => void;
+/** Reports what is wrong with a field. Returns undefined, in the place of its value. */
+export type Violate = (field: string, message: string) => undefined;
 
 /**
  * Copies metadata as JSON values, the same for both protocols; later changes to the caller's object do not reach the
@@ -12,8 +13,7 @@ export type Violate = (field: string, message: string) => void;
  */
 export function copyMetadata(metadata: unknown, violate: Violate): JsonObject | undefined {
   if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) {
-    violate('metadata', `must be an object, not ${describe(metadata)}`);
-    return undefined;
+    return violate('metadata', `must be an object, not ${describe(metadata)}`);
   }
   return copyValue(metadata, 'metadata', [], violate) as JsonObject | undefined;
 }
@@ -36,8 +36,7 @@ function copyValue(
     case 'object':
       return value === null ? null : copyObject(value, path, ancestors, violate);
     default:
-      violate(path, `must be a JSON value, not ${describe(value)}${hintFor(value)}`);
-      return undefined;
+      return violate(path, `must be a JSON value, not ${describe(value)}${hintFor(value)}`);
   }
 }
 
@@ -49,16 +48,13 @@ function copyObject(
 ): JsonValue | undefined {
   const isArray = Array.isArray(object);
   if (!isArray && !isPlain(object)) {
-    violate(path, `must be a JSON value, not ${describe(object)}${hintFor(object)}`);
-    return undefined;
+    return violate(path, `must be a JSON value, not ${describe(object)}${hintFor(object)}`);
   }
   if (ancestors.includes(object)) {
-    violate(path, 'must not contain itself');
-    return undefined;
+    return violate(path, 'must not contain itself');
   }
   if (ancestors.length === maxLevels) {
-    violate(path, `must not be nested deeper than ${maxLevels} levels`);
-    return undefined;
+    return violate(path, `must not be nested deeper than ${maxLevels} levels`);
   }
   const inside = [...ancestors, object];
   if (isArray) {

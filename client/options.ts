@@ -102,35 +102,24 @@ export interface CheckedCallOptions {
   callTimeoutMs: number | undefined;
 }
 
-interface CallDefaults {
-  timeoutMs: number;
-  callTimeoutMs: number | undefined;
-}
-
-/** Reads the options of one call. Throws a TypeError that names the one at fault. */
-export function readCallOptions(options: unknown, defaults: CallDefaults): CheckedCallOptions {
-  return { ...readLimits(namedOptions(options, callOptions), defaults), idempotencyKey: undefined };
-}
+type CallDefaults = Pick<CheckedCallOptions, 'timeoutMs' | 'callTimeoutMs'>;
 
 /**
- * Reads the options of a call with an idempotency key. Throws also `idempotency_key_invalid` for a key that cannot be
- * sent in a header.
+ * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a key
+ * that cannot be sent in a header.
  */
-export function readCreateOptions(options: unknown, defaults: CallDefaults): CheckedCallOptions {
-  const given = namedOptions(options, createOptions);
-  const limits = readLimits(given, defaults);
-  const key = 'idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID();
-  return { ...limits, idempotencyKey: key };
-}
-
-function readLimits(
-  given: Partial<Record<(typeof callOptions)[number], unknown>>,
+export function readCallOptions(
+  options: unknown,
+  takesKey: boolean,
   defaults: CallDefaults,
-): Omit<CheckedCallOptions, 'idempotencyKey'> {
+): CheckedCallOptions {
+  const given = namedOptions(options, takesKey ? createOptions : callOptions);
+  const keyOf = () => ('idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID());
   return {
     signal: readSignal(given.signal),
     timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaults.timeoutMs,
     callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs) ?? defaults.callTimeoutMs,
+    idempotencyKey: takesKey ? keyOf() : undefined,
   };
 }
 

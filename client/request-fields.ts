@@ -11,8 +11,9 @@ import { snakeCase } from './resource-fields.ts';
 export interface Input<Checked, Sent> {
   /** Returns the value, or reports why neither protocol could send it. */
   read(value: unknown, field: string, violate: Violate): Checked | undefined;
-  toJson(value: Checked): unknown;
-  toMessage(value: Checked): Sent;
+  /** Default: the value itself. */
+  toJson?(value: Checked): unknown;
+  toMessage?(value: Checked): Sent;
   isRequired?: boolean;
 }
 
@@ -49,8 +50,8 @@ export function readRequest(fields: RequestFields, request: unknown): CheckedReq
     if (given[name] == null && input.isRequired !== true) continue;
     const value = input.read(given[name], snakeCase(name), violate);
     if (value === undefined) continue;
-    json[snakeCase(name)] = input.toJson(value);
-    message[name] = input.toMessage(value);
+    json[snakeCase(name)] = input.toJson ? input.toJson(value) : value;
+    message[name] = input.toMessage ? input.toMessage(value) : value;
   }
   if (details.length > 0) throw invalidBody(details);
   return { json, message };
@@ -64,79 +65,64 @@ export function readId(id: unknown): string {
   throw invalidBody([{ field: 'id', message: `must be an id that the service returned, not ${given}` }]);
 }
 
-const same = <Value>(value: Value) => value;
 const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
+
+/** A value that both protocols send as it is. */
+function unchanged<Value>(what: string, isValid: (given: unknown) => given is Value): Input<Value, Value> {
+  return {
+    read: (given, field, violate) =>
+      isValid(given) ? given : violate(field, `must be ${what}, not ${describe(given)}`),
+  };
+}
 
 /** An exact amount. It is never rounded. */
 export const amount: Input<bigint, bigint> = {
   read(given, field, violate) {
     if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
     if (typeof given === 'number' && Number.isSafeInteger(given)) return BigInt(given);
-    violate(
+    return violate(
       field,
       `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}, ${unitsHint(given)}`,
     );
-    return undefined;
   },
   toJson: Number,
-  toMessage: same,
 };
+
+const isInteger = (given: unknown): given is number => Number.isSafeInteger(given);
 
 /** An integer that the server clamps. gRPC sends the nearest that the field can hold. */
 export const clampedInteger: Input<number, number> = {
-  read(given, field, violate) {
-    if (typeof given === 'number' && Number.isSafeInteger(given)) return given;
-    violate(field, `must be an integer, as a number, not ${describe(given)}`);
-    return undefined;
-  },
-  toJson: same,
+  ...unchanged('an integer, as a number', isInteger),
   toMessage: (value) => Math.min(Math.max(value, minInt32), maxInt32),
 };
 
 /** An integer within the limits that the field has over both protocols. */
 export function integerFrom(min: number): Input<number, number> {
-  return {
-    read(given, field, violate) {
-      if (Number.isInteger(given) && (given as number) >= min && (given as number) <= maxInt32) {
-        return given as number;
-      }
-      violate(field, `must be an integer from ${min} on, as a number, not ${describe(given)}`);
-      return undefined;
-    },
-    toJson: same,
-    toMessage: same,
-  };
+  return unchanged(
+    `an integer from ${min} on, as a number`,
+    (given): given is number => isInteger(given) && given >= min && given <= maxInt32,
+  );
 }
 
-export const text: Input<string, string> = {
-  read(given, field, violate) {
-    if (typeof given === 'string' && given.isWellFormed()) return given;
-    violate(field, `must be text, not ${describe(given)}`);
-    return undefined;
-  },
-  toJson: same,
-  toMessage: same,
-};
+export const text = unchanged(
+  'text',
+  (given): given is string => typeof given === 'string' && given.isWellFormed(),
+);
 
 /** Text that selects something. Empty, it would select everything over gRPC. */
 export const filledText: Input<string, string> = {
-  ...text,
-  read(given, field, violate) {
-    if (given !== '') return text.read(given, field, violate);
-    violate(field, 'must not be empty; leave it out instead');
-    return undefined;
-  },
+  read: (given, field, violate) =>
+    given === ''
+      ? violate(field, 'must not be empty; leave it out instead')
+      : text.read(given, field, violate),
 };
 
 /** A field without which the request means nothing. */
 export function required<Checked, Sent>(input: Input<Checked, Sent>): Input<Checked, Sent> {
   return {
     ...input,
-    read(given, field, violate) {
-      if (given !== '') return input.read(given, field, violate);
-      violate(field, 'must not be empty');
-      return undefined;
-    },
+    read: (given, field, violate) =>
+      given === '' ? violate(field, 'must not be empty') : input.read(given, field, violate),
     isRequired: true,
   };
 }
@@ -144,33 +130,19 @@ export function required<Checked, Sent>(input: Input<Checked, Sent>): Input<Chec
 /** Texts. No texts at all would mean the default over gRPC. */
 export const filledTexts: Input<string[], string[]> = {
   read(given, field, violate) {
-    if (Array.isArray(given) && given.length > 0) {
-      return given.map((item, i) => text.read(item, `${field}[${i}]`, violate) ?? '');
-    }
-    const message = Array.isArray(given) ? 'must not be empty; leave it out instead' : 'must be an array';
-    violate(field, Array.isArray(given) ? message : `${message}, not ${describe(given)}`);
-    return undefined;
+    if (!Array.isArray(given)) return violate(field, `must be an array, not ${describe(given)}`);
+    if (given.length === 0) return violate(field, 'must not be empty; leave it out instead');
+    return given.map((item, i) => text.read(item, `${field}[${i}]`, violate) ?? '');
   },
-  toJson: same,
-  toMessage: same,
 };
 
-export const flag: Input<boolean, boolean> = {
-  read(given, field, violate) {
-    if (typeof given === 'boolean') return given;
-    violate(field, `must be true or false, not ${describe(given)}`);
-    return undefined;
-  },
-  toJson: same,
-  toMessage: same,
-};
+export const flag = unchanged('true or false', (given): given is boolean => typeof given === 'boolean');
 
 export const moment: Input<Date, object> = {
   read(given, field, violate) {
     if (given instanceof Date && !Number.isNaN(given.getTime())) return new Date(given);
     const what = given instanceof Date ? 'an invalid Date' : describe(given);
-    violate(field, `must be a Date, not ${what}`);
-    return undefined;
+    return violate(field, `must be a Date, not ${what}`);
   },
   toJson: (value) => value.toISOString(),
   toMessage(value) {
@@ -181,22 +153,13 @@ export const moment: Input<Date, object> = {
 
 export const metadata: Input<JsonObject, JsonObject> = {
   read: (given, _, violate) => copyMetadata(given, violate),
-  toJson: same,
-  toMessage: same,
 };
 
 /** A value of an enum: its word over JSON, its number over gRPC. */
 export function word<Word extends string>(words: Readonly<Record<Word, number>>): Input<Word, number> {
-  return {
-    read(given, field, violate) {
-      if (typeof given === 'string' && Object.hasOwn(words, given)) return given as Word;
-      const known = Object.keys(words).map((name) => `"${name}"`);
-      violate(field, `must be ${known.join(' or ')}, not ${describe(given)}`);
-      return undefined;
-    },
-    toJson: same,
-    toMessage: (value) => words[value],
-  };
+  const known = Object.keys(words).map((name) => `"${name}"`);
+  const isWord = (given: unknown): given is Word => typeof given === 'string' && Object.hasOwn(words, given);
+  return { ...unchanged(known.join(' or '), isWord), toMessage: (value) => words[value] };
 }
 
 function invalidBody(details: readonly { field: string; message: string }[]): PaymentIntentsError {

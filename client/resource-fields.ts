@@ -62,8 +62,6 @@ function writeJson(fields: Fields, resource: Readonly<Record<string, unknown>>):
   return json;
 }
 
-const unchanged = <Value extends JsonValue | undefined>(value: Value) => value;
-
 /** Returns a field's name in the JSON: `amountUnits` is `amount_units`. */
 export function snakeCase(name: string): string {
   return name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
@@ -80,11 +78,20 @@ function checked<Value>(isValid: (value: unknown) => value is Value, value: unkn
   return value;
 }
 
-export const text: Kind<string, string> = {
-  fromJson: (json, path) => checked(isText, json, path),
-  fromMessage: (sent) => sent,
-  toJson: unchanged,
-};
+const unchanged = <Value extends JsonValue | undefined>(value: Value) => value;
+
+/** A value that is the same over both protocols. */
+function plain<Value extends JsonValue>(isValid: (value: unknown) => value is Value): Kind<Value, Value> {
+  return {
+    fromJson: (json, path) => checked(isValid, json, path),
+    fromMessage: unchanged,
+    toJson: unchanged,
+  };
+}
+
+export const text = plain(isText);
+export const flag = plain(isBoolean);
+export const integer = plain(isInteger);
 
 /** Text that is never empty, such as an identifier or a secret. */
 export const filledText: Kind<string, string> = {
@@ -100,29 +107,12 @@ function filled(value: string, path: string): string {
 
 /** Text that JSON leaves out if it is empty. */
 export const textOrNone: Kind<string | undefined, string> = {
-  fromJson: (json, path) => (json == null ? undefined : checked(isText, json, path)),
+  ...optional(text),
   fromMessage: (sent) => (sent === '' ? undefined : sent),
-  toJson: unchanged,
-};
-
-export const flag: Kind<boolean, boolean> = {
-  fromJson: (json, path) => checked(isBoolean, json, path),
-  fromMessage: (sent) => sent,
-  toJson: unchanged,
-};
-
-export const integer: Kind<number, number> = {
-  fromJson: (json, path) => checked(isInteger, json, path),
-  fromMessage: (sent) => sent,
-  toJson: unchanged,
 };
 
 /** An int64 that is small, such as the number of a block. */
-export const smallInteger: Kind<number, bigint> = {
-  fromJson: (json, path) => checked(isInteger, json, path),
-  fromMessage: (sent) => Number(sent),
-  toJson: unchanged,
-};
+export const smallInteger: Kind<number, bigint> = { ...integer, fromMessage: Number };
 
 /** An amount of money. */
 export const units: Kind<bigint, bigint> = {
@@ -177,12 +167,11 @@ export function optional<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value | und
 /** A field that could be absent from the message and never is. */
 export function present<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value, Sent | undefined> {
   return {
-    fromJson: kind.fromJson,
+    ...kind,
     fromMessage(sent, path) {
       if (sent === undefined) throw new FieldFault(path);
       return kind.fromMessage(sent, path);
     },
-    toJson: kind.toJson,
   };
 }
 
