@@ -22,7 +22,7 @@ import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_
 import { isUnary } from '../src/contract/unary.ts';
 import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
-import { watchEventsResponseFields } from './gen/resources.ts';
+import { watchEventsResponseFields } from './gen/fields.ts';
 import type { Target } from './options.ts';
 import type { Method, OpenStream, Send } from './protocol.ts';
 import { FieldFault, type Fields, readMessage } from './resource-fields.ts';

@@ -24,40 +24,8 @@ export {
   type PaymentIntentsErrorCode,
   type PaymentIntentsErrorOptions,
 } from './error.ts';
-export type {
-  AttributeTransfer,
-  ConfirmRefund,
-  CreatePaymentIntent,
-  CreateRefund,
-  CreateWebhookEndpoint,
-  ListEvents,
-  ListPaymentIntents,
-  ListRefunds,
-  ListTransfers,
-  ListWebhookDeliveries,
-  ListWebhookEndpoints,
-  RedeliverEvent,
-  RedeliverWebhookEndpoint,
-  RotateWebhookSecret,
-  UpdateWebhookEndpoint,
-} from './gen/requests.ts';
-export type {
-  AnyPaymentIntent,
-  Event,
-  EventData,
-  Payment,
-  PaymentIntent,
-  PaymentIntentState,
-  Refund,
-  RefundTransaction,
-  RetrievedPaymentIntent,
-  Transfer,
-  TransferCandidate,
-  WebhookAttempt,
-  WebhookDelivery,
-  WebhookEndpoint,
-  WebhookEndpointWithSecret,
-} from './gen/resources.ts';
+export type * from './gen/requests.ts';
+export type * from './gen/resources.ts';
 export type { List, Page } from './list.ts';
 export type { CallOptions, CreateOptions, JsonClientOptions, Timeouts } from './options.ts';
 

@@ -1,21 +1,15 @@
 // Verifies webhooks. Needs neither gRPC nor a server framework, and runs on edge runtimes too.
 
 import { Webhook } from 'standardwebhooks';
-import { type Event, eventFields } from './gen/resources.ts';
+import { eventFields } from './gen/fields.ts';
+import type { Event } from './gen/resources.ts';
 import { describe } from './metadata.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
 export type { Mode, PaymentIntentStatus, PaymentStatus } from '../src/contract/gen/words.ts';
 export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
 export type { EventType, Label, Unknown } from './enums.ts';
-export type {
-  AnyPaymentIntent,
-  Event,
-  EventData,
-  Payment,
-  PaymentIntentState,
-  WebhookEndpoint,
-} from './gen/resources.ts';
+export type * from './gen/resources.ts';
 
 /** A request to your webhook endpoint. */
 export interface ReceivedWebhook {

@@ -2,7 +2,6 @@
 // field fails here until it has a sample.
 
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { DescField } from '@bufbuild/protobuf';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
@@ -162,17 +161,4 @@ describe.each(ways)('by %s', (way) => {
     expect(first.code).toBe('ok');
     expect(await creates[way](base, idempotencyKey)).toEqual({ ...first, replayed: true });
   });
-});
-
-test('the package exports the type of every resource and request', async () => {
-  const [exported = '', ...generated] = await Promise.all(
-    ['json', 'gen/requests', 'gen/resources'].map((name) => readFile(`client/${name}.ts`, 'utf8')),
-  );
-  const names = generated.flatMap((text) =>
-    [...text.matchAll(/^export interface (\w+)/gm)].map(([, name]) => name),
-  );
-  // As WatchedEvent, by the client over gRPC.
-  expect(names.filter((name) => !new RegExp(`^  ${name},$`, 'm').test(exported))).toEqual([
-    'WatchEventsResponse',
-  ]);
 });

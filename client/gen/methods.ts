@@ -4,8 +4,9 @@ import type { List } from '../list.ts';
 import type { CallOptions, CreateOptions } from '../options.ts';
 import type { Method } from '../protocol.ts';
 import * as kind from '../resource-fields.ts';
-import * as requests from './requests.ts';
-import * as resources from './resources.ts';
+import * as fields from './fields.ts';
+import type * as requests from './requests.ts';
+import type * as resources from './resources.ts';
 
 /** The methods that a merchant's key calls. */
 export interface Methods {
@@ -160,7 +161,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.eventFields,
+    answer: fields.eventFields,
   },
   listEvents: {
     rpc: 'listEvents',
@@ -168,9 +169,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: false,
     takesKey: false,
-    request: requests.listEventsFields,
+    request: fields.listEventsFields,
     isRequestOptional: true,
-    answer: { events: kind.list(kind.resource(resources.eventFields)), nextPageToken: kind.textOrNone },
+    answer: { events: kind.list(kind.resource(fields.eventFields)), nextPageToken: kind.textOrNone },
     lists: 'events',
   },
   createPaymentIntent: {
@@ -179,9 +180,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 201,
     takesId: false,
     takesKey: true,
-    request: requests.createPaymentIntentFields,
+    request: fields.createPaymentIntentFields,
     isRequestOptional: false,
-    answer: resources.paymentIntentFields,
+    answer: fields.paymentIntentFields,
   },
   retrievePaymentIntent: {
     rpc: 'getPaymentIntent',
@@ -189,7 +190,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.retrievedPaymentIntentFields,
+    answer: fields.retrievedPaymentIntentFields,
   },
   listPaymentIntents: {
     rpc: 'listPaymentIntents',
@@ -197,9 +198,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: false,
     takesKey: false,
-    request: requests.listPaymentIntentsFields,
+    request: fields.listPaymentIntentsFields,
     isRequestOptional: true,
-    answer: { paymentIntents: kind.list(kind.resource(resources.paymentIntentStateFields)), nextPageToken: kind.textOrNone },
+    answer: { paymentIntents: kind.list(kind.resource(fields.paymentIntentStateFields)), nextPageToken: kind.textOrNone },
     lists: 'paymentIntents',
   },
   cancelPaymentIntent: {
@@ -208,7 +209,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.retrievedPaymentIntentFields,
+    answer: fields.retrievedPaymentIntentFields,
   },
   createRefund: {
     rpc: 'createRefund',
@@ -216,9 +217,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 201,
     takesId: false,
     takesKey: true,
-    request: requests.createRefundFields,
+    request: fields.createRefundFields,
     isRequestOptional: false,
-    answer: resources.refundFields,
+    answer: fields.refundFields,
   },
   retrieveRefund: {
     rpc: 'getRefund',
@@ -226,7 +227,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.refundFields,
+    answer: fields.refundFields,
   },
   listRefunds: {
     rpc: 'listRefunds',
@@ -234,9 +235,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: false,
     takesKey: false,
-    request: requests.listRefundsFields,
+    request: fields.listRefundsFields,
     isRequestOptional: true,
-    answer: { refunds: kind.list(kind.resource(resources.refundFields)), nextPageToken: kind.textOrNone },
+    answer: { refunds: kind.list(kind.resource(fields.refundFields)), nextPageToken: kind.textOrNone },
     lists: 'refunds',
   },
   cancelRefund: {
@@ -245,7 +246,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.refundFields,
+    answer: fields.refundFields,
   },
   confirmRefund: {
     rpc: 'confirmRefund',
@@ -253,9 +254,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.confirmRefundFields,
+    request: fields.confirmRefundFields,
     isRequestOptional: false,
-    answer: resources.refundFields,
+    answer: fields.refundFields,
   },
   retrieveTransfer: {
     rpc: 'getTransfer',
@@ -263,7 +264,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.transferFields,
+    answer: fields.transferFields,
   },
   listTransfers: {
     rpc: 'listTransfers',
@@ -271,9 +272,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: false,
     takesKey: false,
-    request: requests.listTransfersFields,
+    request: fields.listTransfersFields,
     isRequestOptional: true,
-    answer: { transfers: kind.list(kind.resource(resources.transferFields)), nextPageToken: kind.textOrNone },
+    answer: { transfers: kind.list(kind.resource(fields.transferFields)), nextPageToken: kind.textOrNone },
     lists: 'transfers',
   },
   attributeTransfer: {
@@ -282,9 +283,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.attributeTransferFields,
+    request: fields.attributeTransferFields,
     isRequestOptional: false,
-    answer: resources.transferFields,
+    answer: fields.transferFields,
   },
   detachTransfer: {
     rpc: 'detachTransfer',
@@ -292,7 +293,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.transferFields,
+    answer: fields.transferFields,
   },
   createWebhookEndpoint: {
     rpc: 'createWebhookEndpoint',
@@ -300,9 +301,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 201,
     takesId: false,
     takesKey: true,
-    request: requests.createWebhookEndpointFields,
+    request: fields.createWebhookEndpointFields,
     isRequestOptional: false,
-    answer: resources.webhookEndpointWithSecretFields,
+    answer: fields.webhookEndpointWithSecretFields,
   },
   retrieveWebhookEndpoint: {
     rpc: 'getWebhookEndpoint',
@@ -310,7 +311,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.webhookEndpointFields,
+    answer: fields.webhookEndpointFields,
   },
   listWebhookEndpoints: {
     rpc: 'listWebhookEndpoints',
@@ -318,9 +319,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: false,
     takesKey: false,
-    request: requests.listWebhookEndpointsFields,
+    request: fields.listWebhookEndpointsFields,
     isRequestOptional: true,
-    answer: { webhookEndpoints: kind.list(kind.resource(resources.webhookEndpointFields)), nextPageToken: kind.textOrNone },
+    answer: { webhookEndpoints: kind.list(kind.resource(fields.webhookEndpointFields)), nextPageToken: kind.textOrNone },
     lists: 'webhookEndpoints',
   },
   updateWebhookEndpoint: {
@@ -329,9 +330,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.updateWebhookEndpointFields,
+    request: fields.updateWebhookEndpointFields,
     isRequestOptional: false,
-    answer: resources.webhookEndpointFields,
+    answer: fields.webhookEndpointFields,
   },
   deleteWebhookEndpoint: {
     rpc: 'deleteWebhookEndpoint',
@@ -348,9 +349,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: true,
-    request: requests.rotateWebhookSecretFields,
+    request: fields.rotateWebhookSecretFields,
     isRequestOptional: true,
-    answer: resources.webhookEndpointWithSecretFields,
+    answer: fields.webhookEndpointWithSecretFields,
   },
   pingWebhookEndpoint: {
     rpc: 'pingWebhookEndpoint',
@@ -358,7 +359,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: resources.eventFields,
+    answer: fields.eventFields,
   },
   listWebhookDeliveries: {
     rpc: 'listWebhookDeliveries',
@@ -366,9 +367,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.listWebhookDeliveriesFields,
+    request: fields.listWebhookDeliveriesFields,
     isRequestOptional: true,
-    answer: { webhookDeliveries: kind.list(kind.resource(resources.webhookDeliveryFields)), nextPageToken: kind.textOrNone },
+    answer: { webhookDeliveries: kind.list(kind.resource(fields.webhookDeliveryFields)), nextPageToken: kind.textOrNone },
     lists: 'webhookDeliveries',
   },
   redeliverWebhookEndpoint: {
@@ -377,7 +378,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.redeliverWebhookEndpointFields,
+    request: fields.redeliverWebhookEndpointFields,
     isRequestOptional: true,
     answer: { deliveriesCount: kind.integer },
     returns: 'deliveriesCount',
@@ -388,9 +389,9 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    request: requests.redeliverEventFields,
+    request: fields.redeliverEventFields,
     isRequestOptional: true,
-    answer: { webhookDeliveries: kind.list(kind.resource(resources.webhookDeliveryFields)) },
+    answer: { webhookDeliveries: kind.list(kind.resource(fields.webhookDeliveryFields)) },
     returns: 'webhookDeliveries',
   },
 };

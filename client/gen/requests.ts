@@ -1,9 +1,8 @@
 // Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
 
-import * as words from '../../src/contract/gen/words.ts';
+import type * as words from '../../src/contract/gen/words.ts';
 import type { JsonCompatible } from '../api-resource.ts';
 import type { EventType } from '../enums.ts';
-import * as input from '../request-fields.ts';
 
 /** Says which events to list. Without a filter: all that are kept. */
 export interface ListEvents {
@@ -21,14 +20,6 @@ export interface ListEvents {
   /** Only events of this refund. */
   refund?: string | undefined;
 }
-
-export const listEventsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  after: input.filledText,
-  type: input.filledText,
-  paymentIntent: input.filledText,
-  refund: input.filledText,
-};
 
 /** What a merchant asks to be paid. Only `amountUnits` is required. */
 export interface CreatePaymentIntent<Metadata extends object = object> {
@@ -60,16 +51,6 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
   /** Token to be paid in. Default: USDC, the only one. */
   token?: words.Token | undefined;
 }
-
-export const createPaymentIntentFields: input.RequestFields = {
-  amountUnits: input.required(input.amount),
-  chain: input.word(words.chainWords),
-  walletAddress: input.text,
-  expiresInMinutes: input.clampedInteger,
-  lane: input.word(words.laneWords),
-  metadata: input.metadata,
-  token: input.word(words.tokenWords),
-};
 
 /** Says which intents to list. Without a filter: all of them. */
 export interface ListPaymentIntents {
@@ -106,22 +87,6 @@ export interface ListPaymentIntents {
   metadataValue?: string | undefined;
 }
 
-export const listPaymentIntentsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.paymentIntentStatusWords),
-  chain: input.word(words.chainWords),
-  lane: input.word(words.laneWords),
-  idempotencyKey: input.filledText,
-  createdFrom: input.moment,
-  createdBefore: input.moment,
-  label: input.filledText,
-  expectedWallet: input.filledText,
-  succeededFrom: input.moment,
-  succeededBefore: input.moment,
-  metadataKey: input.filledText,
-  metadataValue: input.filledText,
-};
-
 /** Says what to return to whom. */
 export interface CreateRefund<Metadata extends object = object> {
   /** Identifier of the intent whose money is returned. */
@@ -140,14 +105,6 @@ export interface CreateRefund<Metadata extends object = object> {
   metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
 }
 
-export const createRefundFields: input.RequestFields = {
-  paymentIntent: input.required(input.filledText),
-  amountUnits: input.amount,
-  destination: input.required(input.filledText),
-  reason: input.filledText,
-  metadata: input.metadata,
-};
-
 /** Says which refunds to list. Without a filter: all. */
 export interface ListRefunds {
   /** Most refunds on a page, 1 to 100. Default: 20. */
@@ -158,21 +115,11 @@ export interface ListRefunds {
   status?: words.RefundStatus | undefined;
 }
 
-export const listRefundsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  paymentIntent: input.filledText,
-  status: input.word(words.refundStatusWords),
-};
-
 /** Names the transaction that returned the money. */
 export interface ConfirmRefund {
   /** Hash of the transaction. */
   transactionHash: string;
 }
-
-export const confirmRefundFields: input.RequestFields = {
-  transactionHash: input.required(input.filledText),
-};
 
 /** Says which transfers to list. Without a filter: all. */
 export interface ListTransfers {
@@ -196,18 +143,6 @@ export interface ListTransfers {
   blockTimeBefore?: Date | undefined;
 }
 
-export const listTransfersFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.transferStatusWords),
-  transactionHash: input.filledText,
-  paymentIntent: input.filledText,
-  fromAddress: input.filledText,
-  toAddress: input.filledText,
-  chain: input.word(words.chainWords),
-  blockTimeFrom: input.moment,
-  blockTimeBefore: input.moment,
-};
-
 /** Says whose payment a transfer is. */
 export interface AttributeTransfer {
   /** Identifier of the intent. */
@@ -218,11 +153,6 @@ export interface AttributeTransfer {
    */
   allowEnded?: boolean | undefined;
 }
-
-export const attributeTransferFields: input.RequestFields = {
-  paymentIntent: input.required(input.filledText),
-  allowEnded: input.flag,
-};
 
 /** The endpoint to create. */
 export interface CreateWebhookEndpoint {
@@ -238,22 +168,11 @@ export interface CreateWebhookEndpoint {
   description?: string | undefined;
 }
 
-export const createWebhookEndpointFields: input.RequestFields = {
-  url: input.required(input.filledText),
-  eventTypes: input.filledTexts,
-  enabled: input.flag,
-  description: input.text,
-};
-
 /** Says which page of the endpoints to list. */
 export interface ListWebhookEndpoints {
   /** Most endpoints on a page, 1 to 100. Default: 20. */
   pageSize?: number | undefined;
 }
-
-export const listWebhookEndpointsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-};
 
 /** What to change of an endpoint. */
 export interface UpdateWebhookEndpoint {
@@ -270,22 +189,11 @@ export interface UpdateWebhookEndpoint {
   description?: string | undefined;
 }
 
-export const updateWebhookEndpointFields: input.RequestFields = {
-  url: input.text,
-  eventTypes: input.filledTexts,
-  enabled: input.flag,
-  description: input.text,
-};
-
 /** Names the endpoint whose secret is replaced. */
 export interface RotateWebhookSecret {
   /** Hours that the old secret signs besides the new one, 0 to 168. Default: 24. */
   overlapHours?: number | undefined;
 }
-
-export const rotateWebhookSecretFields: input.RequestFields = {
-  overlapHours: input.integerFrom(0),
-};
 
 /** Says which deliveries to list. */
 export interface ListWebhookDeliveries {
@@ -294,11 +202,6 @@ export interface ListWebhookDeliveries {
   /** Only deliveries with this status. */
   status?: words.WebhookDeliveryStatus | undefined;
 }
-
-export const listWebhookDeliveriesFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.webhookDeliveryStatusWords),
-};
 
 /** Says which deliveries to an endpoint to make due. */
 export interface RedeliverWebhookEndpoint {
@@ -313,19 +216,9 @@ export interface RedeliverWebhookEndpoint {
   createdBefore?: Date | undefined;
 }
 
-export const redeliverWebhookEndpointFields: input.RequestFields = {
-  status: input.word({ pending: 1, failed: 3 }),
-  createdFrom: input.moment,
-  createdBefore: input.moment,
-};
-
 /** Says which event to deliver again. */
 export interface RedeliverEvent {
   /** Identifier of the endpoint to deliver it to. Default: every enabled endpoint that wants its type. */
   webhookEndpoint?: string | undefined;
 }
-
-export const redeliverEventFields: input.RequestFields = {
-  webhookEndpoint: input.filledText,
-};
 

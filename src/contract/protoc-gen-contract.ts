@@ -11,7 +11,7 @@ import { eventDescriptions } from './event-types.ts';
 import { http } from './gen/google/api/annotations_pb.ts';
 import { createOpenApi } from './openapi/openapi.ts';
 import { checkoutSource } from './typescript/checkout.ts';
-import { methodsSource } from './typescript/methods.ts';
+import { fieldsSource, methodsSource } from './typescript/methods.ts';
 import { requestsSource } from './typescript/requests.ts';
 import { resourcesSource } from './typescript/resources.ts';
 import { createContract } from './typescript/text.ts';
@@ -59,6 +59,7 @@ runNodeJs(
       write('src/contract/gen/words.ts', wordsSource(contract));
       write('client/gen/resources.ts', resourcesSource(contract));
       write('client/gen/requests.ts', requestsSource(contract));
+      write('client/gen/fields.ts', fieldsSource(contract));
       write('client/gen/methods.ts', methodsSource(contract));
       write('checkout/sdk/gen/checkout.ts', checkoutSource(contract));
     },

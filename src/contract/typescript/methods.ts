@@ -3,9 +3,19 @@
 import type { DescField } from '@bufbuild/protobuf';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { isRequiredField } from '../json/field-rules.ts';
-import { givenFields, hasMetadata, requestFieldsOf, requestType } from './requests.ts';
-import { fieldsOf, formAnswered, formInside } from './resources.ts';
+import { givenFields, hasMetadata, requestFieldsOf, requestTables, requestType } from './requests.ts';
+import { fieldsOf, formAnswered, formInside, resourceTables } from './resources.ts';
 import { type Contract, docComment, fileHead, isAnswer } from './text.ts';
+
+/** The tables of fields that both protocols work from. */
+export function fieldsSource(contract: Contract): string {
+  const head = fileHead([
+    "import * as words from '../../src/contract/gen/words.ts';",
+    "import * as input from '../request-fields.ts';",
+    "import * as kind from '../resource-fields.ts';",
+  ]);
+  return head + [...resourceTables(contract), ...requestTables(contract)].join('\n');
+}
 
 export function methodsSource(contract: Contract): string {
   const signatures = contract.routes.map((route) => ({ route, ...signatureOf(route) }));
@@ -22,8 +32,9 @@ export function methodsSource(contract: Contract): string {
       "import type { CallOptions, CreateOptions } from '../options.ts';",
       "import type { Method } from '../protocol.ts';",
       "import * as kind from '../resource-fields.ts';",
-      "import * as requests from './requests.ts';",
-      "import * as resources from './resources.ts';",
+      "import * as fields from './fields.ts';",
+      "import type * as requests from './requests.ts';",
+      "import type * as resources from './resources.ts';",
     ]) +
     `/** The methods that a merchant's key calls. */\nexport interface Methods {\n${types.join('\n')}}\n\n` +
     `export const methods: Readonly<Record<keyof Methods, Method>> = {\n${signatures.map(({ row }) => row).join('')}};\n`
@@ -55,7 +66,7 @@ function signatureOf(route: HttpRoute) {
     `takesId: ${pathFields.length > 0}`,
     `takesKey: ${takesIdempotencyKey(route)}`,
     ...(given.length > 0
-      ? [`request: requests.${requestFieldsOf(input)}`, `isRequestOptional: ${isOptional}`]
+      ? [`request: fields.${requestFieldsOf(input)}`, `isRequestOptional: ${isOptional}`]
       : []),
     `answer: ${answer.table}`,
     ...(answer.field === undefined ? [] : [`${isList ? 'lists' : 'returns'}: '${answer.field.localName}'`]),
@@ -82,7 +93,7 @@ function answerOf(route: HttpRoute): { type: string; table: string; field?: Desc
     // The forms that have a secret say so themselves.
     const isPlain = takesIdempotencyKey(route) && form === formInside(output);
     const type = `resources.${form}${isPlain ? ' & { replayed: boolean }' : ''}`;
-    return { type, table: `resources.${fieldsOf(form)}` };
+    return { type, table: `fields.${fieldsOf(form)}` };
   }
   const [field] = output.fields;
   if (field === undefined) return { type: 'void', table: '{}' };
@@ -95,7 +106,7 @@ function answerOf(route: HttpRoute): { type: string; table: string; field?: Desc
 
 function kindOf(field: DescField): string {
   if (field.fieldKind === 'list' && field.listKind === 'message') {
-    return `kind.list(kind.resource(resources.${fieldsOf(formInside(field.message))}))`;
+    return `kind.list(kind.resource(fields.${fieldsOf(formInside(field.message))}))`;
   }
   return field.name === 'next_page_token' ? 'kind.textOrNone' : 'kind.integer';
 }

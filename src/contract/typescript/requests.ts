@@ -25,21 +25,26 @@ export const hasMetadata = ({ fields }: DescMessage) => fields.some(isStruct);
 const isStruct = ({ message }: DescField) => message?.typeName === 'google.protobuf.Struct';
 const isMoment = ({ message }: DescField) => message?.typeName === 'google.protobuf.Timestamp';
 
-export function requestsSource(contract: Contract): string {
-  const requests = contract.routes
+const requestsOf = ({ routes }: Contract) =>
+  routes
     .map((route) => ({ desc: route.method.input, fields: givenFields(route) }))
     .filter(({ fields }) => fields.length > 0);
+
+export function requestsSource(contract: Contract): string {
   return (
     fileHead([
-      "import * as words from '../../src/contract/gen/words.ts';",
+      "import type * as words from '../../src/contract/gen/words.ts';",
       "import type { JsonCompatible } from '../api-resource.ts';",
       "import type { EventType } from '../enums.ts';",
-      "import * as input from '../request-fields.ts';",
     ]) +
-    requests
-      .map(({ desc, fields }) => `${typeSource(contract, desc, fields)}\n${tableSource(desc, fields)}`)
+    requestsOf(contract)
+      .map(({ desc, fields }) => typeSource(contract, desc, fields))
       .join('\n')
   );
+}
+
+export function requestTables(contract: Contract): string[] {
+  return requestsOf(contract).map(({ desc, fields }) => tableSource(desc, fields));
 }
 
 function typeSource(contract: Contract, desc: DescMessage, fields: readonly DescField[]): string {

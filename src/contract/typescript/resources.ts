@@ -99,16 +99,14 @@ export function resourcesSource(contract: Contract): string {
     fileHead([
       "import type { ApiResource, JsonObject } from '../api-resource.ts';",
       "import type { EventType, Label, Unknown } from '../enums.ts';",
-      "import * as kind from '../resource-fields.ts';",
-      "import * as words from '../../src/contract/gen/words.ts';",
-    ]) +
-    forms.map(({ desc, form }) => typeSource(contract, desc, form)).join('\n') +
-    '\n' +
-    forms
-      .filter(({ form }) => !form.isBase)
-      .map(({ form }) => tableSource(form))
-      .join('\n')
+      "import type * as words from '../../src/contract/gen/words.ts';",
+    ]) + forms.map(({ desc, form }) => typeSource(contract, desc, form)).join('\n')
   );
+}
+
+export function resourceTables(contract: Contract): string[] {
+  const forms = contract.resources.flatMap(formsOf);
+  return forms.filter(({ isBase }) => !isBase).map(tableSource);
 }
 
 function typeSource(contract: Contract, desc: DescMessage, form: Form): string {
