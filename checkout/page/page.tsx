@@ -1,5 +1,6 @@
 // The page as it looks for what is known. Names of merchants and wallets are text, never markup.
 
+import type { ComponentChildren } from 'preact';
 import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
 import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
@@ -10,6 +11,7 @@ import {
   type PageProps,
   ReturnLink,
   Row,
+  ShortAddress,
   type StepProps,
 } from './parts.tsx';
 import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
@@ -23,6 +25,7 @@ export function Page(props: PageProps) {
   const view = viewOf(facts);
   const words = wordsOf(facts);
   const { title, lines = [] } = views[view](words);
+  const Step = steps[view];
   const due = checkout !== undefined && !heroViews.includes(view) ? checkout : undefined;
   return (
     <main
@@ -70,10 +73,9 @@ export function Page(props: PageProps) {
         {lines.map((line) => (
           <p key={line}>{line}</p>
         ))}
-        {checkout ? (
-          <Step {...props} checkout={checkout} view={view} words={words} />
-        ) : (
-          <Start {...props} view={view} />
+        {checkout && Step && <Step {...props} checkout={checkout} view={view} words={words} />}
+        {view === 'unreachable' && (
+          <Button action="retry" label={labels.reload} onClick={props.act.reload} look="main" />
         )}
         {props.returnUrl !== undefined && offeringViews.includes(view) && (
           <ReturnLink url={props.returnUrl} label={labels.leave(words)} look="plain" />
@@ -195,12 +197,6 @@ function HeroFacts({ checkout, due, words, nowMs }: HeroFactsProps) {
   );
 }
 
-/** What can be done before the checkout is known. */
-function Start({ act, view }: PageProps & { view: ViewName }) {
-  if (view !== 'unreachable') return null;
-  return <Button action="retry" label={labels.reload} onClick={act.reload} look="main" />;
-}
-
 /** The wallets of this browser. */
 function Wallets({ facts, act }: StepProps) {
   return (
@@ -223,163 +219,126 @@ function Wallets({ facts, act }: StepProps) {
   );
 }
 
-/** An account that cannot pay now, and may later. */
-function AskAgain(props: StepProps) {
+/** The account that pays, and what it can do: pay, sign, or be looked at again once it has what it lacks. */
+function WithAccount(props: StepProps) {
+  const { act, view, words, checkout, facts } = props;
+  if (facts.session.step !== 'connected') return null;
+  const { account, funds } = facts.session;
+  const withFee = funds.kind === 'enough' ? labels.withFee : labels.tryAnyway;
   return (
     <>
-      <Account {...props} />
-      <Button action="retry" label={labels.checkAgain} onClick={props.act.checkAgain} look="main" />
-      <OtherWallet {...props} />
-    </>
-  );
-}
-
-/** An account that can pay. */
-function Pay(props: StepProps) {
-  return (
-    <>
-      <Account {...props} />
-      <Button action="pay" label={labels.pay(props.words)} onClick={props.act.pay} look="main" />
-      <OtherWallet {...props} />
-    </>
-  );
-}
-
-/** An account that can pay without the chain's own coin. */
-function Sign(props: StepProps) {
-  const { act, words, facts } = props;
-  const hasFee = facts.session.step === 'connected' && facts.session.funds.kind === 'enough';
-  return (
-    <>
-      <Account {...props} />
-      <Button action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
-      <Button action="pay" label={hasFee ? labels.withFee : labels.tryAnyway} onClick={act.payAnyway} />
-      <OtherWallet {...props} />
-    </>
-  );
-}
-
-/** An account that seems to lack the fee. */
-function WithoutGas(props: StepProps) {
-  const { act } = props;
-  return (
-    <>
-      <Account {...props} />
-      <Button action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
-      <Button action="pay" label={labels.tryAnyway} onClick={act.payAnyway} />
+      {funds.kind === 'refused' && <p>{refusals[funds.reason](words)}</p>}
+      <dl>
+        <Row name={labels.account}>
+          <ShortAddress of={account} />
+        </Row>
+        {funds.kind === 'too-little-token' && (
+          <Row name={labels.balance}>{amountWithToken(funds.balanceUnits, checkout)}</Row>
+        )}
+      </dl>
+      {/* Keyed: a button that has the focus does not become another. */}
+      {view === 'ready' ? (
+        <Button key="pay" action="pay" label={labels.pay(words)} onClick={act.pay} look="main" />
+      ) : view === 'ready-to-sign' ? (
+        <Button key="sign" action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
+      ) : (
+        <Button key="retry" action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
+      )}
+      {['ready-to-sign', 'too-little-gas'].includes(view) && (
+        <Button action="pay" label={withFee} onClick={act.payAnyway} />
+      )}
       <OtherWallet {...props} />
     </>
   );
 }
 
 /** A payment that has ended, whatever its end. */
-function Ended(props: StepProps & { hasReceipt: boolean }) {
+function Ended(props: StepProps) {
+  const { status, payments = [] } = props.checkout;
   return (
     <>
       <WayBack {...props} look="main" />
-      {props.hasReceipt && <Receipt {...props} />}
+      {(status === 'succeeded' || payments.length > 0) && <Receipt {...props} />}
       <Returned {...props} />
     </>
   );
 }
 
-/** What can be done in this view. */
-function Step(props: StepProps) {
-  const { act, words } = props;
-  const { session } = props.facts;
-  switch (props.view) {
-    case 'test-wallet':
-      return <TestWallet {...props} />;
-    case 'choose-wallet':
-      return (
-        <>
-          <Wallets {...props} />
-          <ByHand {...props} look="plain" />
-        </>
-      );
-    case 'no-wallet':
-      return (
-        <>
-          {props.isPhone ? <WalletApps {...props} /> : <OtherDevice {...props} />}
-          <ByHand {...props} look="quiet" />
-        </>
-      );
-    case 'connecting':
-      return <OtherWallet {...props} />;
-    case 'wrong-chain':
-      return (
-        <>
-          <Button
-            action="switch-chain"
-            label={labels.switchChain(words)}
-            onClick={act.switchChain}
-            isBusy={session.step === 'connected' && session.isSwitching === true}
-            look="main"
-          />
-          <OtherWallet {...props} />
-        </>
-      );
-    case 'ready':
-      return <Pay {...props} />;
-    case 'ready-to-sign':
-      return <Sign {...props} />;
-    case 'too-little-token':
-      return <AskAgain {...props} />;
-    case 'too-little-gas':
-      return <WithoutGas {...props} />;
-    case 'refused-by-token':
-      return (
-        <>
-          {session.step === 'connected' && session.funds.kind === 'refused' && (
-            <p>{refusals[session.funds.reason](words)}</p>
-          )}
-          <AskAgain {...props} />
-        </>
-      );
-    case 'unknown':
-      return (
-        <>
-          <p>{labels.notSentHint}</p>
-          <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
-        </>
-      );
-    case 'confirm-in-wallet':
-      return (
-        <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} label={labels.notSent} />
-      );
-    case 'sign-in-wallet':
-      return (
-        <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
-      );
-    case 'signed':
-      return <OwnTransaction {...props} />;
-    case 'sent':
-    case 'taken-back':
-      return (
-        <>
-          <OwnTransaction {...props} />
-          <WayOut {...props} question={labels.waitedLong} hint={labels.notComing} label={labels.failed} />
-        </>
-      );
-    case 'manual':
-      return <Manual {...props} />;
-    case 'processing':
-      return (
-        <>
-          <Confirmations checkout={props.checkout} />
-          <Receipt {...props} />
-          <WayBack {...props} look="quiet" />
-        </>
-      );
-    case 'succeeded':
-      return <Ended {...props} hasReceipt />;
-    case 'expired':
-    case 'canceled':
-      return <Ended {...props} hasReceipt={(props.checkout.payments?.length ?? 0) > 0} />;
-    default:
-      return null;
-  }
+/** A transfer that no block has, or none any more. */
+function OnTheWay(props: StepProps) {
+  return (
+    <>
+      <OwnTransaction {...props} />
+      <WayOut {...props} question={labels.waitedLong} hint={labels.notComing} label={labels.failed} />
+    </>
+  );
 }
+
+function WrongChain(props: StepProps) {
+  const { act, words, facts } = props;
+  return (
+    <>
+      <Button
+        action="switch-chain"
+        label={labels.switchChain(words)}
+        onClick={act.switchChain}
+        isBusy={facts.session.step === 'connected' && facts.session.isSwitching === true}
+        look="main"
+      />
+      <OtherWallet {...props} />
+    </>
+  );
+}
+
+/** What can be done in each view; in the others, nothing. */
+const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentChildren>>> = {
+  'test-wallet': TestWallet,
+  'choose-wallet': (props) => (
+    <>
+      <Wallets {...props} />
+      <ByHand {...props} look="plain" />
+    </>
+  ),
+  'no-wallet': (props) => (
+    <>
+      {props.isPhone ? <WalletApps {...props} /> : <OtherDevice {...props} />}
+      <ByHand {...props} look="quiet" />
+    </>
+  ),
+  connecting: OtherWallet,
+  'wrong-chain': WrongChain,
+  ready: WithAccount,
+  'ready-to-sign': WithAccount,
+  'too-little-token': WithAccount,
+  'too-little-gas': WithAccount,
+  'refused-by-token': WithAccount,
+  unknown: ({ act }) => (
+    <>
+      <p>{labels.notSentHint}</p>
+      <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
+    </>
+  ),
+  'confirm-in-wallet': (props) => (
+    <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} label={labels.notSent} />
+  ),
+  'sign-in-wallet': (props) => (
+    <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
+  ),
+  signed: OwnTransaction,
+  sent: OnTheWay,
+  'taken-back': OnTheWay,
+  manual: Manual,
+  processing: (props) => (
+    <>
+      <Confirmations checkout={props.checkout} />
+      <Receipt {...props} />
+      <WayBack {...props} look="quiet" />
+    </>
+  ),
+  succeeded: Ended,
+  expired: Ended,
+  canceled: Ended,
+};
 
 /** For a payer who knows that nothing is on its way. */
 function WayOut({ act, question, hint, label }: StepProps & Record<'question' | 'hint' | 'label', string>) {
@@ -398,22 +357,6 @@ function ByHand({ act, look }: StepProps & { look: Look }) {
 
 function OtherWallet({ act }: StepProps) {
   return <Button action="wallets" label={labels.otherWallet} onClick={act.leaveWallet} />;
-}
-
-/** The account that pays. */
-function Account({ facts: { session }, checkout }: StepProps) {
-  if (session.step !== 'connected') return null;
-  const { account, funds } = session;
-  return (
-    <dl>
-      <Row name={labels.account}>
-        <code title={account}>{`${account.slice(0, 6)}…${account.slice(-4)}`}</code>
-      </Row>
-      {funds.kind === 'too-little-token' && (
-        <Row name={labels.balance}>{amountWithToken(funds.balanceUnits, checkout)}</Row>
-      )}
-    </dl>
-  );
 }
 
 function WayBack({ returnUrl, isPopup, words, look }: StepProps & { look: Look }) {

@@ -89,6 +89,10 @@ export function Row({ name, children }: { name: string; children: ComponentChild
   );
 }
 
+export function ShortAddress({ of }: { of: string }) {
+  return <code title={of}>{`${of.slice(0, 6)}…${of.slice(-4)}`}</code>;
+}
+
 /** Leads back to the shop. */
 export function ReturnLink({ url, label, look }: { url: string; label: string; look: Look }) {
   return (

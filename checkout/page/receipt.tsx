@@ -1,7 +1,7 @@
 // A payment on its way, and what has arrived.
 
 import { type Checkout, chainFacts, fewestConfirmations } from './checkout.ts';
-import { amountWithToken, Row, type StepProps } from './parts.tsx';
+import { amountWithToken, Row, ShortAddress, type StepProps } from './parts.tsx';
 import { isWrongToken, returnedIn } from './state.ts';
 import { labels } from './texts.ts';
 import { shownDate } from './time.ts';
@@ -69,15 +69,11 @@ export function Receipt({ checkout, facts, words }: StepProps) {
       ))}
       <dl>
         <Row name={labels.to}>
-          {words.merchant}, <Address address={expected_wallet} />
+          {words.merchant}, <ShortAddress of={expected_wallet} />
         </Row>
       </dl>
     </div>
   );
-}
-
-function Address({ address }: { address: string }) {
-  return <code title={address}>{`${address.slice(0, 6)}…${address.slice(-4)}`}</code>;
 }
 
 /** What the merchant has returned, or is returning. */
@@ -101,7 +97,7 @@ export function Returned({ checkout, facts }: StepProps) {
             />
           </Row>
           <Row name={labels.to}>
-            <Address address={refund.to_address} />
+            <ShortAddress of={refund.to_address} />
           </Row>
         </dl>
       ))}

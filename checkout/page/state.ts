@@ -146,7 +146,8 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   if (onTheWay !== undefined) return onTheWay;
   // The chain's clock decides. Until it has, another transfer could only come too late.
   if (facts.nowMs > Date.parse(checkout.expires_at)) return 'time-is-up';
-  if (laneOf(facts, checkout) === 'manual') return 'manual';
+  // The payer's choice, or what the intent was made for.
+  if ((facts.lane ?? checkout.lane) === 'manual') return 'manual';
   // A wallet would pay on the real test network.
   if (facts.isStandIn) return 'test-wallet';
   return withWallet(facts, checkout);
@@ -207,11 +208,6 @@ function withWallet(facts: Facts, checkout: Checkout): ViewName {
   }
 }
 
-/** The way to pay: the payer's choice, or the one the intent was made for. */
-function laneOf({ lane }: Pick<Facts, 'lane'>, checkout: Checkout): 'wallet' | 'manual' {
-  return lane ?? (checkout.lane === 'manual' ? 'manual' : 'wallet');
-}
-
 /** Something the payer has to know besides the view. */
 export type Notice =
   | Failure
@@ -254,6 +250,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const refunds = returnedIn(checkout);
   const isOffering = offeringViews.includes(view);
   const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
+  const isAsked = facts.transfer !== undefined && facts.transferPhase !== 'sent';
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
   const isLate = payments.some(
     (payment) => !payment.counts && payment.status !== 'reorged' && !isWrongToken(payment),
@@ -262,7 +259,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
     // A wallet's window outlives what it was asked for.
-    ['wallet-still-asks', mayStillAsk(facts) && (status !== 'requires_payment' || leftMs < 0)],
+    ['wallet-still-asks', isAsked && (status !== 'requires_payment' || leftMs < 0)],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],
     ['late', isLate || labels.includes('late') || labels.includes('after_cancel')],
@@ -286,9 +283,4 @@ export function returnedIn({ refunds = [] }: Checkout) {
 /** A payment in something other than the intent's token. */
 export function isWrongToken({ labels = [] }: { labels?: readonly string[] }): boolean {
   return labels.includes('wrong_token');
-}
-
-/** A wallet was asked for a transfer and has not answered. */
-function mayStillAsk({ transfer, transferPhase }: Facts): boolean {
-  return transfer !== undefined && transferPhase !== 'sent';
 }
