@@ -2,8 +2,9 @@
 
 import type { ComponentChildren } from 'preact';
 import { plainAmount } from './amount.ts';
-import { type Checkout, missingUnits } from './checkout.ts';
-import { Button, type CopyName, type StepProps, type TestAmount } from './parts.tsx';
+import { missingUnits } from './checkout.ts';
+import { useCopying } from './copying.ts';
+import { Button, type StepProps, type TestAmount } from './parts.tsx';
 import { QrCode } from './qr-code.tsx';
 import { canSign } from './state.ts';
 import { labels } from './texts.ts';
@@ -41,10 +42,14 @@ export function Manual(props: StepProps) {
   return (
     <>
       <div class="copies">
-        <Copyable {...props} what="amount" label={labels.amount}>
+        <Copyable
+          what="amount"
+          text={plainAmount(missingUnits(checkout), checkout.decimals)}
+          label={labels.amount}
+        >
           <span data-value="amount">{words.missing}</span>
         </Copyable>
-        <Copyable {...props} what="address" label={labels.address}>
+        <Copyable what="address" text={checkout.expected_wallet} label={labels.address}>
           <Address text={checkout.expected_wallet} />
         </Copyable>
         <div class="copyable">
@@ -84,12 +89,11 @@ export function OtherDevice(props: StepProps) {
   );
 }
 
-function CopyLink(props: StepProps) {
-  const { copied, link } = props;
+/** It is long: shown only if the payer has to select it. */
+function CopyLink({ link }: StepProps) {
   return (
-    <Copyable {...props} what="link" label={labels.link}>
-      {/* It is long: shown only if the payer has to select it. */}
-      {copied?.what === 'link' && !copied.isDone && <code>{link}</code>}
+    <Copyable what="link" text={link} label={labels.link} isHidden>
+      <code>{link}</code>
     </Copyable>
   );
 }
@@ -106,24 +110,28 @@ function Address({ text }: { text: string }) {
   );
 }
 
-interface CopyableProps extends StepProps {
-  what: CopyName;
+interface CopyableProps {
+  what: string;
+  /** What is copied. */
+  text: string;
   label: string;
+  /** Its value is shown only if it could not be copied. */
+  isHidden?: boolean;
   children: ComponentChildren;
 }
 
 /** A value with its name, and a button that copies it. */
-function Copyable({ act, copied, what, label, children }: CopyableProps) {
-  const isThis = copied?.what === what;
-  const isRefused = isThis && !copied.isDone;
+function Copyable({ what, text, label, isHidden = false, children }: CopyableProps) {
+  const { outcome, copy } = useCopying(text);
+  const isRefused = outcome?.isDone === false;
   return (
     <div class="copyable">
       <p class="soft">{label}</p>
-      {children && <p class="value">{children}</p>}
-      <button type="button" class="quiet" data-action={`copy-${what}`} onClick={() => act.copy(what)}>
+      {(isRefused || !isHidden) && <p class="value">{children}</p>}
+      <button type="button" class="quiet" data-action={`copy-${what}`} onClick={copy}>
         <span aria-live="polite">
-          {isThis ? (
-            copied.isDone ? (
+          {outcome ? (
+            outcome.isDone ? (
               labels.copied
             ) : (
               labels.notCopied
@@ -165,10 +173,4 @@ export function WalletApps(props: StepProps) {
       <CopyLink {...props} />
     </div>
   );
-}
-
-/** The amount as it is copied. */
-export function copyText(what: CopyName, checkout: Checkout, link: string): string {
-  if (what === 'address') return checkout.expected_wallet;
-  return what === 'link' ? link : plainAmount(missingUnits(checkout), checkout.decimals);
 }

@@ -2,9 +2,7 @@
 // `state.ts` makes of both. The service's word is the truth: what a wallet says only changes what is shown.
 
 import { render } from 'preact';
-import { copyText } from './by-hand.tsx';
 import type { Checkout } from './checkout.ts';
-import { createCopying } from './copying.ts';
 import { type Feed, followCheckout, type ServerClock } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
@@ -49,7 +47,6 @@ const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 let clock: ServerClock = () => Date.now();
 let feed: Feed | undefined;
 let wallets: readonly Wallet[] = [];
-const copying = createCopying(() => paint());
 /** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
 let sessionNumber = 0;
 /** Increases when the payer chooses another way to pay: what fails of an earlier one is not shown. */
@@ -89,7 +86,6 @@ function paint(): void {
     <Page
       facts={facts}
       act={actions}
-      copied={copying.copied()}
       link={linkOf(opening.secret ?? '')}
       returnUrl={checkout && returnUrlOf(opening, checkout)}
       isPopup={window.opener !== null}
@@ -391,10 +387,6 @@ const actions: Actions = {
     change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
     forgetTransfer(checkout.id);
     onGiveUp();
-  },
-  copy(what) {
-    const { checkout } = facts;
-    if (checkout !== undefined) copying.copy(what, copyText(what, checkout, linkOf(opening.secret ?? '')));
   },
   payWithTestWallet(amount) {
     change({ failure: undefined });

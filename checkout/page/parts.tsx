@@ -21,18 +21,14 @@ export interface Actions {
   reload(): void;
   /** The payer says that nothing is on its way any more. */
   giveUp(): void;
-  copy(what: CopyName): void;
   payWithTestWallet(amount: TestAmount): void;
 }
 
-export type CopyName = 'address' | 'amount' | 'link';
 export type TestAmount = 'exact' | 'too_little' | 'too_much' | 'signed';
 
 export interface PageProps {
   facts: Facts;
   act: Actions;
-  /** What was copied last, and whether it was. */
-  copied: { what: CopyName; isDone: boolean } | undefined;
   /** The URL of this checkout. */
   link: string;
   returnUrl: string | undefined;

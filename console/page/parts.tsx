@@ -4,6 +4,7 @@ import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
+import { useCopying } from '../../checkout/page/copying.ts';
 import { shownDate } from '../../checkout/page/time.ts';
 import { chains } from '../../src/contract/chains.ts';
 import { wordsOf } from './api.ts';
@@ -66,19 +67,9 @@ interface CopyableProps {
   href?: string | undefined;
 }
 
-const copiedMs = 2_000;
-
 /** A text that is copied by its button; with `href`, a link of an explorer. */
 export function Copyable({ text, what, short = text, href }: CopyableProps) {
-  const [said, setSaid] = useState('');
-  const copy = () => {
-    // Pages without TLS have no clipboard.
-    (navigator.clipboard?.writeText(text) ?? Promise.reject()).then(
-      () => setSaid('Copied'),
-      () => setSaid('Cannot copy: select it'),
-    );
-    setTimeout(() => setSaid(''), copiedMs);
-  };
+  const { outcome, copy } = useCopying(text);
   const shown = <code title={text}>{short}</code>;
   return (
     <span class="copyable">
@@ -93,7 +84,7 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
         Copy
       </button>
       <span class="soft" role="status">
-        {said}
+        {outcome && (outcome.isDone ? 'Copied' : 'Cannot copy: select it')}
       </span>
     </span>
   );
