@@ -13,22 +13,14 @@ const timeoutMs = 10_000;
 const maxWaitMs = 30_000;
 
 /** What came of asking. */
-export type Answer =
+type Answer =
   | { kind: 'checkout'; checkout: Checkout; etag: string }
   | { kind: 'unchanged' }
   /** The service has no such checkout. */
   | { kind: 'invalid' }
   | { kind: 'no-answer'; retryAfterMs: number };
 
-export interface Feed {
-  /** Asks once more, and resolves when the answer was delivered. */
-  refresh(): Promise<void>;
-}
-
-/** The server's time in milliseconds since 1970, as its last answer said. */
-export type ServerClock = () => number;
-
-export interface FeedObserver {
+interface FeedObserver {
   onCheckout(checkout: Checkout): void;
   onInvalid(): void;
   onConnection(connection: 'ok' | 'offline' | 'unreachable'): void;
@@ -37,10 +29,7 @@ export interface FeedObserver {
 }
 
 /** Follows the checkout of a secret until it turns out to be invalid. */
-export function followCheckout(
-  secret: string,
-  observer: FeedObserver,
-): { feed: Feed; serverNowMs: ServerClock } {
+export function followCheckout(secret: string, observer: FeedObserver) {
   let etag: string | undefined;
   let isEnded = false;
   let offsetMs = 0;
@@ -77,7 +66,7 @@ export function followCheckout(
     });
     return asking;
   };
-  /** What was asked before may be answered with an older word: this asks after it. */
+  /** Asks after what was asked before, which may be answered with an older word. Resolves when the answer is there. */
   const refresh = (): Promise<void> => {
     if (asking === undefined) return start();
     next ??= asking.then(start);
@@ -90,7 +79,11 @@ export function followCheckout(
   addEventListener('online', wake);
   addEventListener('offline', () => observer.onConnection('offline'));
   void refresh();
-  return { feed: { refresh }, serverNowMs: () => Date.now() + offsetMs };
+  return {
+    refresh,
+    /** The server's time in milliseconds since 1970, as its last answer said. */
+    serverNowMs: () => Date.now() + offsetMs,
+  };
 }
 
 async function requestCheckout(

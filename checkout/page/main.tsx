@@ -3,7 +3,7 @@
 
 import { render } from 'preact';
 import type { Checkout } from './checkout.ts';
-import { type Feed, followCheckout, type ServerClock } from './feed.ts';
+import { followCheckout } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
 import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
@@ -44,8 +44,8 @@ const standIns = (document.querySelector('meta[name="test-wallet"]')?.getAttribu
 );
 const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 
-let clock: ServerClock = () => Date.now();
-let feed: Feed | undefined;
+let feed: ReturnType<typeof followCheckout> | undefined;
+const serverNowMs = () => feed?.serverNowMs() ?? Date.now();
 let wallets: readonly Wallet[] = [];
 /** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
 let sessionNumber = 0;
@@ -55,7 +55,7 @@ let lastCheckedMs = 0;
 
 const facts: Facts = {
   checkout: undefined,
-  nowMs: clock(),
+  nowMs: serverNowMs(),
   isInvalid: false,
   shop: opening.secret === undefined ? 'working' : 'done',
   connection: 'ok',
@@ -80,7 +80,7 @@ let paintedView = '';
 
 function paint(): void {
   const { checkout } = facts;
-  facts.nowMs = clock();
+  facts.nowMs = serverNowMs();
   const hadFocus = document.activeElement !== document.body;
   render(
     <Page
@@ -110,7 +110,7 @@ function titleOfTab(checkout: Checkout | undefined): string {
 
 /** Follows the checkout that the secret opens. */
 function follow(secret: string): void {
-  const followed = followCheckout(secret, {
+  feed = followCheckout(secret, {
     onCheckout(checkout) {
       const isFirst = facts.checkout === undefined;
       const hasChanged = facts.checkout?.status !== checkout.status;
@@ -128,8 +128,6 @@ function follow(secret: string): void {
     onConnection: (connection) => change({ connection }),
     isAwaiting: () => ['sent', 'signed'].includes(viewOf(facts)),
   });
-  feed = followed.feed;
-  clock = followed.serverNowMs;
 }
 
 /** What begins with the first answer. */
@@ -320,7 +318,7 @@ const signing = createSigning({
   secret: () => opening.secret ?? '',
   change,
   refresh: async () => feed?.refresh(),
-  serverNowMs: () => clock(),
+  serverNowMs,
 });
 
 /** Looks whether another tab has finished, and whether the network has undone what was sent. */

@@ -1,6 +1,7 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
 import { type Checkout, missingUnits } from './checkout.ts';
+import type { notices, refusals, views } from './texts.ts';
 
 /** A wallet as the payer sees it. The name and the icon are the wallet's own words: nothing is believed of them. */
 export interface WalletLabel {
@@ -16,7 +17,7 @@ export type Funds =
   | { kind: 'enough' }
   | { kind: 'too-little-token'; balanceUnits: bigint }
   | { kind: 'too-little-gas' }
-  | { kind: 'refused'; reason: 'blacklisted' | 'paused' | 'other' };
+  | { kind: 'refused'; reason: keyof typeof refusals };
 
 /** What is going on with a wallet in this tab. */
 export type Session =
@@ -98,35 +99,8 @@ export interface Facts {
   givenUp: readonly string[];
 }
 
-export type ViewName =
-  | 'loading'
-  | 'waiting-for-shop'
-  | 'shop-failed'
-  | 'invalid'
-  | 'unreachable'
-  | 'test-wallet'
-  | 'choose-wallet'
-  | 'no-wallet'
-  | 'connecting'
-  | 'wrong-chain'
-  | 'ready'
-  | 'ready-to-sign'
-  | 'sign-in-wallet'
-  | 'signed'
-  | 'too-little-token'
-  | 'too-little-gas'
-  | 'refused-by-token'
-  | 'confirm-in-wallet'
-  | 'paying-elsewhere'
-  | 'unknown'
-  | 'sent'
-  | 'taken-back'
-  | 'manual'
-  | 'processing'
-  | 'succeeded'
-  | 'time-is-up'
-  | 'expired'
-  | 'canceled';
+/** The page's views, of which each has its words. */
+export type ViewName = keyof typeof views;
 
 /** The one thing that the page shows. */
 export function viewOf(facts: Facts): ViewName {
@@ -209,21 +183,7 @@ function withWallet(facts: Facts, checkout: Checkout): ViewName {
 }
 
 /** Something the payer has to know besides the view. */
-export type Notice =
-  | Failure
-  | 'wallet-still-asks'
-  | 'partly-paid'
-  | 'reorganised'
-  | 'returned'
-  | 'returning'
-  | 'overpaid'
-  | 'late'
-  | 'wrong-token'
-  | 'underpaid'
-  | 'hurry'
-  | 'not-sent'
-  | 'offline'
-  | 'unreachable';
+export type Notice = keyof typeof notices;
 
 /** So little time is left that a transfer may come too late. */
 const hurryMs = 60_000;

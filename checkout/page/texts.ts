@@ -1,7 +1,5 @@
 // Every word of the page. Amounts and names are filled in; nothing of them is markup.
 
-import type { Funds, Notice, ViewName } from './state.ts';
-
 /** What the sentences are about. */
 export interface Words {
   merchant: string;
@@ -27,8 +25,11 @@ interface Said {
   lines?: readonly string[];
 }
 
+/** A table whose keys name what is said. */
+const said = <Name extends string>(table: Readonly<Record<Name, (words: Words) => Said>>) => table;
+
 /** The title and the sentences of each view. */
-export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
+export const views = said({
   loading: () => ({ title: 'Loading your payment' }),
   'waiting-for-shop': () => ({
     title: 'Preparing your payment',
@@ -169,10 +170,10 @@ export const views: { readonly [name in ViewName]: (words: Words) => Said } = {
     title: 'This payment was canceled',
     lines: [`${merchant} canceled it. Do not send any money now.`],
   }),
-};
+});
 
 /** What the page says besides its view. */
-export const notices: { readonly [name in Notice]: (words: Words) => string } = {
+export const notices = {
   offline: () => 'You are offline. This page may be out of date.',
   unreachable: () =>
     'There is a problem with the connection. This page may be out of date, and keeps trying.',
@@ -217,19 +218,17 @@ export const notices: { readonly [name in Notice]: (words: Words) => string } = 
     'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
   'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',
   'test-wallet': () => 'The test wallet could not pay. The log of the service says why.',
-};
+} satisfies Record<string, (words: Words) => string>;
 
 /** Why the token refuses the payment. */
-export const refusals: {
-  readonly [reason in Extract<Funds, { kind: 'refused' }>['reason']]: (words: Words) => string;
-} = {
+export const refusals = {
   blacklisted: ({ token }) =>
     `The issuer of ${token} has blocked this account or the account of the shop. Choose another account in your wallet, or contact the shop.`,
   paused: ({ token, chain }) =>
     `The issuer has paused ${token} on ${chain}. Nobody can pay with it at the moment. Try again later.`,
   other: ({ token }) =>
     `${token} cannot be sent from this account. Choose another account in your wallet, or contact the shop.`,
-};
+} satisfies Record<string, (words: Words) => string>;
 
 export const labels = {
   amountDue: 'Amount due',
