@@ -241,26 +241,17 @@ function Chart({ days }: ChartProps) {
       <details>
         <summary>As a table</summary>
         <Table
+          rows={days.toReversed()}
+          keyOf={({ date }) => date}
+          numbers={['Received', 'Returned', 'Paid', 'Not paid']}
           columns={{
-            Day: 'text',
-            Received: 'number',
-            Returned: 'number',
-            Paid: 'number',
-            'Not paid': 'number',
+            Day: ({ date }) => <Link to={pathOf('/payments', { day: date })}>{dayWords(date)}</Link>,
+            Received: ({ day }) => (day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)),
+            Returned: ({ day }) => (day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)),
+            Paid: ({ day }) => String(day?.succeededCount ?? 0),
+            'Not paid': ({ day }) => String(day === undefined ? 0 : unpaidOf(day)),
           }}
-        >
-          {days.toReversed().map(({ date, day }) => (
-            <tr key={date}>
-              <th scope="row">
-                <Link to={pathOf('/payments', { day: date })}>{dayWords(date)}</Link>
-              </th>
-              <td class="number">{day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)}</td>
-              <td class="number">{day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)}</td>
-              <td class="number">{String(day?.succeededCount ?? 0)}</td>
-              <td class="number">{String(day === undefined ? 0 : unpaidOf(day))}</td>
-            </tr>
-          ))}
-        </Table>
+        />
       </details>
     </figure>
   );

@@ -107,41 +107,31 @@ export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
       <p class="lead">
         To look at. Merchants, wallets and keys are made on the command line, where a key is shown once.
       </p>
-      <Table columns={{ Merchant: 'text', Id: 'text' }}>
-        {merchants.map((each) => (
-          <tr key={each.id}>
-            <th scope="row">{each.name}</th>
-            <td>
-              <Copyable text={each.id} what="id" />
-            </td>
-          </tr>
-        ))}
-      </Table>
+      <Table
+        rows={merchants}
+        keyOf={({ id }) => id}
+        columns={{
+          Merchant: ({ name }) => name,
+          Id: ({ id }) => <Copyable text={id} what="id" />,
+        }}
+      />
       <h2>Keys of {name}</h2>
       <Shown of={keys}>
         {({ apiKeys }) =>
           apiKeys.length === 0 ? (
             <p class="state">It has no key, and can call nothing.</p>
           ) : (
-            <Table columns={{ Key: 'text', Mode: 'text', Status: 'text', Id: 'text', Made: 'text' }}>
-              {apiKeys.map((key) => (
-                <tr key={key.id}>
-                  <th scope="row">
-                    <code>{key.hint}</code>
-                  </th>
-                  <td>{key.mode === 'testnet' ? 'Test' : 'Live'}</td>
-                  <td>
-                    <Badge label={key.status} tone={keyTones[key.status] ?? 'over'} />
-                  </td>
-                  <td>
-                    <Copyable text={key.id} what="id" />
-                  </td>
-                  <td>
-                    <When at={key.createdAt} />
-                  </td>
-                </tr>
-              ))}
-            </Table>
+            <Table
+              rows={apiKeys}
+              keyOf={({ id }) => id}
+              columns={{
+                Key: ({ hint }) => <code>{hint}</code>,
+                Mode: ({ mode }) => (mode === 'testnet' ? 'Test' : 'Live'),
+                Status: ({ status }) => <Badge label={status} tone={keyTones[status] ?? 'over'} />,
+                Id: ({ id }) => <Copyable text={id} what="id" />,
+                Made: ({ createdAt }) => <When at={createdAt} />,
+              }}
+            />
           )
         }
       </Shown>

@@ -256,28 +256,46 @@ export function Confirm(props: Omit<OpenerProps, 'isOpen' | 'onOpen'>) {
   return <Opener {...props} isOpen={isOpen} onOpen={setIsOpen} />;
 }
 
-interface TableProps {
-  /** By their names, what is in them. */
-  columns: Readonly<Record<string, 'text' | 'number'>>;
-  /** Its rows. */
-  children: ComponentChildren;
+interface TableProps<Row> {
+  rows: readonly Row[];
+  keyOf: (row: Row) => string;
+  /** By their names, what a row has in them. The first says what the row is. */
+  columns: Readonly<Record<string, (row: Row) => ComponentChildren>>;
+  /** The columns of numbers. */
+  numbers?: readonly string[];
 }
 
 /** On a narrow screen each row is a card, but for a table of sums. */
-export function Table({ columns, children }: TableProps) {
-  const isOfSums = Object.values(columns).filter((kind) => kind === 'number').length > 1;
+export function Table<Row>({ rows, keyOf, columns, numbers = [] }: TableProps<Row>) {
+  const classOf = (name: string) => numbers.includes(name) && { class: 'number' };
   return (
-    <table class={isOfSums ? 'sums' : 'list'}>
+    <table class={numbers.length > 1 ? 'sums' : 'list'}>
       <thead>
         <tr>
-          {Object.entries(columns).map(([name, kind]) => (
-            <th key={name} scope="col" {...(kind === 'number' && { class: kind })}>
+          {Object.keys(columns).map((name) => (
+            <th key={name} scope="col" {...classOf(name)}>
               {name}
             </th>
           ))}
         </tr>
       </thead>
-      <tbody>{children}</tbody>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={keyOf(row)}>
+            {Object.entries(columns).map(([name, of], place) =>
+              place === 0 ? (
+                <th key={name} scope="row">
+                  {of(row)}
+                </th>
+              ) : (
+                <td key={name} {...classOf(name)}>
+                  {of(row)}
+                </td>
+              ),
+            )}
+          </tr>
+        ))}
+      </tbody>
     </table>
   );
 }

@@ -220,41 +220,34 @@ function Transfers({ of, intent, ids }: TransfersProps) {
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>
       <Table
+        rows={of}
+        keyOf={keyOf}
+        numbers={['Amount']}
         columns={{
-          Transaction: 'text',
-          Amount: 'number',
-          Status: 'text',
-          From: 'text',
-          'In its block': 'text',
-        }}
-      >
-        {of.map(({ transactionHash, logIndex, amountUnits, tokenAddress, status, labels, ...each }) => (
-          <tr key={keyOf({ transactionHash, logIndex })}>
-            <th scope="row">
-              <Transaction hash={transactionHash} chainId={chainId} />
-              <TransferLink id={ids?.get(keyOf({ transactionHash, logIndex }))} />
-            </th>
-            <td class="number">
-              <Money
-                units={amountUnits}
-                decimals={intent.decimals}
-                symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
-              />
-            </td>
-            <td>
+          Transaction: (row) => (
+            <>
+              <Transaction hash={row.transactionHash} chainId={chainId} />
+              <TransferLink id={ids?.get(keyOf(row))} />
+            </>
+          ),
+          Amount: ({ amountUnits, tokenAddress }) => (
+            <Money
+              units={amountUnits}
+              decimals={intent.decimals}
+              symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
+            />
+          ),
+          Status: ({ status, confirmations, labels }) => (
+            <>
               <Badge {...paymentStates[status]} />{' '}
-              {status === PaymentStatus.PENDING && `${each.confirmations} of ${intent.confirmationsRequired}`}{' '}
+              {status === PaymentStatus.PENDING && `${confirmations} of ${intent.confirmationsRequired}`}{' '}
               <Labels of={labels} />
-            </td>
-            <td>
-              <Address of={each.fromAddress} chainId={chainId} />
-            </td>
-            <td>
-              <When at={each.blockTime} />
-            </td>
-          </tr>
-        ))}
-      </Table>
+            </>
+          ),
+          From: ({ fromAddress }) => <Address of={fromAddress} chainId={chainId} />,
+          'In its block': ({ blockTime }) => <When at={blockTime} />,
+        }}
+      />
     </section>
   );
 }

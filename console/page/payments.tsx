@@ -151,27 +151,23 @@ export function orderOf({ metadata }: Pick<PaymentIntent, 'metadata'>): string {
 
 export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
   return (
-    <Table columns={{ Payment: 'text', Amount: 'number', Status: 'text', Chain: 'text', Created: 'text' }}>
-      {rows.map((row) => {
-        const { id, amountUnits, decimals, tokenSymbol, labels: own, chainId, createdAt } = row;
-        return (
-          <tr key={id}>
-            <th scope="row">
-              <Link to={`/payments/${id}`}>{orderOf(row) || id}</Link>
-            </th>
-            <td class="number">
-              <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
-            </td>
-            <td>
-              <Badge {...stateOf(row)} /> <Labels of={own} />
-            </td>
-            <td>{chainOf(chainId)?.name}</td>
-            <td>
-              <When at={createdAt} />
-            </td>
-          </tr>
-        );
-      })}
-    </Table>
+    <Table
+      rows={rows}
+      keyOf={({ id }) => id}
+      numbers={['Amount']}
+      columns={{
+        Payment: (row) => <Link to={`/payments/${row.id}`}>{orderOf(row) || row.id}</Link>,
+        Amount: ({ amountUnits, decimals, tokenSymbol }) => (
+          <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
+        ),
+        Status: (row) => (
+          <>
+            <Badge {...stateOf(row)} /> <Labels of={row.labels} />
+          </>
+        ),
+        Chain: ({ chainId }) => chainOf(chainId)?.name,
+        Created: ({ createdAt }) => <When at={createdAt} />,
+      }}
+    />
   );
 }

@@ -61,10 +61,13 @@ interface RefundTableProps {
 export function RefundTable({ rows, hasPayment = false, wallet, onChange }: RefundTableProps) {
   const { isReadOnly } = useScope();
   return (
-    <Table columns={{ Refund: 'text', Amount: 'number', Status: 'text', To: 'text', Prepared: 'text' }}>
-      {rows.map((row) => (
-        <tr key={row.id}>
-          <th scope="row">
+    <Table
+      rows={rows}
+      keyOf={({ id }) => id}
+      numbers={['Amount']}
+      columns={{
+        Refund: (row) => (
+          <>
             {hasPayment ? (
               <Link to={`/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
             ) : (
@@ -75,28 +78,24 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
                 <Transaction hash={transactionHash} chainId={row.chainId} />
               </div>
             ))}
-            {row.status === RefundStatus.REQUIRES_TRANSFER && (
-              <Signing refund={row} wallet={wallet} onChange={onChange} />
-            )}
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
-              <CancelRefund id={row.id} onDone={onChange} />
+              <>
+                <Signing refund={row} wallet={wallet} onChange={onChange} />
+                <CancelRefund id={row.id} onDone={onChange} />
+              </>
             )}
-          </th>
-          <td class="number">
-            <Money units={row.amountUnits} />
-          </td>
-          <td>
-            <Badge {...refundStates[row.status]} /> <Labels of={row.labels} />
-          </td>
-          <td>
-            <Address of={row.destination} chainId={row.chainId} />
-          </td>
-          <td>
-            <When at={row.createdAt} />
-          </td>
-        </tr>
-      ))}
-    </Table>
+          </>
+        ),
+        Amount: ({ amountUnits }) => <Money units={amountUnits} />,
+        Status: ({ status, labels }) => (
+          <>
+            <Badge {...refundStates[status]} /> <Labels of={labels} />
+          </>
+        ),
+        To: ({ destination, chainId }) => <Address of={destination} chainId={chainId} />,
+        Prepared: ({ createdAt }) => <When at={createdAt} />,
+      }}
+    />
   );
 }
 

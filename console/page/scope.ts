@@ -21,9 +21,8 @@ export function useScope(): Scope {
   return scope;
 }
 
-/** The EIP-155 id of the chain that has this name in the mode that is looked at. */
-export function useChainId(chain: ChainNumber): bigint {
-  const { mode } = useScope().merchant;
+/** The EIP-155 id of the chain that has this number in that mode. */
+export function chainIdIn(mode: Mode, chain: ChainNumber): bigint {
   const name = nameOf(chainWords, chain);
   return name === undefined ? 0n : BigInt(networkFor(mode, name).chainId);
 }

@@ -42,10 +42,10 @@ interface SigningProps {
 }
 
 export function Signing({ refund, wallet, onChange }: SigningProps) {
-  const { isReadOnly, isOperator } = useScope();
+  const { isOperator } = useScope();
   const { transaction } = refund;
   const [isOpen, setIsOpen] = useState(false);
-  if (transaction === undefined || isReadOnly) return null;
+  if (transaction === undefined) return null;
   return (
     <>
       <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>

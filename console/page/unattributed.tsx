@@ -19,7 +19,7 @@ import {
 } from './parts.tsx';
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
-import { useChainId, useScope } from './scope.ts';
+import { chainIdIn, useScope } from './scope.ts';
 import { stateOf } from './words.ts';
 
 const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');
@@ -51,40 +51,30 @@ export function UnattributedTransfers() {
 }
 
 export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
+  const { mode } = useScope().merchant;
+  const chainIdOf = ({ chain }: Transfer) => chainIdIn(mode, chain);
   return (
     <Table
-      columns={{ Transfer: 'text', Amount: 'number', From: 'text', Chain: 'text', 'In its block': 'text' }}
-    >
-      {rows.map((row) => (
-        <TransferRow key={row.id} of={row} />
-      ))}
-    </Table>
-  );
-}
-
-function TransferRow({ of: row }: { of: Transfer }) {
-  const chainId = useChainId(row.chain);
-  return (
-    <tr>
-      <th scope="row">
-        {row.paymentIntent === '' ? (
-          <Link to={`/unattributed/${row.id}`}>Whose is it?</Link>
-        ) : (
-          <Link to={`/payments/${row.paymentIntent}`}>To its payment</Link>
-        )}{' '}
-        <Labels of={row.labels} />
-      </th>
-      <td class="number">
-        <Money units={row.amountUnits} symbol={symbolOf(row)} />
-      </td>
-      <td>
-        <Address of={row.fromAddress} chainId={chainId} />
-      </td>
-      <td>{chainOf(chainId)?.name}</td>
-      <td>
-        <When at={row.blockTime} />
-      </td>
-    </tr>
+      rows={rows}
+      keyOf={({ id }) => id}
+      numbers={['Amount']}
+      columns={{
+        Transfer: ({ id, paymentIntent, labels }) => (
+          <>
+            {paymentIntent === '' ? (
+              <Link to={`/unattributed/${id}`}>Whose is it?</Link>
+            ) : (
+              <Link to={`/payments/${paymentIntent}`}>To its payment</Link>
+            )}{' '}
+            <Labels of={labels} />
+          </>
+        ),
+        Amount: (row) => <Money units={row.amountUnits} symbol={symbolOf(row)} />,
+        From: (row) => <Address of={row.fromAddress} chainId={chainIdOf(row)} />,
+        Chain: (row) => chainOf(chainIdOf(row))?.name,
+        'In its block': ({ blockTime }) => <When at={blockTime} />,
+      }}
+    />
   );
 }
 
@@ -120,7 +110,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
 }
 
 function TransferFacts({ of: transfer }: { of: Transfer }) {
-  const chainId = useChainId(transfer.chain);
+  const chainId = chainIdIn(useScope().merchant.mode, transfer.chain);
   return (
     <dl class="facts">
       <Fact name="Transaction">
