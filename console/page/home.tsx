@@ -266,12 +266,8 @@ interface ItemProps {
 function Item({ of: item, isReadOnly, onDone }: ItemProps) {
   const { sentence, to, way } = reasonOf(item);
   const chain = chainOf(item.chainId)?.name;
-  const [isOpen, setIsOpen] = useState(false);
   const [note, setNote] = useState('');
-  const resolve = async () => {
-    await consoleApi.resolveAttention({ id: item.id, note });
-    onDone();
-  };
+  const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
   return (
     <li>
       <p>{sentence}</p>
@@ -285,7 +281,7 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
           {way}
         </Link>
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
-          <Opener label="Done" isOpen={isOpen} onOpen={setIsOpen} doLabel="It is done" onDo={resolve}>
+          <Opener label="Done" doLabel="It is done" onDo={resolve} onDone={onDone}>
             <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
           </Opener>
         )}

@@ -193,6 +193,21 @@ export function useAction() {
   return { isBusy: state.isBusy, failure: state.failure, run, forget };
 }
 
+interface ActionButtonProps extends Omit<ButtonProps, 'onClick' | 'isBusy'> {
+  onDo: () => Promise<void>;
+}
+
+/** A button that does something at once. What fails is said beside it. */
+export function ActionButton({ onDo, ...button }: ActionButtonProps) {
+  const { isBusy, failure, run } = useAction();
+  return (
+    <>
+      <Button {...button} isBusy={isBusy} onClick={() => run(onDo)} />
+      {failure !== undefined && <span role="alert"> {failure}</span>}
+    </>
+  );
+}
+
 export function DayField({ label, value, onInput }: Omit<FieldProps, 'inputMode'>) {
   return (
     <label>
@@ -206,17 +221,20 @@ interface OpenerProps {
   /** What opens it. */
   label: string;
   isSmall?: boolean;
-  isOpen: boolean;
-  onOpen: (isOpen: boolean) => void;
+  /** What its fields begin with. */
+  onOpen?: () => void;
   /** What does it. */
   doLabel: string;
   /** What fails is said beside it. */
-  onDo: () => Promise<void>;
+  onDo: () => Promise<unknown>;
+  /** Called when it is done, and closed. */
+  onDone: () => void;
   children: ComponentChildren;
 }
 
 /** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
-export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, children }: OpenerProps) {
+export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, onDone, children }: OpenerProps) {
+  const [isOpen, setIsOpen] = useState(false);
   const { isBusy, failure, run, forget } = useAction();
   const place = useRef<HTMLDivElement>(null);
   const wasOpen = useRef(isOpen);
@@ -228,9 +246,18 @@ export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, 
     const within = (what: string) => place.current?.querySelector<HTMLElement>(what);
     (isOpen ? (within('input') ?? within('form')) : within('button'))?.focus();
   }, [isOpen]);
+  const open = () => {
+    onOpen?.();
+    setIsOpen(true);
+  };
   const submit = (event: Event) => {
     event.preventDefault();
-    if (!isBusy) run(onDo);
+    if (isBusy) return;
+    run(async () => {
+      await onDo();
+      setIsOpen(false);
+      onDone();
+    });
   };
   return (
     <div ref={place} class="opener">
@@ -240,20 +267,14 @@ export function Opener({ label, isSmall = false, isOpen, onOpen, doLabel, onDo, 
           {failure !== undefined && <p role="alert">{failure}</p>}
           <p class="actions">
             <Button label={doLabel} isMain isSubmit isBusy={isBusy} />
-            <Button label="Leave it" onClick={() => onOpen(false)} />
+            <Button label="Leave it" onClick={() => setIsOpen(false)} />
           </p>
         </form>
       ) : (
-        <Button label={label} isSmall={isSmall} onClick={() => onOpen(true)} />
+        <Button label={label} isSmall={isSmall} onClick={open} />
       )}
     </div>
   );
-}
-
-/** An action that needs a second word and nothing else. */
-export function Confirm(props: Omit<OpenerProps, 'isOpen' | 'onOpen'>) {
-  const [isOpen, setIsOpen] = useState(false);
-  return <Opener {...props} isOpen={isOpen} onOpen={setIsOpen} />;
 }
 
 interface TableProps<Row> {

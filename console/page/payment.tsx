@@ -11,13 +11,13 @@ import { Shown, useLoaded } from './loading.tsx';
 import {
   Address,
   Badge,
-  Confirm,
   Copyable,
   chainOf,
   Fact,
   Labels,
   Money,
   moneyText,
+  Opener,
   Table,
   Transaction,
   When,
@@ -140,18 +140,16 @@ function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
-        <Confirm
+        <Opener
           label="Cancel this payment"
           doLabel="Cancel it"
-          onDo={async () => {
-            await intentApi.cancelPaymentIntent({ id });
-            onDone();
-          }}
+          onDo={() => intentApi.cancelPaymentIntent({ id })}
+          onDone={onDone}
         >
           <p>
             The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.
           </p>
-        </Confirm>
+        </Opener>
       )}
       {freeUnits > 0n && (
         <RefundForm
@@ -224,12 +222,19 @@ function Transfers({ of, intent, ids }: TransfersProps) {
         keyOf={keyOf}
         numbers={['Amount']}
         columns={{
-          Transaction: (row) => (
-            <>
-              <Transaction hash={row.transactionHash} chainId={chainId} />
-              <TransferLink id={ids?.get(keyOf(row))} />
-            </>
-          ),
+          Transaction: (row) => {
+            const id = ids?.get(keyOf(row));
+            return (
+              <>
+                <Transaction hash={row.transactionHash} chainId={chainId} />
+                {id !== undefined && (
+                  <div>
+                    <Link to={`/unattributed/${id}`}>Not for this payment?</Link>
+                  </div>
+                )}
+              </>
+            );
+          },
           Amount: ({ amountUnits, tokenAddress }) => (
             <Money
               units={amountUnits}
@@ -249,15 +254,5 @@ function Transfers({ of, intent, ids }: TransfersProps) {
         }}
       />
     </section>
-  );
-}
-
-/** To the transfer, where an attribution by hand can be taken back. */
-function TransferLink({ id }: { id: string | undefined }) {
-  if (id === undefined) return null;
-  return (
-    <div>
-      <Link to={`/unattributed/${id}`}>Not for this payment?</Link>
-    </div>
   );
 }

@@ -7,6 +7,7 @@ import { intentApi } from './api.ts';
 import { spanOf } from './days.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import {
+  ActionButton,
   Badge,
   Button,
   chainLabel,
@@ -15,7 +16,6 @@ import {
   Labels,
   Money,
   Table,
-  useAction,
   When,
 } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
@@ -96,7 +96,6 @@ interface PaymentListProps {
 function PaymentList({ name, ask, empty }: PaymentListProps) {
   const newest = useLoaded(name, () => intentApi.listPaymentIntents({ ...ask, pageSize }));
   const [shown, setShown] = useState<{ rows: PaymentIntent[]; next: string }>();
-  const more = useAction();
   if (shown === undefined && newest.value !== undefined) {
     setShown({ rows: newest.value.paymentIntents, next: newest.value.nextPageToken });
   }
@@ -112,11 +111,10 @@ function PaymentList({ name, ask, empty }: PaymentListProps) {
         const rows = known.flatMap((row) => now.get(row.id) ?? (row.id < lowest ? row : []));
         const next = shown?.next ?? nextPageToken;
         if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{empty}</p>;
-        const goOn = () =>
-          more.run(async () => {
-            const page = await intentApi.listPaymentIntents({ ...ask, pageSize, pageToken: next });
-            setShown({ rows: [...known, ...page.paymentIntents], next: page.nextPageToken });
-          });
+        const goOn = async () => {
+          const page = await intentApi.listPaymentIntents({ ...ask, pageSize, pageToken: next });
+          setShown({ rows: [...known, ...page.paymentIntents], next: page.nextPageToken });
+        };
         return (
           <>
             <p class="news" role="status">
@@ -133,8 +131,7 @@ function PaymentList({ name, ask, empty }: PaymentListProps) {
                 The newest fifty are kept up to date. Open an older one to see how it stands.
               </p>
             )}
-            {more.failure !== undefined && <p role="alert">{more.failure}</p>}
-            {next !== '' && <Button label="Show more" isBusy={more.isBusy} onClick={goOn} />}
+            {next !== '' && <ActionButton label="Show more" onDo={goOn} />}
           </>
         );
       }}

@@ -11,7 +11,6 @@ import {
   Address,
   Badge,
   Button,
-  Confirm,
   Field,
   Labels,
   Money,
@@ -81,7 +80,15 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
               <>
                 <Signing refund={row} wallet={wallet} onChange={onChange} />
-                <CancelRefund id={row.id} onDone={onChange} />
+                <Opener
+                  isSmall
+                  label="Cancel this refund"
+                  doLabel="Cancel it"
+                  onDo={() => refundApi.cancelRefund({ id: row.id })}
+                  onDone={onChange}
+                >
+                  <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
+                </Opener>
               </>
             )}
           </>
@@ -99,22 +106,6 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
   );
 }
 
-function CancelRefund({ id, onDone }: { id: string; onDone: () => void }) {
-  return (
-    <Confirm
-      isSmall
-      label="Cancel this refund"
-      doLabel="Cancel it"
-      onDo={async () => {
-        await refundApi.cancelRefund({ id });
-        onDone();
-      }}
-    >
-      <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
-    </Confirm>
-  );
-}
-
 /** The payers of confirmed payments: usual destinations. */
 function payersOf({ payments }: PaymentIntent): string[] {
   const confirmed = payments.filter(({ status }) => status === PaymentStatus.CONFIRMED);
@@ -129,21 +120,17 @@ interface RefundFormProps {
 }
 
 export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
-  const [isOpen, setIsOpen] = useState(false);
   const [key, setKey] = useState('');
   const [payer = ''] = payersOf(intent);
   const { decimals, tokenSymbol } = intent;
   const [amount, setAmount] = useState('');
   const [destination, setDestination] = useState('');
   const [reason, setReason] = useState('');
-  const open = (opens: boolean) => {
-    if (opens) {
-      const surplus = surplusOf(intent);
-      setAmount(plainAmount(surplus > 0n && surplus < freeUnits ? surplus : freeUnits, decimals));
-      // Pressed twice, it prepares one.
-      setKey(crypto.randomUUID());
-    }
-    setIsOpen(opens);
+  const open = () => {
+    const surplus = surplusOf(intent);
+    setAmount(plainAmount(surplus > 0n && surplus < freeUnits ? surplus : freeUnits, decimals));
+    // Pressed twice, it prepares one.
+    setKey(crypto.randomUUID());
   };
   const units = unitsOf(amount, decimals);
   const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
@@ -151,11 +138,9 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
     if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
     await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
-    setIsOpen(false);
-    onDone();
   };
   return (
-    <Opener label="Give money back" isOpen={isOpen} onOpen={open} doLabel="Prepare the refund" onDo={prepare}>
+    <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare} onDone={onDone}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
       {payer !== '' && (

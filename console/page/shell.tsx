@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { consoleApi } from './api.ts';
-import { Button, useAction } from './parts.tsx';
+import { ActionButton } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import type { Session } from './session.ts';
@@ -86,7 +86,15 @@ export function Shell({ url, session, merchants, onChoose, onEnd, children }: Sh
         <div class="who">
           {session.name}
           {session.isReadOnly && <span class="soft"> (reading only)</span>}
-          <SignOut onEnd={onEnd} />
+          <ActionButton
+            label="Sign out"
+            isSmall
+            onDo={async () => {
+              // In every tab.
+              await consoleApi.endSession({});
+              onEnd('You have signed out. A new link opens the console again.');
+            }}
+          />
         </div>
       </header>
       <nav aria-label="Console">
@@ -99,22 +107,6 @@ export function Shell({ url, session, merchants, onChoose, onEnd, children }: Sh
       <main id="content" ref={content} tabIndex={-1}>
         {children}
       </main>
-    </>
-  );
-}
-
-/** Ends the session in every tab. */
-function SignOut({ onEnd }: { onEnd: (reason: string) => void }) {
-  const action = useAction();
-  const end = () =>
-    action.run(async () => {
-      await consoleApi.endSession({});
-      onEnd('You have signed out. A new link opens the console again.');
-    });
-  return (
-    <>
-      <Button label="Sign out" isSmall isBusy={action.isBusy} onClick={end} />
-      {action.failure !== undefined && <span role="alert">{action.failure}</span>}
     </>
   );
 }

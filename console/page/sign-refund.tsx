@@ -205,21 +205,14 @@ function Elsewhere({
 
 /** For a wallet that cannot send the data: the merchant says which transfer it was. */
 function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
-  const [isOpen, setIsOpen] = useState(false);
   const [transactionHash, setTransactionHash] = useState('');
-  const confirm = async () => {
-    await refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() });
-    setIsOpen(false);
-    onDone();
-  };
   return (
     <Opener
       isSmall
       label="It was sent without this data"
-      isOpen={isOpen}
-      onOpen={setIsOpen}
       doLabel="This was it"
-      onDo={confirm}
+      onDo={() => refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() })}
+      onDone={onDone}
     >
       <p>
         A transfer of the same amount, from the wallet that was paid to this destination, counts as this

@@ -8,7 +8,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { consoleApi, eventApi, webhookApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Button, useAction, When } from './parts.tsx';
+import { ActionButton, Badge, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { deedOf, deliveryStates, eventWords } from './words.ts';
@@ -108,7 +108,6 @@ interface ToldProps {
 
 function Told({ event, deliveries, onSent }: ToldProps) {
   const { isReadOnly } = useScope();
-  const send = useAction();
   return (
     <>
       {eventWords(event.type)}
@@ -117,18 +116,14 @@ function Told({ event, deliveries, onSent }: ToldProps) {
       ))}
       {deliveries.length > 0 && !isReadOnly && (
         <p>
-          <Button
+          <ActionButton
             label="Send again"
             isSmall
-            isBusy={send.isBusy}
-            onClick={() =>
-              send.run(async () => {
-                await webhookApi.redeliverEvent({ id: event.id });
-                onSent();
-              })
-            }
+            onDo={async () => {
+              await webhookApi.redeliverEvent({ id: event.id });
+              onSent();
+            }}
           />
-          {send.failure !== undefined && <span role="alert"> {send.failure}</span>}
         </p>
       )}
     </>

@@ -7,12 +7,12 @@ import { Shown, useLoaded } from './loading.tsx';
 import {
   Address,
   Badge,
-  Confirm,
   chainOf,
   Fact,
   Labels,
   Money,
   moneyText,
+  Opener,
   Table,
   Transaction,
   When,
@@ -100,7 +100,20 @@ export function UnattributedTransfer({ id }: { id: string }) {
               )}
             </p>
           </header>
-          {found.paymentIntent !== '' && !isReadOnly && <Detach transfer={found} onDone={transfer.reload} />}
+          {found.paymentIntent !== '' && !isReadOnly && (
+            <div class="actions">
+              <Opener
+                label="It is not for that payment"
+                doLabel="Detach it"
+                onDo={() => transferApi.detachTransfer({ id })}
+                onDone={transfer.reload}
+              >
+                <p>
+                  The payment is what it would be without this transfer, and the transfer names none again.
+                </p>
+              </Opener>
+            </div>
+          )}
           <TransferFacts of={found} />
           {found.paymentIntent === '' && <Candidates transfer={found} onDone={transfer.reload} />}
         </>
@@ -194,17 +207,20 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
                 </Fact>
               </dl>
               {!isReadOnly && (
-                <Confirm
+                <Opener
                   label="It is this one"
                   doLabel="Attribute the transfer"
-                  onDo={async () => {
-                    const allowEnded = !isWaiting;
-                    await transferApi.attributeTransfer({ id: transfer.id, paymentIntent: id, allowEnded });
-                    onDone();
-                  }}
+                  onDo={() =>
+                    transferApi.attributeTransfer({
+                      id: transfer.id,
+                      paymentIntent: id,
+                      allowEnded: !isWaiting,
+                    })
+                  }
+                  onDone={onDone}
                 >
                   <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
-                </Confirm>
+                </Opener>
               )}
             </>
           );
@@ -225,21 +241,4 @@ function consequenceOf(isUsdc: boolean, isWaiting: boolean, difference: bigint):
   return difference === 0n
     ? 'The payment gets all of its money, and succeeds once the transfer is confirmed.'
     : 'The payment gets more than it asked for, and succeeds once the transfer is confirmed.';
-}
-
-function Detach({ transfer, onDone }: { transfer: Transfer; onDone: () => void }) {
-  return (
-    <div class="actions">
-      <Confirm
-        label="It is not for that payment"
-        doLabel="Detach it"
-        onDo={async () => {
-          await transferApi.detachTransfer({ id: transfer.id });
-          onDone();
-        }}
-      >
-        <p>The payment is what it would be without this transfer, and the transfer names none again.</p>
-      </Confirm>
-    </div>
-  );
 }

@@ -9,7 +9,7 @@ import {
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { webhookApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Button, Confirm, Copyable, Fact, useAction, When } from './parts.tsx';
+import { ActionButton, Badge, Copyable, Fact, Opener, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Delivery } from './timeline.tsx';
@@ -146,60 +146,50 @@ function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
 
 function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDone: () => void }) {
   const { id, enabled } = endpoint;
-  const action = useAction();
   const [said, setSaid] = useState('');
-  const change = async (work: () => Promise<string>) => {
-    setSaid(await work());
-    onDone();
-  };
-  const press = (work: () => Promise<string>) => action.run(() => change(work));
   return (
     <div class="actions">
       {enabled ? (
         <>
-          <Confirm
+          <Opener
             label="Send all that failed"
             doLabel="Send them"
-            onDo={() =>
-              change(async () => {
-                const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
-                return deliveriesCount === 1
+            onDo={async () => {
+              const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
+              setSaid(
+                deliveriesCount === 1
                   ? '1 delivery is being sent again.'
-                  : `${deliveriesCount} deliveries are being sent again.`;
-              })
-            }
+                  : `${deliveriesCount} deliveries are being sent again.`,
+              );
+            }}
+            onDone={onDone}
           >
             <p>
               Every delivery that has failed for good is sent again, oldest first. An event has one id,
               however often it is sent.
             </p>
-          </Confirm>
-          <Button
+          </Opener>
+          <ActionButton
             label="Send a test"
-            isBusy={action.isBusy}
-            onClick={() =>
-              press(async () => {
-                await webhookApi.pingWebhookEndpoint({ id });
-                return 'A test is on its way.';
-              })
-            }
+            onDo={async () => {
+              await webhookApi.pingWebhookEndpoint({ id });
+              setSaid('A test is on its way.');
+              onDone();
+            }}
           />
         </>
       ) : (
-        <Button
+        <ActionButton
           label="Enable it"
           isMain
-          isBusy={action.isBusy}
-          onClick={() =>
-            press(async () => {
-              await webhookApi.updateWebhookEndpoint({ id, enabled: true });
-              return 'It is enabled.';
-            })
-          }
+          onDo={async () => {
+            await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+            setSaid('It is enabled.');
+            onDone();
+          }}
         />
       )}
       <p role="status">{said}</p>
-      {action.failure !== undefined && <p role="alert">{action.failure}</p>}
     </div>
   );
 }
