@@ -12,7 +12,7 @@ import {
 import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Button, chainLabel, chainOf, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
+import { Button, chainLabel, chainOf, Fact, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
@@ -108,43 +108,47 @@ function summarize(): Promise<Summary> {
 }
 
 const sum = (values: readonly bigint[]) => values.reduce((all, value) => all + value, 0n);
-const receivedOf = ({ chains }: Day) => sum(chains.map(({ receivedUnits }) => BigInt(receivedUnits)));
-const refundedOf = ({ chains }: Day) => sum(chains.map(({ refundedUnits }) => BigInt(refundedUnits)));
-const unpaidOf = ({ expiredCount, canceledCount }: Day) => expiredCount + canceledCount;
+
+/** A day of the chart, also one on which nothing happened. */
+function barOf(date: string, day: Day | undefined) {
+  const { chains = [], succeededCount = 0n, expiredCount = 0n, canceledCount = 0n } = day ?? {};
+  return {
+    date,
+    chains,
+    received: sum(chains.map(({ receivedUnits }) => BigInt(receivedUnits))),
+    refunded: sum(chains.map(({ refundedUnits }) => BigInt(refundedUnits))),
+    paid: succeededCount,
+    unpaid: expiredCount + canceledCount,
+  };
+}
+
+type Bar = ReturnType<typeof barOf>;
 
 function Figures({ of: { days, timeZone } }: { of: Summary }) {
   const today = Date.parse(dayOf(Date.now(), timeZone));
   const byDate = new Map(days.map((day) => [day.date, day]));
   const shown = Array.from({ length: chartDays }, (_, i) => {
     const date = new Date(today - (chartDays - 1 - i) * dayMs).toISOString().slice(0, 10);
-    return { date, day: byDate.get(date) };
+    return barOf(date, byDate.get(date));
   });
   // Weeks begin on Monday.
   const sinceMonday = (new Date(today).getUTCDay() + 6) % 7;
   const week = shown.slice(-1 - sinceMonday);
-  const received = (some: typeof shown) =>
-    sum(some.map(({ day }) => (day === undefined ? 0n : receivedOf(day))));
-  const paid = sum(shown.map(({ day }) => day?.succeededCount ?? 0n));
-  const unpaid = sum(shown.map(({ day }) => (day === undefined ? 0n : unpaidOf(day))));
+  const received = (some: readonly Bar[]) => sum(some.map((bar) => bar.received));
+  const paid = sum(shown.map((bar) => bar.paid));
+  const unpaid = sum(shown.map((bar) => bar.unpaid));
   return (
     <>
       <dl class="figures">
-        <div>
-          <dt>Received today</dt>
-          <dd>
-            <Money units={received(shown.slice(-1))} />
-          </dd>
-        </div>
-        <div>
-          <dt>This week</dt>
-          <dd>
-            <Money units={received(week)} />
-          </dd>
-        </div>
-        <div>
-          <dt>Paid, of {(paid + unpaid).toLocaleString('en-GB')} that ended in 30 days</dt>
-          <dd>{paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}</dd>
-        </div>
+        <Fact name="Received today">
+          <Money units={received(shown.slice(-1))} />
+        </Fact>
+        <Fact name="This week">
+          <Money units={received(week)} />
+        </Fact>
+        <Fact name={`Paid, of ${(paid + unpaid).toLocaleString('en-GB')} that ended in 30 days`}>
+          {paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}
+        </Fact>
       </dl>
       <Chart days={shown} />
       <p class="soft">
@@ -169,18 +173,11 @@ const height = 180;
 /** Below the axis, for what was returned. */
 const below = 36;
 
-interface ChartProps {
-  days: readonly { date: string; day: Day | undefined }[];
-}
-
 /** Thirty bars: received by chain, and below what was returned. A table says the same. */
-function Chart({ days }: ChartProps) {
-  const names = [...new Set(days.flatMap(({ day }) => day?.chains.map(({ chain }) => chain) ?? []))].sort();
-  const most = days.reduce((all, { day }) => {
-    const received = day === undefined ? 0n : receivedOf(day);
-    return received > all ? received : all;
-  }, 1n);
-  const scale = (units: bigint) => (Number((units * 1_000n) / most) / 1_000) * (height - below);
+function Chart({ days }: { days: readonly Bar[] }) {
+  const names = [...new Set(days.flatMap(({ chains }) => chains.map(({ chain }) => chain)))].sort();
+  const [most = 0n] = days.map(({ received }) => received).sort((a, b) => Number(b - a));
+  const scale = (units: bigint) => (Number((units * 1_000n) / (most || 1n)) / 1_000) * (height - below);
   const step = width / days.length;
   const axis = height - below;
   return (
@@ -190,12 +187,12 @@ function Chart({ days }: ChartProps) {
         role="img"
         aria-label="Received and returned in 30 days. The table below says the same."
       >
-        {days.map(({ date, day }, i) => {
+        {days.map(({ date, chains, received, refunded }, i) => {
           let top = axis;
           return (
             <g key={date}>
               {names.map((name, place) => {
-                const of = day?.chains.find(({ chain }) => chain === name);
+                const of = chains.find(({ chain }) => chain === name);
                 const size = scale(BigInt(of?.receivedUnits ?? 0));
                 top -= size;
                 return (
@@ -210,17 +207,17 @@ function Chart({ days }: ChartProps) {
                   />
                 );
               })}
-              {day !== undefined && refundedOf(day) > 0n && (
+              {refunded > 0n && (
                 <rect
                   class="bar refunded"
                   x={i * step + 3}
                   y={axis + 2}
                   width={step - 6}
-                  height={Math.min(below - 2, Math.max(2, scale(refundedOf(day))))}
+                  height={Math.min(below - 2, Math.max(2, scale(refunded)))}
                   rx="1"
                 />
               )}
-              <title>{`${dayWords(date)}: ${day === undefined ? 'nothing' : moneyText({ units: receivedOf(day) })}`}</title>
+              <title>{`${dayWords(date)}: ${received === 0n ? 'nothing' : moneyText({ units: received })}`}</title>
             </g>
           );
         })}
@@ -236,7 +233,7 @@ function Chart({ days }: ChartProps) {
         <span class="soft">
           {dayWords(days[0]?.date ?? '')} to {dayWords(days.at(-1)?.date ?? '')}
         </span>
-        <span class="soft">Highest day: {moneyText({ units: most === 1n ? 0n : most })}</span>
+        <span class="soft">Highest day: {moneyText({ units: most })}</span>
       </figcaption>
       <details>
         <summary>As a table</summary>
@@ -246,10 +243,10 @@ function Chart({ days }: ChartProps) {
           numbers={['Received', 'Returned', 'Paid', 'Not paid']}
           columns={{
             Day: ({ date }) => <Link to={pathOf('/payments', { day: date })}>{dayWords(date)}</Link>,
-            Received: ({ day }) => (day === undefined ? '0.00' : shownAmount(receivedOf(day), 6)),
-            Returned: ({ day }) => (day === undefined ? '0.00' : shownAmount(refundedOf(day), 6)),
-            Paid: ({ day }) => String(day?.succeededCount ?? 0),
-            'Not paid': ({ day }) => String(day === undefined ? 0 : unpaidOf(day)),
+            Received: ({ received }) => shownAmount(received, 6),
+            Returned: ({ refunded }) => shownAmount(refunded, 6),
+            Paid: ({ paid }) => String(paid),
+            'Not paid': ({ unpaid }) => String(unpaid),
           }}
         />
       </details>

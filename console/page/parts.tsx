@@ -146,7 +146,7 @@ export function Button({
 /** A name and its value, in a `dl`. */
 export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
   return (
-    <div class="fact">
+    <div>
       <dt>{name}</dt>
       <dd>{children}</dd>
     </div>

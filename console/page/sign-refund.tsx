@@ -25,6 +25,7 @@ import {
   Button,
   Copyable,
   chainOf,
+  Fact,
   Field,
   moneyText,
   Opener,
@@ -172,23 +173,16 @@ function Elsewhere({
       </p>
       <dl>
         {wallet !== undefined && (
-          <>
-            <dt>From the wallet that was paid</dt>
-            <dd>
-              <Address of={wallet} chainId={chainId} />
-            </dd>
-          </>
+          <Fact name="From the wallet that was paid">
+            <Address of={wallet} chainId={chainId} />
+          </Fact>
         )}
-        <dt>To the USDC contract, which holds everybody's dollars</dt>
-        <dd>
+        <Fact name="To the USDC contract, which holds everybody's dollars">
           <Address of={to} chainId={chainId} />
-        </dd>
-        <dt>
-          Data, which says: {moneyText({ units: amountUnits })} to {shortened(destination)}
-        </dt>
-        <dd>
+        </Fact>
+        <Fact name={`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`}>
           <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
-        </dd>
+        </Fact>
       </dl>
       {withCode && (
         <details>
