@@ -104,7 +104,8 @@ async function requestCheckout(
     if (response.status === 304) return { kind: 'unchanged' };
     if (response.status === 401) return { kind: 'invalid' };
     if (!response.ok) {
-      return { kind: 'no-answer', retryAfterMs: Number(response.headers.get('Retry-After') ?? 0) * 1000 };
+      // A proxy may send a date instead, which is no number.
+      return { kind: 'no-answer', retryAfterMs: Number(response.headers.get('Retry-After')) * 1000 || 0 };
     }
     return { kind: 'checkout', checkout: await response.json(), etag: response.headers.get('ETag') ?? '' };
   } catch {

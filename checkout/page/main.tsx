@@ -356,12 +356,16 @@ const actions: Actions = {
     const wallet = walletOfSession();
     if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
     change({ failure: undefined, session: { ...session, isSwitching: true } });
+    const choice = choices;
     switchChain(wallet, checkout.chain_id)
       .catch((reason) => {
         const refusal = refusalOf(reason);
-        change({ failure: refusal === 'wallet-failed' ? 'chain-refused' : refusal });
+        if (choice === choices) change({ failure: refusal === 'wallet-failed' ? 'chain-refused' : refusal });
       })
-      .then(() => attempt(() => connectWith(wallet, session.account as `0x${string}`)));
+      .then(() => {
+        // The payer may have gone on without it.
+        if (choice === choices) void attempt(() => connectWith(wallet, session.account as `0x${string}`));
+      });
   },
   checkAgain() {
     const { session } = facts;

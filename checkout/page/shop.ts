@@ -6,7 +6,10 @@ import { isSecret, type Opening } from './secret.ts';
 
 const from = 'payment-intents-checkout';
 
-/** Asks the window that has opened this one for the secret. Resolves with undefined if the shop could not make one. */
+/** The window that has opened this one may have gone elsewhere, and answers nothing then. */
+const shopTimeoutMs = 60_000;
+
+/** Asks the window that has opened this one for the secret. Resolves with undefined if the shop has not made one. */
 export function secretFromShop(opener: string): Promise<string | undefined> {
   return new Promise((resolve) => {
     addEventListener('message', (event) => {
@@ -15,6 +18,7 @@ export function secretFromShop(opener: string): Promise<string | undefined> {
       if (event.data.type === 'secret' && isSecret(event.data.clientSecret)) resolve(event.data.clientSecret);
     });
     send(opener, { type: 'ready' });
+    setTimeout(() => resolve(undefined), shopTimeoutMs);
   });
 }
 

@@ -40,7 +40,7 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
     const failure = await sendSignature(secret(), signature, serverNowMs);
     // First the service's word, so that nothing is offered in between.
     await refresh();
-    while (facts.connection !== 'ok') {
+    while (facts.connection !== 'ok' && !facts.isInvalid) {
       await new Promise((resolve) => setTimeout(resolve, retryMs));
       await refresh();
     }

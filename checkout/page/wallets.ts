@@ -1,7 +1,7 @@
 // Wallets of this browser, and what is asked of them. A way to reach other wallets, such as WalletConnect, would be another
 // source of `Wallet`: nothing else of the page knows where a wallet comes from.
 
-import { createStore, type EIP1193Provider } from 'mipd';
+import { type EIP1193Provider, type EIP6963ProviderDetail, requestProviders } from 'mipd';
 import {
   encodeFunctionData,
   hexToBigInt,
@@ -30,11 +30,11 @@ const maxNameLength = 40;
 
 /** Finds wallets by EIP-6963, and `window.ethereum` if none announces itself. Calls back at once and at each change. */
 export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: boolean) => void): void {
-  const store = createStore();
+  const details: EIP6963ProviderDetail[] = [];
   let hasLooked = false;
   const report = () => {
     const ids = new Set<string>();
-    const announced = store.getProviders().map(({ info: { rdns, uuid, name, icon }, provider }) => {
+    const announced = details.map(({ info: { rdns, uuid, name, icon }, provider }) => {
       // The name stays the same over a reload. Whoever takes that of another later is told apart.
       const id = textOf(rdns) === '' || ids.has(rdns) ? `${textOf(rdns)}#${textOf(uuid)}` : rdns;
       ids.add(id);
@@ -47,12 +47,21 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
         : announced;
     onWallets(found, hasLooked);
   };
-  store.subscribe(report);
+  requestProviders((detail) => {
+    if (!isProvider(detail) || details.some(({ info }) => info.uuid === detail.info.uuid)) return;
+    details.push(detail);
+    report();
+  });
   report();
   setTimeout(() => {
     hasLooked = true;
     report();
   }, announceMs);
+}
+
+/** Any script of the page may announce anything. */
+function isProvider(detail: EIP6963ProviderDetail | null): detail is EIP6963ProviderDetail {
+  return typeof detail?.info === 'object' && typeof detail.provider?.request === 'function';
 }
 
 /** What a wallet says of itself may be anything, and its conversion may throw. */

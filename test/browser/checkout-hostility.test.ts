@@ -282,6 +282,25 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect(device.foreignRequests()).toEqual([]);
     });
 
+    test('is found beside announcements that have nothing in them', async () => {
+      const device = await world.openDevice();
+      await device.context.addInitScript(() => {
+        // What runs in the page.
+        const page = globalThis as unknown as EventTarget;
+        page.addEventListener('eip6963:requestProvider', () => {
+          for (const detail of [null, {}, { info: null }, { info: {} }]) {
+            page.dispatchEvent(new CustomEvent('eip6963:announceProvider', { detail }));
+          }
+        });
+      });
+      await device.installWallet(await world.createPayer(), {});
+      const checkout = await device.open(await world.createIntent());
+      await checkout.view('choose-wallet');
+      expect(await checkout.action('wallet').count()).toBe(1);
+      await checkout.connect();
+      await checkout.view('ready');
+    });
+
     test('that claims the name of another is not asked in its place', async () => {
       const device = await world.openDevice();
       const rdns = 'com.example.honest';

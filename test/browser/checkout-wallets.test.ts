@@ -257,6 +257,23 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('manual');
   });
 
+  test('that was left while it changes the chain does not come back', async () => {
+    const { device, wallet, intent } = await begin({ wallet: { chainId: 1 } });
+    const held = holdBack();
+    wallet.answer('wallet_switchEthereumChain', held.answer);
+    const checkout = await device.open(intent);
+    await checkout.connect(wallet.rdns);
+    await checkout.view('wrong-chain');
+    await checkout.press('switch-chain');
+    await wallet.asked('wallet_switchEthereumChain');
+    await checkout.press('wallets');
+    await checkout.view('choose-wallet');
+    held.letGo(reject);
+    await checkout.refresh();
+    await checkout.view('choose-wallet');
+    expect(await checkout.page.locator('[data-notice]').count()).toBe(0);
+  });
+
   test('one of two is asked, and each has its name and its icon', async () => {
     const device = await world.openDevice();
     const icon = (colour: string) =>
