@@ -8,11 +8,19 @@ export function dayOf(ms: number, timeZone?: string): string {
   return new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', ...(timeZone && { timeZone }) }).format(ms);
 }
 
-/** From the midnight that begins a day to the one that ends another; undefined if one is no day. */
-export function spanOf(first: string, last = first): { from: Timestamp; before: Timestamp } | undefined {
+const dayMs = 86_400_000;
+
+/**
+ * From the midnight that begins a day to the one that ends another; undefined if one is no day. In the browser's zone, or
+ * in UTC: figures are by UTC's days where the browser's do not begin with an hour of UTC.
+ */
+export function spanOf(
+  first: string,
+  last = first,
+  zone?: string,
+): { from: Timestamp; before: Timestamp } | undefined {
+  if (Number.isNaN(Date.parse(first)) || Number.isNaN(Date.parse(last))) return undefined;
   // Without a zone, a date with a time is of the browser's.
-  const [from, end] = [new Date(`${first}T00:00`), new Date(`${last}T00:00`)];
-  if (Number.isNaN(from.getTime()) || Number.isNaN(end.getTime())) return undefined;
-  end.setDate(end.getDate() + 1);
-  return { from: timestampFromDate(from), before: timestampFromDate(end) };
+  const midnight = (day: string) => timestampFromDate(new Date(`${day}T00:00${zone === 'UTC' ? 'Z' : ''}`));
+  return { from: midnight(first), before: midnight(dayOf(Date.parse(last) + dayMs, 'UTC')) };
 }

@@ -150,7 +150,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
           {paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}
         </Fact>
       </dl>
-      <Chart days={shown} />
+      <Chart days={shown} zone={timeZone === 'UTC' ? timeZone : ''} />
       <p class="soft">
         Days in {timeZone.replaceAll('_', ' ')}. Past days may change: by reorganisations, and by what people
         attribute.
@@ -174,7 +174,7 @@ const height = 180;
 const below = 36;
 
 /** Thirty bars: received by chain, and below what was returned. A table says the same. */
-function Chart({ days }: { days: readonly Bar[] }) {
+function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
   const names = [...new Set(days.flatMap(({ chains }) => chains.map(({ chain }) => chain)))].sort();
   const [most = 0n] = days.map(({ received }) => received).sort((a, b) => Number(b - a));
   const scale = (units: bigint) => (Number((units * 1_000n) / (most || 1n)) / 1_000) * (height - below);
@@ -242,7 +242,7 @@ function Chart({ days }: { days: readonly Bar[] }) {
           keyOf={({ date }) => date}
           numbers={['Received', 'Returned', 'Paid', 'Not paid']}
           columns={{
-            Day: ({ date }) => <Link to={pathOf('/payments', { day: date })}>{dayWords(date)}</Link>,
+            Day: ({ date }) => <Link to={pathOf('/payments', { day: date, zone })}>{dayWords(date)}</Link>,
             Received: ({ received }) => shownAmount(received, 6),
             Returned: ({ refunded }) => shownAmount(refunded, 6),
             Paid: ({ paid }) => String(paid),

@@ -28,6 +28,8 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
   const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
   const latest = useRef(load);
   latest.current = load;
+  /** How many new answers there were when this was drawn last. */
+  const drawnAt = useRef(-1);
   const [asked, setAsked] = useState(0);
   const reload = useCallback(() => setAsked((count) => count + 1), []);
   useEffect(() => {
@@ -41,13 +43,14 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
       let isWanted = everyMs > 0;
       try {
         if (Date.now() - touchedMs < idleMs) {
-          const before = newAnswersCount();
           const value = await latest.current();
-          const isNew = newAnswersCount() !== before;
+          if (own !== turn) return;
+          const isNew = newAnswersCount() !== drawnAt.current;
+          drawnAt.current = newAnswersCount();
           // Without news nothing is drawn again: a thousand rows take longer than a frame.
           const next = (known: typeof state) =>
             isNew || known.key !== key || !('value' in known) || 'failure' in known ? { key, value } : known;
-          if (own === turn) setState(next);
+          setState(next);
         }
       } catch (failure) {
         isWanted = isWorthAsking(failure);

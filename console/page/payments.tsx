@@ -23,14 +23,15 @@ import { intentStates, labelWords, stateOf } from './words.ts';
 
 const pageSize = 50;
 const selects = ['status', 'chain', 'label'] as const;
-const filtered = [...selects, 'day'] as const;
+/** A day is one of `zone`, where it is not the browser's. */
+const filtered = [...selects, 'day', 'zone'] as const;
 type Filter = Readonly<Record<(typeof filtered)[number], string>>;
 const labels = ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'];
 
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
   const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Filter;
   const key = JSON.stringify(filter);
-  const span = spanOf(filter.day);
+  const span = spanOf(filter.day, filter.day, filter.zone);
   return (
     <>
       <h1>Payments</h1>

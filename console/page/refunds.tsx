@@ -106,9 +106,11 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
   );
 }
 
-/** The payers of confirmed payments: usual destinations. */
+/** The payers of what was confirmed in the intent's token: usual destinations. */
 function payersOf({ payments }: PaymentIntent): string[] {
-  const confirmed = payments.filter(({ status }) => status === PaymentStatus.CONFIRMED);
+  const confirmed = payments.filter(
+    ({ status, labels }) => status === PaymentStatus.CONFIRMED && !labels.includes('wrong_token'),
+  );
   return [...new Set(confirmed.map(({ fromAddress }) => fromAddress))];
 }
 
@@ -121,7 +123,6 @@ interface RefundFormProps {
 
 export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
   const [key, setKey] = useState('');
-  const [payer = ''] = payersOf(intent);
   const { decimals, tokenSymbol } = intent;
   const [amount, setAmount] = useState('');
   const [destination, setDestination] = useState('');
@@ -143,13 +144,13 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
     <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare} onDone={onDone}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
-      {payer !== '' && (
-        <p class="soft">
+      {payersOf(intent).map((payer) => (
+        <p key={payer} class="soft">
           It was paid from <code>{payer}</code>. Ask the payer before you return it there: an exchange does
           not give its customers what comes back to its own address.{' '}
           <Button label="Take this address" onClick={() => setDestination(payer)} />
         </p>
-      )}
+      ))}
       <Field label="Why (the payer does not see it)" value={reason} onInput={setReason} />
       <p>
         {units !== undefined && units <= freeUnits && `Prepares ${money(units)} to go back. `}

@@ -21,13 +21,30 @@ export interface NoSession {
 
 const storedAs = 'console-session';
 const chosenAs = 'console-merchant';
+/** What a reload finds again, in a browser that lets pages store something. */
+const stored = {
+  get(name: string): string {
+    try {
+      return sessionStorage.getItem(name) ?? '';
+    } catch {
+      return '';
+    }
+  },
+  set(name: string, text: string): void {
+    try {
+      sessionStorage.setItem(name, text);
+    } catch {
+      // Until it is closed, the tab knows.
+    }
+  },
+};
 /** How long an open tab has to answer. */
 const answerMs = 300;
 
 /** Returns the session of the link in the address bar, of this tab, or of another one. */
 export async function openSession(): Promise<Session | NoSession> {
   const code = location.hash.slice(1);
-  const own = read(sessionStorage.getItem(storedAs));
+  const own = read(stored.get(storedAs));
   if (code.startsWith('cl_')) {
     history.replaceState(null, '', location.pathname + location.search);
     // Somebody may have sent the link, to have things done in their name.
@@ -43,14 +60,14 @@ export async function openSession(): Promise<Session | NoSession> {
 
 /** Forgets the session of this tab. */
 export function forgetSession(): void {
-  sessionStorage.removeItem(storedAs);
+  stored.set(storedAs, '');
   current = undefined;
 }
 
 /** What an operator looked at last in this tab, or in the one that it was opened from. */
 export const chosenMerchant = {
-  get: (): string => sessionStorage.getItem(chosenAs) ?? '',
-  set: (chosen: string): void => sessionStorage.setItem(chosenAs, chosen),
+  get: (): string => stored.get(chosenAs),
+  set: (chosen: string): void => stored.set(chosenAs, chosen),
 };
 
 let current: Session | undefined;
@@ -80,14 +97,14 @@ async function exchange(code: string): Promise<Session | NoSession> {
 }
 
 function keep(session: Session): Session {
-  sessionStorage.setItem(storedAs, JSON.stringify(session));
+  stored.set(storedAs, JSON.stringify(session));
   current = session;
   return session;
 }
 
-function read(text: string | null): Session | undefined {
+function read(text: string): Session | undefined {
   try {
-    const session: Session = JSON.parse(text ?? '');
+    const session: Session = JSON.parse(text);
     return Date.parse(session.expiresAt) > Date.now() ? session : undefined;
   } catch {
     return undefined;
