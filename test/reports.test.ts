@@ -9,6 +9,7 @@ import { getSummary } from '../src/console/get-summary.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, type Summary } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Call } from '../src/requests/method.ts';
+import { strict } from '../src/requests/method.ts';
 import { wrongFigures } from './support/report-recount.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
@@ -17,7 +18,7 @@ const service = await startService({ ROLES: 'api' });
 afterAll(() => service.close());
 const { em } = service.database.orm;
 const fold = createReportFolding(em);
-const { run } = getSummary(em);
+const { run } = strict(getSummary(em));
 const { merchant } = service;
 
 beforeEach(() => service.query('truncate report_changes, report_hours, transfers, payment_intents'));

@@ -289,11 +289,11 @@ export function wrapPage(page: Page) {
     },
     /** The words of the page, as a payer sees them. */
     text: async () => (await main.innerText()).replace(/\s+/g, ' '),
-    /** What axe finds. */
-    async axe(): Promise<unknown[]> {
+    /** What axe finds, by all of its rules or by these. */
+    async axe(rules?: string[]): Promise<unknown[]> {
       // Describing every element that passes takes longer than checking it. The page has no frames: one call is enough.
       const axe = new AxeBuilder({ page }).options({ resultTypes: ['violations'] }).setLegacyMode();
-      const { violations } = await axe.analyze();
+      const { violations } = await (rules ? axe.withRules(rules) : axe).analyze();
       return violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]);
     },
     /** Pixels by which the page is wider than its window. */
