@@ -320,7 +320,7 @@ program.parseAsync().catch(async (error: unknown) => {
 
 /** Prints an error that no command has a message for, in one line if the database is at fault. */
 async function printFailure(error: unknown): Promise<void> {
-  const { isDatabaseUnavailable } = await import('./database/unavailable.ts');
+  const { isDatabaseUnavailable } = await import('./requests/unavailable.ts');
   const remedy = remedyFor(error);
   if (remedy === undefined && !isDatabaseUnavailable(error)) {
     return console.error(visibleLines(inspect(error)));

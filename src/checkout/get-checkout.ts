@@ -15,7 +15,6 @@ import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -119,22 +118,21 @@ function createCheckoutReader(
     maxBatchSize,
     gatherMs,
     ...usualWaits,
-    run: (ids) =>
-      orUnavailable(async () => {
-        const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;
-        const byId = new Map<string, Checkout>();
-        const others = found.filter((result) => {
-          const known = remembered.get(result.id);
-          const isSame = known?.version === versionOf(result);
-          if (isSame) byId.set(result.id, known.checkout);
-          return !isSame;
-        });
-        const checkouts = await read(others);
-        others.forEach(({ id }, i) => {
-          byId.set(id, checkouts[i] as Checkout);
-        });
-        return ids.map((id) => byId.get(id)) as Checkout[];
-      }),
+    async run(ids) {
+      const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;
+      const byId = new Map<string, Checkout>();
+      const others = found.filter((result) => {
+        const known = remembered.get(result.id);
+        const isSame = known?.version === versionOf(result);
+        if (isSame) byId.set(result.id, known.checkout);
+        return !isSame;
+      });
+      const checkouts = await read(others);
+      others.forEach(({ id }, i) => {
+        byId.set(id, checkouts[i] as Checkout);
+      });
+      return ids.map((id) => byId.get(id)) as Checkout[];
+    },
   });
 }
 

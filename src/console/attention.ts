@@ -22,7 +22,6 @@ import type { ModeName } from '../contract/words.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { invalidBody } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { readWatchedChains, stateOf } from './operator-lists.ts';
@@ -51,7 +50,7 @@ export function listAttention(
     ratePolicy: 'reads',
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
-      const { rows } = await orUnavailable(() => read(merchantId, findItems, [merchantId, mode]));
+      const { rows } = await read(merchantId, findItems, [merchantId, mode]);
       const items = rows.flatMap((row) => {
         const of = kinds[row.kind];
         return of === undefined ? [] : [itemOf(row, of.kind, of.prefix)];
@@ -118,13 +117,11 @@ export function resolveAttention(
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { id, note } = request;
-      await orUnavailable(async () => {
-        // What is not listed cannot be resolved: nobody fills the table with names of their own.
-        const known = await read(merchantId, isResolved, [merchantId, mode, id]);
-        const open = known.rowCount ? [] : (await read(merchantId, findItems, [merchantId, mode])).rows;
-        if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
-        await run(resolveItem, [merchantId, mode, id, note]);
-      });
+      // What is not listed cannot be resolved: nobody fills the table with names of their own.
+      const known = await read(merchantId, isResolved, [merchantId, mode, id]);
+      const open = known.rowCount ? [] : (await read(merchantId, findItems, [merchantId, mode])).rows;
+      if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
+      await run(resolveItem, [merchantId, mode, id, note]);
       // By it the audit log knows what was resolved.
       const [kind = '', uuid = ''] = id.split(':');
       const { prefix } = kinds[kind] ?? {};

@@ -10,11 +10,11 @@ import type { ModeName } from '../contract/words.ts';
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { refuseInvalid, toServiceError } from '../requests/errors.ts';
 import type { ImplementedService, Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
+import { orUnavailable } from '../requests/unavailable.ts';
 
 const keptDays = 400;
 const maxRemoved = 1_000;

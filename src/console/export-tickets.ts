@@ -12,9 +12,9 @@ import {
   CreateExportResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
+import { orUnavailable } from '../requests/unavailable.ts';
 import { type ExportOptions, exportPayments } from './export-payments.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
@@ -35,7 +35,7 @@ export function createExport(
       const [from, before] = rangeOf(request).map((ms) => new Date(ms).toISOString());
       const ticket = randomBytes(ticketBytes).toString('base64url');
       const expiresAt = new Date(Date.now() + ticketMs).toISOString();
-      await orUnavailable(() => run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]));
+      await run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]);
       return create(CreateExportResponseSchema, { ticket });
     },
   };

@@ -12,7 +12,6 @@ import {
   TransactionFinding,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
@@ -92,7 +91,7 @@ export function findTransaction(
         silentChainIds: idsOf(answers.filter(({ isSilent }) => isSilent)),
         ...(found?.receipt === undefined
           ? { finding: TransactionFinding.NOT_FOUND }
-          : await orUnavailable(() => findingOf(found.nodes, found.receipt as Receipt, merchant))),
+          : await findingOf(found.nodes, found.receipt, merchant)),
       });
     },
   };

@@ -13,7 +13,6 @@ import {
   SummarySchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import type { Method } from '../requests/method.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
 
@@ -43,14 +42,12 @@ export function getSummary(em: EntityManager): Method<GetSummaryRequest, Summary
       const { merchantId, mode } = merchantOf(caller);
       const { firstDay, lastDay } = request;
       context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
-      const { row, timeZone } = await orUnavailable(async () => {
-        const isUsual =
-          hasWholeHours(request.timeZone, firstDay, lastDay) &&
-          (await isZoneOfDatabase(merchantId, request.timeZone));
-        const timeZone = isUsual ? request.timeZone : 'UTC';
-        const { rows } = await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone]);
-        return { row: rows[0], timeZone };
-      });
+      const isUsual =
+        hasWholeHours(request.timeZone, firstDay, lastDay) &&
+        (await isZoneOfDatabase(merchantId, request.timeZone));
+      const timeZone = isUsual ? request.timeZone : 'UTC';
+      const { rows } = await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone]);
+      const [row] = rows;
       const days = new Map<string, Day>();
       for (const figures of row?.figures ?? []) add(days, figures);
       return create(SummarySchema, {

@@ -11,7 +11,6 @@ import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/enti
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
@@ -41,40 +40,37 @@ export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timel
     async run({ paymentIntent }, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const id = parseIdentifier('pi', paymentIntent);
-      return orUnavailable(async () => {
-        const parts =
-          id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
-        const [row] = parts;
-        if (row === undefined) throw new ServiceError('resource_missing');
-        const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
-        const targets = [
-          paymentIntent,
-          ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
-          ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
-        ];
-        const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
-        return create(TimelineSchema, {
-          webhookDeliveries: await present(
-            deliveries.rows.toReversed().map((found) => ({
-              row: columns.read(found),
-              eventType: found.type,
-              paymentIntent: found.payment_intent,
-            })),
+      const parts = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
+      const [row] = parts;
+      if (row === undefined) throw new ServiceError('resource_missing');
+      const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
+      const targets = [
+        paymentIntent,
+        ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
+        ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
+      ];
+      const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
+      return create(TimelineSchema, {
+        webhookDeliveries: await present(
+          deliveries.rows.toReversed().map((found) => ({
+            row: columns.read(found),
+            eventType: found.type,
+            paymentIntent: found.payment_intent,
+          })),
+        ),
+        changes: changes.rows
+          .toReversed()
+          .map(({ id: entry, actor, actor_name, method, target, outcome, note }) =>
+            create(AuditedChangeSchema, {
+              at: timestampFromDate(new Date(timeOfUuid(entry))),
+              actor,
+              actorName: actor_name,
+              method,
+              target,
+              outcome: outcome ?? '',
+              note: note ?? '',
+            }),
           ),
-          changes: changes.rows
-            .toReversed()
-            .map(({ id: entry, actor, actor_name, method, target, outcome, note }) =>
-              create(AuditedChangeSchema, {
-                at: timestampFromDate(new Date(timeOfUuid(entry))),
-                actor,
-                actorName: actor_name,
-                method,
-                target,
-                outcome: outcome ?? '',
-                note: note ?? '',
-              }),
-            ),
-        });
       });
     },
   };

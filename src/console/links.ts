@@ -13,7 +13,6 @@ import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { generateSecret } from '../merchants/api-key-format.ts';
@@ -108,7 +107,7 @@ export function endSession(em: EntityManager): Method<EndSessionRequest, EndSess
   return {
     ratePolicy: 'changes',
     async run(_, { session: { typeId } }) {
-      await orUnavailable(() => revokeSession(em, typeId));
+      await revokeSession(em, typeId);
       return create(EndSessionResponseSchema);
     },
   };

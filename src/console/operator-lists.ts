@@ -18,7 +18,6 @@ import {
   ListChainsResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { listApiKeys } from '../merchants/administration.ts';
 import type { Method } from '../requests/method.ts';
 import { type ConsoleCaller, merchantOf } from './rights.ts';
@@ -37,7 +36,7 @@ export function stateOf(row: WatchedChainRow | undefined): ChainState {
 
 /** What is known of each chain that anybody watches, or has. */
 export async function readWatchedChains(em: EntityManager): Promise<ReadonlyMap<number, WatchedChainRow>> {
-  const rows = await orUnavailable(() => em.fork().findAll(WatchedChainEntity));
+  const rows = await em.fork().findAll(WatchedChainEntity);
   return new Map(rows.map((row) => [row.chainId, row]));
 }
 
@@ -82,7 +81,7 @@ export function listKeys(em: EntityManager): Method<ListApiKeysRequest, ListApiK
     ratePolicy: 'reads',
     async run(_, caller) {
       const { merchantTypeId } = merchantOf(caller);
-      const keys = await orUnavailable(() => listApiKeys(em, merchantTypeId));
+      const keys = await listApiKeys(em, merchantTypeId);
       return create(ListApiKeysResponseSchema, {
         apiKeys: keys.map(({ keyId, mode, hint, status, createdAt }) =>
           create(ApiKeySchema, { id: keyId, mode, hint, status, createdAt: timestampFromDate(createdAt) }),

@@ -10,7 +10,6 @@ import {
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { createExport } from './export-tickets.ts';
@@ -49,12 +48,10 @@ function listMerchants(
   return {
     ratePolicy: 'reads',
     async run(_, { session: { merchant } }) {
-      const merchants = await orUnavailable(() =>
-        em.fork().find(MerchantEntity, merchant ? { id: merchant.id } : {}, {
-          orderBy: { id: 'desc' },
-          limit: maxMerchants,
-        }),
-      );
+      const merchants = await em.fork().find(MerchantEntity, merchant ? { id: merchant.id } : {}, {
+        orderBy: { id: 'desc' },
+        limit: maxMerchants,
+      });
       return create(ListMerchantsResponseSchema, {
         merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })),
       });

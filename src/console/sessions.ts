@@ -10,8 +10,8 @@ import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { apiKeyFormatOf, generateSecret } from '../merchants/api-key-format.ts';
+import { orUnavailable } from '../requests/unavailable.ts';
 
 /** A session ends after this time without a call. */
 export const idleMs = 3_600_000;

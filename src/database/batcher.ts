@@ -3,7 +3,7 @@
 // not their round trips.
 
 import { ServiceError } from '../requests/errors.ts';
-import { mayHaveRun } from './unavailable.ts';
+import { mayHaveRun } from '../requests/unavailable.ts';
 
 export interface BatcherOptions<Item, Result> {
   /**

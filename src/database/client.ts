@@ -10,7 +10,7 @@ import {
   defaultConnectTimeoutMs,
   type SessionTarget,
 } from '../config/database-location.ts';
-import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from './unavailable.ts';
+import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from '../requests/unavailable.ts';
 
 /** The same for each of several hosts: another one may answer. */
 const connectToOneMs = 1_000;

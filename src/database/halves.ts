@@ -1,5 +1,5 @@
+import { isDatabaseUnavailable, isStatementTimeout } from '../requests/unavailable.ts';
 import { preparedStatement, type RunPrepared } from './prepared.ts';
-import { isDatabaseUnavailable, isStatementTimeout } from './unavailable.ts';
 
 /**
  * Runs `work` on the items. If a statement fails because of its items, each half is run again, down to single items, so that

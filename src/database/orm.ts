@@ -4,6 +4,7 @@ import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
 import { type DatabaseLocation, defaultConnectTimeoutMs, urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
+import { isServerGone } from '../requests/unavailable.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 import { ApiKeyEntity } from './entities/api-key.ts';
 import { AuthorizationEntity } from './entities/authorization.ts';
@@ -38,7 +39,6 @@ import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization
 import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
 import { ShowFigures } from './migrations/2026-11-25-show-figures.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
-import { isServerGone } from './unavailable.ts';
 
 const migrationsTable = 'schema_migrations';
 /** In the order they run. Append only. */

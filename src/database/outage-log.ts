@@ -2,7 +2,7 @@
 // request that fails meanwhile would write its own.
 
 import type { Bindings, Logger } from 'pino';
-import { databaseGoneBy } from './unavailable.ts';
+import { databaseGoneBy } from '../requests/unavailable.ts';
 
 const summaryEveryMs = 10_000;
 /** How long after its begin answers from before may arrive, and after its end the last attempts to connect may fail. */

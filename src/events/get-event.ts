@@ -1,7 +1,6 @@
 import type { Event } from '../contract/gen/payments/v1/event_pb.ts';
 import type { GetEventRequest } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { toEvent } from './event.ts';
@@ -13,7 +12,7 @@ export function getEvent(reader: EventReader): Method<GetEventRequest, Event> {
     ratePolicy: 'reads',
     async run(request, identity) {
       const uuid = parseIdentifier('evt', request.id);
-      const row = uuid === undefined ? undefined : await orUnavailable(() => reader.find(uuid, identity));
+      const row = uuid === undefined ? undefined : await reader.find(uuid, identity);
       if (row === undefined) throw new ServiceError('resource_missing');
       return toEvent(row);
     },

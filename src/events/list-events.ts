@@ -8,7 +8,6 @@ import {
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import type { EventRow } from '../database/entities/event.ts';
 import { idViolations, parseIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
@@ -31,30 +30,24 @@ export function listEvents(
       const refund = parseIdentifier('rf', request.refund);
       const token = ['events', identity.merchantId, identity.mode, type, request.paymentIntent];
       if (refund !== undefined) token.push(request.refund);
-      return orUnavailable(async () => {
-        const behind =
-          pageToken !== ''
-            ? cursorOfToken(pageToken, token)
-            : after !== ''
-              ? await cursors.afterEvent(after, identity)
-              : beforeAll;
-        const size = pageSizeOf(request.pageSize);
-        const page = await chargedByRows(
-          context,
-          size,
-          () => reader.page(identity, { type, paymentIntent, refund }, behind, size),
-          ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
-        );
-        if (after !== '') await cursors.assertKept(behind, identity, page.limits);
-        if (pageToken !== '') await cursors.assertNotLost(behind, identity, page.limits);
-        return create(ListEventsResponseSchema, {
-          events: await mapLargeInSlices(
-            page.rows,
-            rowsOf,
-            context.door === 'public' ? toJsonEvent : toEvent,
-          ),
-          nextPageToken: page.next === undefined ? '' : cursorToken(token, page.next),
-        });
+      const behind =
+        pageToken !== ''
+          ? cursorOfToken(pageToken, token)
+          : after !== ''
+            ? await cursors.afterEvent(after, identity)
+            : beforeAll;
+      const size = pageSizeOf(request.pageSize);
+      const page = await chargedByRows(
+        context,
+        size,
+        () => reader.page(identity, { type, paymentIntent, refund }, behind, size),
+        ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
+      );
+      if (after !== '') await cursors.assertKept(behind, identity, page.limits);
+      if (pageToken !== '') await cursors.assertNotLost(behind, identity, page.limits);
+      return create(ListEventsResponseSchema, {
+        events: await mapLargeInSlices(page.rows, rowsOf, context.door === 'public' ? toJsonEvent : toEvent),
+        nextPageToken: page.next === undefined ? '' : cursorToken(token, page.next),
       });
     },
   };

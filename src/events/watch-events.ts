@@ -6,7 +6,6 @@ import {
   WatchEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { StreamMethod } from '../requests/method.ts';
 import { toEvent } from './event.ts';
@@ -37,9 +36,9 @@ export function watchEvents(
       const subscription = feed.subscribe({ ...identity, keyId });
       context.stayOpen?.();
       try {
-        let cursor = await orUnavailable(() =>
-          request.after === '' ? cursors.last() : cursors.afterEventOrPosition(request.after, identity),
-        );
+        let cursor = await (request.after === ''
+          ? cursors.last()
+          : cursors.afterEventOrPosition(request.after, identity));
         const messageOf = (fields: object) =>
           create(WatchEventsResponseSchema, { ...fields, position: cursorToken(filter, cursor) });
         yield messageOf({});
@@ -49,11 +48,8 @@ export function watchEvents(
         };
         for (let sentAtMs = performance.now(); ; ) {
           assertOpen();
-          const { rows, end } = await orUnavailable(async () => {
-            const events = await reader.behind(identity, cursor, pageSize);
-            await cursors.assertKept(cursor, identity, events.limits);
-            return events;
-          });
+          const { rows, end, limits } = await reader.behind(identity, cursor, pageSize);
+          await cursors.assertKept(cursor, identity, limits);
           for (const row of rows) {
             cursor = { epoch: end.epoch, position: BigInt(row.position ?? 0) };
             yield messageOf({ event: toEvent(row) });

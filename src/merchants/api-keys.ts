@@ -9,9 +9,9 @@ import type { ChainName, ModeName } from '../contract/words.ts';
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { ApiKeyFormat } from '../database/entities/api-key.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { isServerGone, orUnavailable } from '../database/unavailable.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import type { Trace } from '../requests/trace.ts';
+import { isServerGone, orUnavailable } from '../requests/unavailable.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
 import { apiKeyFormatOf } from './api-key-format.ts';
 

@@ -3,8 +3,8 @@ import { checksum } from 'ox/Address';
 import type { ModeName } from '../contract/words.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import type { Identity } from '../requests/request-context.ts';
+import { orUnavailable } from '../requests/unavailable.ts';
 
 /** Returns what a method needs of a merchant in a mode, by its UUID, besides the caller's id; undefined if there is none. */
 export type FindMerchant = (id: string, mode: ModeName) => Promise<Omit<Identity, 'keyTypeId'> | undefined>;

@@ -5,7 +5,6 @@ import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/pay
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
@@ -45,14 +44,12 @@ export function cancelPaymentIntent(
   const store = async (changes: readonly PaymentIntentChange[]): Promise<boolean[]> => {
     // Of two concurrent calls for one intent, the second reads it again.
     const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
-    const ids = await orUnavailable(() =>
-      byId.size === 1
-        ? storeChanges(run, [...byId.values()])
-        : transaction(async (inside) => {
-            await inside(lockInOrder, [[...byId.keys()].sort()]);
-            return storeChanges(inside, [...byId.values()]);
-          }),
-    );
+    const ids = await (byId.size === 1
+      ? storeChanges(run, [...byId.values()])
+      : transaction(async (inside) => {
+          await inside(lockInOrder, [[...byId.keys()].sort()]);
+          return storeChanges(inside, [...byId.values()]);
+        }));
     return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
   };
   const batcher = new Batcher<PaymentIntentChange, boolean>({
@@ -65,7 +62,7 @@ export function cancelPaymentIntent(
   /** When the authorization ends that the payer has signed and that can still be used. */
   const signedFor = async ({ id, authorizationsCount }: PaymentIntentRow): Promise<Date | undefined> => {
     if (authorizationsCount == null) return undefined;
-    const { rows } = await orUnavailable(() => run(findSubmitted, [id]));
+    const { rows } = await run(findSubmitted, [id]);
     return rows[0] && new Date(rows[0].valid_before);
   };
 

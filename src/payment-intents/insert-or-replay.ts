@@ -10,10 +10,10 @@ import {
 } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../database/unavailable.ts';
 import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
+import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../requests/unavailable.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
 
 export interface PaymentIntentStore {

@@ -10,7 +10,6 @@ import { Batcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { isoOf } from '../requests/moments.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { type MetadataPair, metadataDigest } from './metadata-index.ts';
@@ -54,7 +53,6 @@ const maxSharedSize = 20;
 const slots = 4;
 const maxBatchSize = 16;
 
-/** Throws `unavailable`. */
 export type ReadPaymentIntentPage = (
   identity: Identity,
   filter: PaymentIntentFilter,
@@ -99,30 +97,27 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
     slots,
     maxBatchSize,
     ...usualWaits,
-    run: (batch) =>
-      orUnavailable(async () => {
-        const keys = batch.map(
-          ({ merchantId, mode, below, size }) => `${merchantId} ${mode} ${below} ${size}`,
-        );
-        const wanted = [...new Map(batch.map((page, i) => [keys[i], page]))];
-        const { rows } = await run(listPlain, [
-          wanted.map(([, { merchantId }]) => merchantId),
-          wanted.map(([, { mode }]) => mode),
-          wanted.map(([, { below }]) => below),
-          wanted.map(([, { size }]) => size),
-        ]);
-        const found = wanted.map((): ShownColumns[] => []);
-        for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
-        const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
-        return keys.map((key) => pages.get(key) as PaymentIntentPage);
-      }),
+    async run(batch) {
+      const keys = batch.map(({ merchantId, mode, below, size }) => `${merchantId} ${mode} ${below} ${size}`);
+      const wanted = [...new Map(batch.map((page, i) => [keys[i], page]))];
+      const { rows } = await run(listPlain, [
+        wanted.map(([, { merchantId }]) => merchantId),
+        wanted.map(([, { mode }]) => mode),
+        wanted.map(([, { below }]) => below),
+        wanted.map(([, { size }]) => size),
+      ]);
+      const found = wanted.map((): ShownColumns[] => []);
+      for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
+      const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
+      return keys.map((key) => pages.get(key) as PaymentIntentPage);
+    },
   });
 
   return (identity, filter, below, size) => {
     if (isForAll(filter) && size <= maxSharedSize) {
       return plainPages.add({ ...identity, below: below ?? highestUuid, size });
     }
-    return orUnavailable(() => list(identity.merchantId, queryOf(identity, filter, below), size));
+    return list(identity.merchantId, queryOf(identity, filter, below), size);
   };
 }
 

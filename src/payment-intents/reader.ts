@@ -5,7 +5,6 @@ import { Batcher, usualWaits } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { createPaymentsReader } from './payments.ts';
 
 /** Identifies an intent of a merchant and mode. */
@@ -21,9 +20,9 @@ const slots = 4;
 const maxBatchSize = 128;
 
 export interface PaymentIntentReader {
-  /** Returns an intent, or undefined if this merchant and mode has none with this id. Throws `unavailable`. */
+  /** Returns an intent, or undefined if this merchant and mode has none with this id. */
   find(key: IntentKey): Promise<PaymentIntentRow | undefined>;
-  /** Returns the payments of intents, by id; none for an intent without payments. Throws `unavailable`. */
+  /** Returns the payments of intents, by id; none for an intent without payments. */
   paymentsOf(rows: readonly PaymentIntentRow[]): Promise<ReadonlyMap<string, Payment[]>>;
 }
 
@@ -34,7 +33,7 @@ export function createPaymentIntentReader(em: EntityManager): PaymentIntentReade
   const readPayments = createPaymentsReader(em);
   return {
     find: (key) => intents.add(key),
-    paymentsOf: (rows) => orUnavailable(() => readPayments(run, rows)),
+    paymentsOf: (rows) => readPayments(run, rows),
   };
 }
 
@@ -60,20 +59,19 @@ function createIntentBatcher(
     slots,
     maxBatchSize,
     ...usualWaits,
-    run: (batch) =>
-      orUnavailable(async () => {
-        const [only] = batch;
-        const { rows } =
-          batch.length === 1 && only !== undefined
-            ? await run(findOne, [only.id, only.merchantId, only.mode])
-            : await run(findMany, [
-                batch.map(({ id }) => id),
-                batch.map(({ merchantId }) => merchantId),
-                batch.map(({ mode }) => mode),
-              ]);
-        const found = new Map(rows.map(columns.read).map((row) => [keyOf(row), row]));
-        return batch.map((key) => found.get(keyOf(key))) as PaymentIntentRow[];
-      }),
+    async run(batch) {
+      const [only] = batch;
+      const { rows } =
+        batch.length === 1 && only !== undefined
+          ? await run(findOne, [only.id, only.merchantId, only.mode])
+          : await run(findMany, [
+              batch.map(({ id }) => id),
+              batch.map(({ merchantId }) => merchantId),
+              batch.map(({ mode }) => mode),
+            ]);
+      const found = new Map(rows.map(columns.read).map((row) => [keyOf(row), row]));
+      return batch.map((key) => found.get(keyOf(key)));
+    },
   });
 }
 

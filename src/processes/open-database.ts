@@ -5,9 +5,9 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { connectToAny, createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
-import { isDatabaseUnavailable } from '../database/unavailable.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
 import { loadOrGenerateSecrets, loadSecrets } from '../embedded/secrets.ts';
+import { isDatabaseUnavailable } from '../requests/unavailable.ts';
 
 export interface Database {
   orm: MikroORM;

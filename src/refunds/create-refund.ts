@@ -11,7 +11,6 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
   canonicalJson,
@@ -49,19 +48,17 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       const { merchantId, mode } = identity;
-      const { row, isReplayed } = await orUnavailable(() =>
-        transaction(async (inside) => {
-          const intent = await lockIntent(inside, parseIdentifier('pi', request.paymentIntent), identity);
-          if (idempotencyKey !== undefined) {
-            const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
-            if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
-          }
-          if (intent === undefined) throw notYours();
-          const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
-          await insert(inside, row);
-          return { row, isReplayed: false };
-        }),
-      );
+      const { row, isReplayed } = await transaction(async (inside) => {
+        const intent = await lockIntent(inside, parseIdentifier('pi', request.paymentIntent), identity);
+        if (idempotencyKey !== undefined) {
+          const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
+          if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
+        }
+        if (intent === undefined) throw notYours();
+        const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
+        await insert(inside, row);
+        return { row, isReplayed: false };
+      });
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       if (isReplayed) context.replayed = true;
       return toRefund(row, []);

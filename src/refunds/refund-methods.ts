@@ -24,7 +24,6 @@ import {
   unpreparedStatement,
 } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -69,11 +68,10 @@ export function getRefund(em: EntityManager): Method<GetRefundRequest, Refund> {
   const reader = createRefundReader(em);
   return {
     ratePolicy: 'reads',
-    run: (request, identity, { context }) =>
-      orUnavailable(async () => {
-        const row = await reader.find(run, request.id, identity, context);
-        return (await reader.present(run, [row]))[0] as Refund;
-      }),
+    async run(request, identity, { context }) {
+      const row = await reader.find(run, request.id, identity, context);
+      return (await reader.present(run, [row]))[0] as Refund;
+    },
   };
 }
 
@@ -103,14 +101,12 @@ export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListR
         values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
       const scan = scannedRows({ table: 'refunds', alias: 'r', range, order: 'r.id desc', matching });
       const text = `select ${columns.of('r')}, r.matches, r.is_last_scanned from ${scan} order by r.id desc limit ${size + 2}`;
-      return orUnavailable(async () => {
-        const found = await read(merchantId, unpreparedStatement(text), values.list);
-        const { rows, next } = pageOfScanned(found.rows, size);
-        const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
-        return create(ListRefundsResponseSchema, {
-          refunds,
-          nextPageToken: uuidPageTokenOf(filter, next?.id),
-        });
+      const found = await read(merchantId, unpreparedStatement(text), values.list);
+      const { rows, next } = pageOfScanned(found.rows, size);
+      const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
+      return create(ListRefundsResponseSchema, {
+        refunds,
+        nextPageToken: uuidPageTokenOf(filter, next?.id),
       });
     },
   };
@@ -124,22 +120,20 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Method<Can
   return {
     ratePolicy: 'changes',
     run: async (request, identity, { context }) => {
-      const { refund, isNew } = await orUnavailable(() =>
-        transaction(async (inside) => {
-          const { id } = await reader.find(inside, request.id, identity, context);
-          let row = (await lock(inside, [id])).get(id) as RefundRow;
-          if (row.status !== 'requires_transfer' && row.status !== 'canceled') throw notCancelable(row);
-          const isNew = row.status === 'requires_transfer';
-          if (isNew) {
-            const at = new Date();
-            const fields = { status: 'canceled' as const, canceledAt: at };
-            const steps = new Map([[row, [{ type: 'canceled' as const, fields }]]]);
-            const { rows } = await apply(inside, steps, at, traceparentOf(context.trace));
-            row = rows[0] as RefundRow;
-          }
-          return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
-        }),
-      );
+      const { refund, isNew } = await transaction(async (inside) => {
+        const { id } = await reader.find(inside, request.id, identity, context);
+        let row = (await lock(inside, [id])).get(id) as RefundRow;
+        if (row.status !== 'requires_transfer' && row.status !== 'canceled') throw notCancelable(row);
+        const isNew = row.status === 'requires_transfer';
+        if (isNew) {
+          const at = new Date();
+          const fields = { status: 'canceled' as const, canceledAt: at };
+          const steps = new Map([[row, [{ type: 'canceled' as const, fields }]]]);
+          const { rows } = await apply(inside, steps, at, traceparentOf(context.trace));
+          row = rows[0] as RefundRow;
+        }
+        return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
+      });
       if (isNew) onEvent();
       return refund;
     },
@@ -212,14 +206,12 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
         ? [{ field: 'transaction_hash', message: 'is required' }]
         : hashViolations({ transaction_hash: transactionHash }),
     run: async (request, identity, { context }) => {
-      const { refund, isNew } = await orUnavailable(() =>
-        transaction(async (inside) => {
-          const row = await reader.find(inside, request.id, identity, context);
-          const isNew = await confirm(inside, row, request.transactionHash, traceparentOf(context.trace));
-          const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
-          return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
-        }),
-      );
+      const { refund, isNew } = await transaction(async (inside) => {
+        const row = await reader.find(inside, request.id, identity, context);
+        const isNew = await confirm(inside, row, request.transactionHash, traceparentOf(context.trace));
+        const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
+        return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
+      });
       if (isNew) onEvent();
       return refund;
     },

@@ -14,6 +14,7 @@ import { refuseInvalid } from './errors.ts';
 import { unknownFieldViolations } from './fields.ts';
 import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
+import { orUnavailable, unavailableOr } from './unavailable.ts';
 
 /** The context of a call that methods get besides its request and its caller. */
 export interface Call {
@@ -115,7 +116,10 @@ export function implementService<Service extends DescService, Caller = Identity>
   return { desc, methods: served, streams };
 }
 
-/** Refuses requests with fields that this server does not know, and those that break the rules of the method. */
+/**
+ * Refuses requests with fields that this server does not know, and those that break the rules of the method. If the
+ * database is at fault, the method is `unavailable`.
+ */
 export function strict<Input, Output, Caller>(
   method: Method<Input, Output, Caller>,
 ): Method<Input, Output, Caller> {
@@ -129,7 +133,7 @@ export function strict<Input, Output, Caller>(
     violations,
     async run(request, caller, call) {
       refuseInvalid(violations(request, caller));
-      return method.run(request, caller, call);
+      return orUnavailable(() => method.run(request, caller, call));
     },
   };
 }
@@ -141,7 +145,11 @@ function strictStream<Caller>(
     ...method,
     async *run(request, caller, call) {
       refuseInvalid(unknownFieldViolations(request as Message));
-      yield* method.run(request, caller, call);
+      try {
+        yield* method.run(request, caller, call);
+      } catch (reason) {
+        throw unavailableOr(reason);
+      }
     },
   };
 }

@@ -6,7 +6,6 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
@@ -58,19 +57,17 @@ export function attributeTransfer(
     async run(request, identity, { context }) {
       const traceparent = traceparentOf(context.trace);
       const intentId = parseIdentifier('pi', request.paymentIntent);
-      const { row, head, isNew } = await orUnavailable(() =>
-        change(
-          request.id,
-          identity,
-          () => intentId,
-          async (inside, found, intent) => {
-            if (intentId !== undefined && found.row.paymentIntent === intentId) {
-              return { ...found, isNew: false };
-            }
-            assertPossible(found.row, intent, request.allowEnded);
-            return { ...found, row: await attribute(inside, found, intent, traceparent), isNew: true };
-          },
-        ),
+      const { row, head, isNew } = await change(
+        request.id,
+        identity,
+        () => intentId,
+        async (inside, found, intent) => {
+          if (intentId !== undefined && found.row.paymentIntent === intentId) {
+            return { ...found, isNew: false };
+          }
+          assertPossible(found.row, intent, request.allowEnded);
+          return { ...found, row: await attribute(inside, found, intent, traceparent), isNew: true };
+        },
       );
       if (isNew) onEvent();
       return toTransfer(row, head);

@@ -5,7 +5,6 @@ import type { DetachTransferRequest } from '../contract/gen/payments/v1/transfer
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -54,17 +53,15 @@ export function detachTransfer(
     ratePolicy: 'changes',
     async run(request, identity, { context }) {
       const traceparent = traceparentOf(context.trace);
-      const { row, head, isNew } = await orUnavailable(() =>
-        change(
-          request.id,
-          identity,
-          ({ paymentIntent }) => paymentIntent,
-          async (inside, found, intent) => {
-            if (found.row.paymentIntent == null) return { ...found, isNew: false };
-            if (intent?.id !== found.row.paymentIntent) throw attributionChanged();
-            return { ...found, row: await detachFrom(inside, found.row, intent, traceparent), isNew: true };
-          },
-        ),
+      const { row, head, isNew } = await change(
+        request.id,
+        identity,
+        ({ paymentIntent }) => paymentIntent,
+        async (inside, found, intent) => {
+          if (found.row.paymentIntent == null) return { ...found, isNew: false };
+          if (intent?.id !== found.row.paymentIntent) throw attributionChanged();
+          return { ...found, row: await detachFrom(inside, found.row, intent, traceparent), isNew: true };
+        },
       );
       if (isNew) onEvent();
       return toTransfer(row, head);

@@ -14,7 +14,6 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
@@ -52,14 +51,13 @@ export function getTransfer(em: EntityManager): Method<GetTransferRequest, Trans
 
   return {
     ratePolicy: 'reads',
-    run: (request, { merchantId, mode }) =>
-      orUnavailable(async () => {
-        const id = parseIdentifier('tr', request.id);
-        const [found] = id === undefined ? [] : (await read(merchantId, find, [id, merchantId, mode])).rows;
-        if (found === undefined) throw new ServiceError('resource_missing');
-        const row = columns.read(found);
-        return toTransfer(row, Number(found.head), await candidatesOf(row));
-      }),
+    async run(request, { merchantId, mode }) {
+      const id = parseIdentifier('tr', request.id);
+      const [found] = id === undefined ? [] : (await read(merchantId, find, [id, merchantId, mode])).rows;
+      if (found === undefined) throw new ServiceError('resource_missing');
+      const row = columns.read(found);
+      return toTransfer(row, Number(found.head), await candidatesOf(row));
+    },
   };
 }
 

@@ -16,7 +16,6 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
@@ -46,7 +45,7 @@ export function listTransfers(em: EntityManager): Method<ListTransfersRequest, L
            from (select * from ${scan} order by t.id desc limit ${size + 2}) t
            left join watched_chains c on c.chain_id = t.chain_id
           order by t.id desc`;
-      const found = await orUnavailable(() => read(merchantId, unpreparedStatement(text), values.list));
+      const found = await read(merchantId, unpreparedStatement(text), values.list);
       const { rows, next } = pageOfScanned(found.rows, size);
       return create(ListTransfersResponseSchema, {
         transfers: rows.map((row) => toTransfer(columns.read(row), Number(row.head))),

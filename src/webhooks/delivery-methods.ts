@@ -21,7 +21,6 @@ import {
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { wordViolations } from '../requests/filters.ts';
 import type { Method } from '../requests/method.ts';
 import { momentViolations, wholeMs } from '../requests/moments.ts';
@@ -38,7 +37,7 @@ export function pingWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     async run({ id }, identity) {
-      const event = await orUnavailable(() => deliveries.ping(ownerOf(identity), parseIdentifier('we', id)));
+      const event = await deliveries.ping(ownerOf(identity), parseIdentifier('we', id));
       onEvent();
       return event;
     },
@@ -65,7 +64,7 @@ export function listWebhookDeliveries(
       const page = await chargedByRows(
         context,
         size,
-        () => orUnavailable(() => deliveries.list(owner, endpointId, { status, below, size })),
+        () => deliveries.list(owner, endpointId, { status, below, size }),
         (found) => rowsOf(found.deliveries),
       );
       return create(ListWebhookDeliveriesResponseSchema, {
@@ -90,7 +89,7 @@ export function redeliverEvent(
       const webhookDeliveries = await chargedByRows(
         context,
         endpointId === 'all' ? maxEndpoints : 1,
-        () => orUnavailable(() => deliveries.redeliver(owner, parseIdentifier('evt', id), endpointId)),
+        () => deliveries.redeliver(owner, parseIdentifier('evt', id), endpointId),
         rowsOf,
       );
       onDeliveries();
@@ -126,7 +125,7 @@ export function redeliverWebhookEndpoint(
       const deliveriesCount = await chargedByRows(
         context,
         maxRedelivered,
-        () => orUnavailable(() => deliveries.redeliverAll(owner, parseIdentifier('we', request.id), filter)),
+        () => deliveries.redeliverAll(owner, parseIdentifier('we', request.id), filter),
         (count) => count,
       );
       if (deliveriesCount > 0) onDeliveries();

@@ -17,7 +17,6 @@ import {
   type UpdateWebhookEndpointRequest,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { orUnavailable } from '../database/unavailable.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -59,7 +58,7 @@ export function createWebhookEndpoint(
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       const owner = ownerOf(identity);
       return answerWithSecret(
-        await orUnavailable(() => createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey)),
+        await createEndpoint(em, keys, owner, settingsOf(request), idempotencyKey),
         context,
       );
     },
@@ -73,7 +72,7 @@ export function getWebhookEndpoint(
   return {
     ratePolicy: 'reads',
     run: async (request, identity) =>
-      toWebhookEndpoint(await orUnavailable(() => endpoints.get(ownerOf(identity), endpointIdOf(request)))),
+      toWebhookEndpoint(await endpoints.get(ownerOf(identity), endpointIdOf(request))),
   };
 }
 
@@ -92,7 +91,7 @@ export function listWebhookEndpoints(
       const found = await chargedByRows(
         context,
         size,
-        () => orUnavailable(() => endpoints.list(owner, below, size + 1)),
+        () => endpoints.list(owner, below, size + 1),
         (rows) => rows.length,
       );
       const page = found.slice(0, size);
@@ -120,10 +119,7 @@ export function updateWebhookEndpoint(
     violations: (request) => settingsViolations(settingsOf(request), policy),
     async run(request, identity) {
       const owner = ownerOf(identity);
-      const endpoint = await orUnavailable(() =>
-        updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)),
-      );
-      return toWebhookEndpoint(endpoint);
+      return toWebhookEndpoint(await updateEndpoint(em, owner, endpointIdOf(request), settingsOf(request)));
     },
   };
 }
@@ -135,7 +131,7 @@ export function deleteWebhookEndpoint(
   return {
     ratePolicy: 'changes',
     async run(request, identity) {
-      await orUnavailable(() => deleteEndpoint(em, ownerOf(identity), endpointIdOf(request)));
+      await deleteEndpoint(em, ownerOf(identity), endpointIdOf(request));
       return create(DeleteWebhookEndpointResponseSchema);
     },
   };
@@ -159,9 +155,7 @@ export function rotateWebhookSecret(
       const owner = ownerOf(identity);
       const { overlapHours = defaultOverlapHours } = request;
       return answerWithSecret(
-        await orUnavailable(() =>
-          rotateSecret(em, keys, owner, endpointIdOf(request), overlapHours, idempotencyKey),
-        ),
+        await rotateSecret(em, keys, owner, endpointIdOf(request), overlapHours, idempotencyKey),
         context,
       );
     },

@@ -1,5 +1,5 @@
 import { ConnectionException, DriverException } from '@mikro-orm/core';
-import { ServiceError } from '../requests/errors.ts';
+import { ServiceError } from './errors.ts';
 
 /**
  * SQLSTATE classes and codes of a server that could not run the statement now: connection exception, insufficient
@@ -119,8 +119,13 @@ export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (reason) {
-    throw isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
+    throw unavailableOr(reason);
   }
+}
+
+/** Returns `unavailable` if the database is at fault, or else the reason. */
+export function unavailableOr(reason: unknown): unknown {
+  return isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
 }
 
 /** The error, and those that it came from. */
