@@ -4,8 +4,7 @@
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
-import { newUuid } from '../src/database/identifiers.ts';
-import { createWebhookDeliveries } from '../src/webhooks/deliveries.ts';
+import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
@@ -31,7 +30,8 @@ afterAll(async () => {
 
 /** Claims the deliveries of some events to some endpoints of a new merchant, the oldest event and endpoint first. */
 async function claimOfShop({ endpoints, events }: { endpoints: number; events: number }) {
-  const { id: merchantId } = await service.newMerchant();
+  const merchant = await service.newMerchant();
+  const merchantId = merchant.id;
   await service.query(
     `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
      select id, $1, 'testnet', 'https://shop.example/', '{*}', true, now() from unnest($2::uuid[]) as w (id)`,
@@ -51,7 +51,7 @@ async function claimOfShop({ endpoints, events }: { endpoints: number; events: n
     ...{ room: 8, roomForFailing: 8 },
   });
   const place = ({ event, endpointId }: (typeof claimed)[number]) => `${event.id} ${endpointId}`;
-  return claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1));
+  return { merchant, claimed: claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1)) };
 }
 
 const waitingForLocks = async (count: number) =>
@@ -76,13 +76,14 @@ test.each<
   [
     string,
     { endpoints: number; events: number },
-    (endpointId: string, owner: Owner, eventId: string) => Promise<unknown>,
+    (endpointId: string, owner: Owner, eventId: string, apiKey: string) => Promise<unknown>,
   ]
 >([
   [
     'a redelivery to all endpoints',
     { endpoints: 4, events: 1 },
-    (_, owner, eventId) => createWebhookDeliveries(em).redeliver(owner, eventId, 'all'),
+    (_endpoint, _owner, eventId, apiKey) =>
+      service.call('redeliverEvent', { id: formatIdentifier('evt', eventId) }, { apiKey }),
   ],
   ['a deleted endpoint', { endpoints: 1, events: 4 }, (id, owner) => deleteEndpoint(em, owner, id)],
   [
@@ -105,7 +106,7 @@ test.each<
   ],
 ])('attempts are recorded beside %s', async (_, shop, act) => {
   for (const isReversed of [false, true]) {
-    const claimed = await claimOfShop(shop);
+    const { merchant, claimed } = await claimOfShop(shop);
     expect(claimed).toHaveLength(4);
     const { event, endpointId } = claimed[0] as (typeof claimed)[number];
     const { merchantId } = event;
@@ -114,7 +115,8 @@ test.each<
     await blocker.connect();
     await blocker.query('begin');
     await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
-    const acted = act(endpointId, { merchantId, mode: 'testnet' }, event.id);
+    const { apiKey } = merchant.keys.testnet;
+    const acted = act(endpointId, { merchantId, mode: 'testnet' }, event.id, apiKey);
     await waitingForLocks(1);
     const order = isReversed ? claimed.toReversed() : claimed;
     const recorded = Promise.all(order.map((one) => worker.queue.record(one, answered410)));

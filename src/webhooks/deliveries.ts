@@ -1,159 +1,206 @@
-// Lists and repeats deliveries and pings endpoints, for merchants and operators.
+// The methods that ping endpoints, and list and repeat deliveries.
 
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
-import { type Event, EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
-import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import {
+  type WebhookDelivery,
+  WebhookDeliveryStatus,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  ListWebhookDeliveriesResponseSchema,
+  RedeliverEventResponseSchema,
+  RedeliverWebhookEndpointResponseSchema,
+  type WebhookEndpointService,
+} from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
-import type { DeliveryStatusName } from '../contract/words.ts';
+import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
 import {
   WebhookDeliveryEntity,
   type WebhookDeliveryRow,
   type WebhookEndpointRow,
 } from '../database/entities/webhook.ts';
-import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
-import { newUuid } from '../database/identifiers.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
 import { ServiceError } from '../requests/errors.ts';
+import { wordViolations } from '../requests/filters.ts';
+import type { MethodsOf } from '../requests/method.ts';
+import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import { chargedByRows } from '../requests/row-cost.ts';
 import { isInFlight, newDeliveryId } from './delivery-queue.ts';
-import { createEndpointReader, type Owner } from './endpoints.ts';
+import { createEndpointReader, maxEndpoints } from './endpoints.ts';
 import { createDeliveryPresenter, type ShownDelivery } from './webhook-delivery.ts';
 import { toWebhookEndpoint } from './webhook-endpoint.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
-/** Selects the deliveries of an endpoint to list. */
-export interface DeliveryFilter {
-  status: DeliveryStatusName | undefined;
-  /** UUID of an event: only deliveries of earlier events. */
-  below: string | undefined;
-  /** Page size. */
-  size: number;
-}
-
-/** A page of deliveries. */
-export interface DeliveryPage {
-  deliveries: WebhookDelivery[];
-  /** UUID of the event before which the next page begins; undefined on the last page. */
-  next: string | undefined;
-}
-
 /** Most deliveries that one call makes due. */
-export const maxRedelivered = 10_000;
+const maxRedelivered = 10_000;
 /** Most of these in one statement, so that others do not wait for it. */
 const maxRedeliveredAtOnce = 1_000;
 
-/** Selects the deliveries of an endpoint to make due. */
-export interface RedeliveryFilter {
-  status: 'failed' | 'pending';
-  /** Range of their creation times, in milliseconds since 1970. */
-  createdFromMs: number | undefined;
-  createdBeforeMs: number | undefined;
-}
+type Methods = MethodsOf<typeof WebhookEndpointService>;
 
-/** Each method throws `resource_missing` for an endpoint or event that is not the owner's. */
-export interface WebhookDeliveries {
-  /**
-   * Records a ping event for an endpoint and returns it. It is delivered like any other event. Throws `invalid_state`
-   * if the endpoint is disabled.
-   */
-  ping(owner: Owner, endpointId: string | undefined): Promise<Event>;
-  /** Returns a page of the endpoint's deliveries, newest event first. */
-  list(owner: Owner, endpointId: string | undefined, filter: DeliveryFilter): Promise<DeliveryPage>;
-  /**
-   * Delivers an event again to one endpoint, or to all enabled ones subscribed to its type. Pending deliveries become
-   * due now; attempts in flight continue. Throws `invalid_state` if the endpoint is disabled.
-   */
-  redeliver(
-    owner: Owner,
-    eventId: string | undefined,
-    endpointId: string | undefined | 'all',
-  ): Promise<WebhookDelivery[]>;
-  /**
-   * Makes failed or pending deliveries of an endpoint due, oldest first, at most `maxRedelivered`. Returns their
-   * number. Deliveries that are due or in flight are not changed. Throws `invalid_state` if the endpoint is disabled.
-   */
-  redeliverAll(owner: Owner, endpointId: string | undefined, filter: RedeliveryFilter): Promise<number>;
-}
-
-export function createWebhookDeliveries(em: EntityManager): WebhookDeliveries {
-  const { run, read } = createPreparedStatements(em);
-  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+export function createDeliveryMethods(
+  em: EntityManager,
+  /** Called when an event was recorded. */
+  onEvent: () => void,
+): Pick<Methods, 'pingWebhookEndpoint' | 'listWebhookDeliveries'> {
+  const { read } = createPreparedStatements(em);
+  const { readShown, list } = statementsOf(em);
   const endpoints = createEndpointReader(em);
   const present = createDeliveryPresenter(em, read);
+  return {
+    /** Records an event for the endpoint, which is delivered like any other. */
+    pingWebhookEndpoint: {
+      ratePolicy: 'changes',
+      async run({ id }, { merchantId, mode }) {
+        const endpoint = await endpoints.get({ merchantId, mode }, parseIdentifier('we', id));
+        assertEnabled(endpoint);
+        const createdAt = new Date();
+        const event = {
+          merchantId,
+          mode,
+          id: newUuid(createdAt.getTime()),
+          type: 'webhook_endpoint.ping',
+          createdAt,
+          paymentIntent: null,
+          refund: null,
+          webhookEndpoint: endpoint.id,
+          sequence: 0,
+          position: null,
+          traceparent: null,
+          data: dataCodec.encode(create(EventDataSchema, { webhookEndpoint: toWebhookEndpoint(endpoint) })),
+        };
+        await em.fork().insert(EventEntity, event);
+        onEvent();
+        return toEvent(event);
+      },
+    },
+    /** Newest event first. */
+    listWebhookDeliveries: {
+      ratePolicy: 'reads',
+      violations: ({ pageSize, status }) => [
+        ...pageSizeViolations(pageSize),
+        ...wordViolations({ status: [status, webhookDeliveryStatusWords] }),
+      ],
+      async run(request, identity, { context }) {
+        const { merchantId, mode } = identity;
+        const filter = ['webhook_deliveries', merchantId, mode, request.id, request.status];
+        const size = pageSizeOf(request.pageSize);
+        const status = nameOf(webhookDeliveryStatusWords, request.status) ?? null;
+        const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
+        const page = await chargedByRows(
+          context,
+          size,
+          async () => {
+            const { id } = await endpoints.get(identity, parseIdentifier('we', request.id));
+            const found = await read(merchantId, list, [merchantId, id, below, status, size + 2]);
+            const { rows, next } = pageOfScanned(found.rows, size);
+            return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
+          },
+          ({ deliveries }) => rowsOf(deliveries),
+        );
+        return create(ListWebhookDeliveriesResponseSchema, {
+          webhookDeliveries: page.deliveries,
+          nextPageToken: uuidPageTokenOf(filter, page.next),
+        });
+      },
+    },
+  };
+}
 
+export function createRedeliveryMethods(
+  em: EntityManager,
+  /** Called when there are deliveries to attempt. */
+  onDeliveries: () => void,
+): Pick<Methods, 'redeliverEvent' | 'redeliverWebhookEndpoint'> {
+  const { run, read } = createPreparedStatements(em);
+  const { readShown, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(em);
+  const endpoints = createEndpointReader(em);
+  const present = createDeliveryPresenter(em, read);
+  const statusOf = (status: WebhookDeliveryStatus) =>
+    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
+  return {
+    /** To one endpoint, or to all enabled ones subscribed to its type. Attempts in flight continue. */
+    redeliverEvent: {
+      ratePolicy: 'changes',
+      async run(request, identity, { context }) {
+        const { merchantId, mode } = identity;
+        const isToAll = request.webhookEndpoint === '';
+        const work = async () => {
+          const eventId = parseIdentifier('evt', request.id);
+          if (eventId === undefined) throw new ServiceError('resource_missing');
+          const endpoint = isToAll
+            ? undefined
+            : await endpoints.get(identity, parseIdentifier('we', request.webhookEndpoint));
+          const targets = await run(findTargets, [eventId, merchantId, mode, endpoint?.id ?? null]);
+          if (targets.rows.length === 0) throw new ServiceError('resource_missing');
+          if (endpoint !== undefined) assertEnabled(endpoint);
+          const ids = targets.rows.flatMap(({ id }) => (id === null ? [] : [id]));
+          if (ids.length === 0) return [];
+          await run(redeliver, [eventId, ids]);
+          const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
+          return present(rows.map(readShown));
+        };
+        const webhookDeliveries = await chargedByRows(context, isToAll ? maxEndpoints : 1, work, rowsOf);
+        onDeliveries();
+        return create(RedeliverEventResponseSchema, { webhookDeliveries });
+      },
+    },
+    /** Oldest first, at most `maxRedelivered`. Deliveries that are due or in flight are not changed. */
+    redeliverWebhookEndpoint: {
+      ratePolicy: 'changes',
+      violations: ({ status, createdFrom: created_from, createdBefore: created_before }) => [
+        ...(['failed', 'pending'].includes(statusOf(status) ?? '')
+          ? []
+          : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
+        ...momentViolations({ created_from, created_before }),
+      ],
+      async run({ id, status, createdFrom, createdBefore }, identity, { context }) {
+        const { merchantId } = identity;
+        const work = async () => {
+          const endpoint = await endpoints.get(identity, parseIdentifier('we', id));
+          assertEnabled(endpoint);
+          const find = statusOf(status) === 'pending' ? findAll.pending : findAll.failed;
+          const range = [isoOf(wholeMs(createdFrom)), isoOf(wholeMs(createdBefore))];
+          const { rows } = await read(merchantId, find, [merchantId, endpoint.id, ...range]);
+          const eventIds = rows.map(({ event_id }) => event_id);
+          let count = 0;
+          for (let i = 0; i < eventIds.length; i += maxRedeliveredAtOnce) {
+            const some = eventIds.slice(i, i + maxRedeliveredAtOnce);
+            count += (await run(redeliverSome, [merchantId, endpoint.id, some])).rowCount ?? 0;
+          }
+          return count;
+        };
+        const deliveriesCount = await chargedByRows(context, maxRedelivered, work, (count) => count);
+        if (deliveriesCount > 0) onDeliveries();
+        return create(RedeliverWebhookEndpointResponseSchema, { deliveriesCount });
+      },
+    },
+  };
+}
+
+/** The number of rows that deliveries count as in the rate limit: one, or the number of attempts if that is larger. */
+function rowsOf(deliveries: readonly WebhookDelivery[]): number {
+  const attempts = deliveries.reduce((sum, delivery) => sum + delivery.attempts.length, 0);
+  return Math.max(deliveries.length, attempts);
+}
+
+function statementsOf(em: EntityManager) {
+  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
   const readShown = (found: Readonly<Record<string, unknown>>): ShownDelivery => ({
     row: columns.read(found),
     eventType: found.event_type as string,
     paymentIntent: found.payment_intent as string | null,
   });
-  const { list, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(columns);
-
-  return {
-    async ping(owner, endpointId) {
-      const endpoint = await endpoints.get(owner, endpointId);
-      assertEnabled(endpoint);
-      const createdAt = new Date();
-      const event = {
-        ...owner,
-        id: newUuid(createdAt.getTime()),
-        type: 'webhook_endpoint.ping',
-        createdAt,
-        paymentIntent: null,
-        refund: null,
-        webhookEndpoint: endpoint.id,
-        sequence: 0,
-        position: null,
-        traceparent: null,
-        data: dataCodec.encode(create(EventDataSchema, { webhookEndpoint: toWebhookEndpoint(endpoint) })),
-      };
-      await em.fork().insert(EventEntity, event);
-      return toEvent(event);
-    },
-    async list(owner, endpointId, { status, below, size }) {
-      const { id } = await endpoints.get(owner, endpointId);
-      const { merchantId } = owner;
-      const values = [merchantId, id, below ?? null, status ?? null, size + 2];
-      const { rows, next } = pageOfScanned((await read(merchantId, list, values)).rows, size);
-      return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
-    },
-    async redeliver(owner, eventId, endpointId) {
-      if (eventId === undefined) throw new ServiceError('resource_missing');
-      const endpoint = endpointId === 'all' ? undefined : await endpoints.get(owner, endpointId);
-      const { merchantId, mode } = owner;
-      const targets = await run(findTargets, [eventId, merchantId, mode, endpoint?.id ?? null]);
-      if (targets.rows.length === 0) throw new ServiceError('resource_missing');
-      if (endpoint !== undefined) assertEnabled(endpoint);
-      const ids = targets.rows.flatMap(({ id }) => (id === null ? [] : [id]));
-      if (ids.length === 0) return [];
-      await run(redeliver, [eventId, ids]);
-      const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
-      return present(rows.map(readShown));
-    },
-    async redeliverAll(owner, endpointId, { status, createdFromMs, createdBeforeMs }) {
-      const endpoint = await endpoints.get(owner, endpointId);
-      assertEnabled(endpoint);
-      const { merchantId } = owner;
-      const range = [createdFromMs, createdBeforeMs].map((ms) =>
-        ms === undefined ? null : new Date(ms).toISOString(),
-      );
-      const { rows } = await read(merchantId, findAll[status], [merchantId, endpoint.id, ...range]);
-      const eventIds = rows.map(({ event_id }) => event_id);
-      let count = 0;
-      for (let i = 0; i < eventIds.length; i += maxRedeliveredAtOnce) {
-        const some = eventIds.slice(i, i + maxRedeliveredAtOnce);
-        count += (await run(redeliverSome, [merchantId, endpoint.id, some])).rowCount ?? 0;
-      }
-      return count;
-    },
-  };
-}
-
-function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
   /** Selects deliveries with the type and intent of their events, each found by its key. */
   const shown = (deliveries: string, order: string, more = '') =>
     `select ${columns.of('d')}, e.type as event_type, e.payment_intent${more}
@@ -166,7 +213,7 @@ function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
   const scan = {
     table: 'webhook_deliveries',
     alias: 'd',
-    range: `d.merchant_id = $1 and d.endpoint_id = $2 and d.event_id < coalesce($3::uuid, '${highestUuid}')`,
+    range: `d.merchant_id = $1 and d.endpoint_id = $2 and d.event_id < $3`,
     order: 'd.event_id desc',
     matching: '$4::webhook_delivery_status is null or d.status = $4',
   };
@@ -240,7 +287,7 @@ function statementsOf(columns: EntityColumns<WebhookDeliveryRow>) {
       'd.endpoint_id',
     ),
   );
-  return { list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
+  return { readShown, list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
 }
 
 function assertEnabled({ enabled }: WebhookEndpointRow): void {

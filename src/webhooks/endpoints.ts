@@ -30,9 +30,6 @@ export interface Owner {
   mode: ModeName;
 }
 
-/** The merchant and mode of an authenticated caller. */
-export const ownerOf = ({ merchantId, mode }: Owner): Owner => ({ merchantId, mode });
-
 /** The settings of an endpoint. */
 export interface EndpointSettings {
   url: string;
@@ -41,6 +38,9 @@ export interface EndpointSettings {
   /** Empty for none. */
   description: string;
 }
+
+/** Settings as a request gives them. No event types are none given. */
+export type GivenSettings = { [Name in keyof EndpointSettings]?: EndpointSettings[Name] | undefined };
 
 /** An endpoint with its secret. `replayed`: an earlier call created it. */
 export interface EndpointWithSecret {
@@ -59,7 +59,7 @@ const hourMs = 3_600_000;
 
 /** Returns the violations of the settings, by the field names of the API. */
 export function settingsViolations(
-  { url, eventTypes: types, description }: Partial<EndpointSettings>,
+  { url, eventTypes: types, description }: GivenSettings,
   policy: AddressPolicy,
 ): FieldViolation[] {
   const violations: FieldViolation[] = [];
@@ -97,15 +97,16 @@ export function settingsViolations(
 export async function createEndpoint(
   em: EntityManager,
   keys: KeyRing,
-  owner: Owner,
+  { merchantId, mode }: Owner,
   settings: EndpointSettings,
   idempotencyKey?: string,
 ): Promise<EndpointWithSecret> {
+  const owner = { merchantId, mode };
   const fingerprint = fingerprintOf(['CreateWebhookEndpoint/1', settings]);
   return em.fork().transactional(async (tx) => {
     // Serialises creations of a merchant, so that the limit holds.
     await tx.execute('select pg_advisory_xact_lock(hashtextextended(?, 0))', [
-      `webhook_endpoints ${owner.merchantId} ${owner.mode}`,
+      `webhook_endpoints ${merchantId} ${mode}`,
     ]);
     const first =
       idempotencyKey === undefined
@@ -185,12 +186,12 @@ export async function updateEndpoint(
   em: EntityManager,
   owner: Owner,
   id: string | undefined,
-  { url, eventTypes, enabled, description }: Partial<EndpointSettings>,
+  { url, eventTypes = [], enabled, description }: GivenSettings,
 ): Promise<WebhookEndpointRow> {
   return em.fork().transactional(async (tx) => {
     const endpoint = await lockEndpoint(tx, owner, id);
     if (url !== undefined) endpoint.url = url;
-    if (eventTypes !== undefined) endpoint.eventTypes = eventTypes;
+    if (eventTypes.length > 0) endpoint.eventTypes = eventTypes;
     if (description !== undefined) endpoint.description = description === '' ? null : description;
     if (enabled === true) {
       Object.assign(endpoint, { enabled: true, disabledReason: null, failures: 0, failingSince: null });
@@ -206,11 +207,7 @@ export async function updateEndpoint(
 /** Deletes an endpoint. Idempotent. */
 export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string | undefined): Promise<void> {
   await em.fork().transactional(async (tx) => {
-    const endpoint =
-      id === undefined
-        ? null
-        : await tx.findOne(WebhookEndpointEntity, { id, ...owner }, { lockMode: LockMode.PESSIMISTIC_WRITE });
-    if (endpoint === null) throw new ServiceError('resource_missing');
+    const endpoint = await lockEndpoint(tx, owner, id, {});
     endpoint.deletedAt ??= new Date();
     endpoint.enabled = false;
     await giveUpDeliveries(tx, endpoint.id);
@@ -277,22 +274,17 @@ async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<
   );
 }
 
-/** Locks an endpoint. Throws `resource_missing` if the owner has none with this id. */
+/** Locks an endpoint, which may not be a deleted one. Throws `resource_missing` if the owner has none with this id. */
 async function lockEndpoint(
   tx: EntityManager,
   { merchantId, mode }: Owner,
   id: string | undefined,
+  state: { deletedAt?: null } = { deletedAt: null },
 ): Promise<WebhookEndpointRow> {
-  const endpoint =
-    id === undefined
-      ? null
-      : await tx.findOne(
-          WebhookEndpointEntity,
-          { id, merchantId, mode, deletedAt: null },
-          { lockMode: LockMode.PESSIMISTIC_WRITE },
-        );
-  if (endpoint === null) throw new ServiceError('resource_missing');
-  return endpoint;
+  if (id === undefined) throw new ServiceError('resource_missing');
+  const where = { id, merchantId, mode, ...state };
+  const endpoint = await tx.findOne(WebhookEndpointEntity, where, { lockMode: LockMode.PESSIMISTIC_WRITE });
+  return endpoint ?? Promise.reject(new ServiceError('resource_missing'));
 }
 
 /** Returns the SHA-256, in hexadecimal, of a request with its defaults applied. */
