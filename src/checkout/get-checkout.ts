@@ -8,17 +8,16 @@ import {
   CheckoutSchema,
   PaymentAuthorizationStatus,
 } from '../contract/gen/payments/v1/checkout_pb.ts';
-import type { GetCheckoutRequest } from '../contract/gen/payments/v1/checkout_service_pb.ts';
-import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
+import { presentFields } from '../payment-intents/payment-intent.ts';
 import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
 
 /** Open checkouts ask every few seconds: those that ask while the statements in flight last share the next one. */
@@ -36,9 +35,11 @@ export type IsGasless = (network: number) => boolean;
 /** Returns what a payer may know of the intent that the client secret opens. Throws `client_secret_invalid`. */
 export type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
 
-/** `GetCheckout`. */
-export function getCheckout(read: ReadCheckout): Method<GetCheckoutRequest, Checkout, OpenedIntent> {
-  return { ratePolicy: checkoutPolicy, run: (_, opened) => read(opened) };
+/** `payments.v1.CheckoutService`. */
+export function createCheckoutService(read: ReadCheckout): ImplementedService<OpenedIntent> {
+  return implementService<typeof CheckoutService, OpenedIntent>(CheckoutService, {
+    getCheckout: { ratePolicy: checkoutPolicy, run: (_, opened) => read(opened) },
+  });
 }
 
 export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
@@ -98,8 +99,9 @@ function createCheckoutReader(
     const authorizations = await currentOf(intents);
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;
+      // Only the fields that the contract gives a checkout: neither the intent's metadata, nor its secret.
       const checkout = create(CheckoutSchema, {
-        ...shownOf(row, payments.get(row.id) ?? []),
+        ...presentFields(row, payments.get(row.id) ?? []),
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],
@@ -176,27 +178,3 @@ const shownStatuses = {
   landed: undefined,
   released: undefined,
 } as const;
-
-/** The fields of an intent that its payer may know: neither its metadata, nor its secret. */
-function shownOf(row: PaymentIntentRow, payments: readonly Payment[]) {
-  const intent = presentPaymentIntent(row, payments);
-  return {
-    id: intent.id,
-    status: intent.status,
-    mode: intent.mode,
-    lane: intent.lane,
-    chain: intent.chain,
-    chainId: intent.chainId,
-    confirmationsRequired: intent.confirmationsRequired,
-    amountUnits: intent.amountUnits,
-    decimals: intent.decimals,
-    tokenSymbol: intent.tokenSymbol,
-    tokenAddress: intent.tokenAddress,
-    expectedWallet: intent.expectedWallet,
-    amountReceivedUnits: intent.amountReceivedUnits ?? 0n,
-    payments: intent.payments,
-    paymentsCount: intent.paymentsCount ?? 0,
-    labels: intent.labels,
-    ...(intent.expiresAt && { expiresAt: intent.expiresAt }),
-  };
-}

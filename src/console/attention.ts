@@ -10,11 +10,8 @@ import {
   AttentionItemSchema,
   AttentionKind,
   ChainState,
-  type ListAttentionRequest,
-  type ListAttentionResponse,
   ListAttentionResponseSchema,
   type ResolveAttentionRequest,
-  type ResolveAttentionResponse,
   ResolveAttentionResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
@@ -23,9 +20,8 @@ import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { invalidBody } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
 import { readWatchedChains, stateOf } from './operator-lists.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
 const maxCounted = 1_000;
@@ -42,9 +38,7 @@ const kinds: Readonly<Record<string, { kind: AttentionKind; prefix: IdentifierPr
 };
 
 /** `ListAttention`. */
-export function listAttention(
-  em: EntityManager,
-): Method<ListAttentionRequest, ListAttentionResponse, ConsoleCaller> {
+export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'> {
   const { read } = createPreparedStatements(em);
   return {
     ratePolicy: 'reads',
@@ -96,9 +90,7 @@ function itemOf(row: Record<string, unknown>, kind: AttentionKind, prefix: Ident
 const noSuchItem = { field: 'id', message: 'must be the id of an item' };
 
 /** `ResolveAttention`: the item is not listed any more. Resolving it again changes its note. */
-export function resolveAttention(
-  em: EntityManager,
-): Method<ResolveAttentionRequest, ResolveAttentionResponse, ConsoleCaller> {
+export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAttention'> {
   const { read, run } = createPreparedStatements(em);
   const violations = (request: ResolveAttentionRequest) => {
     const all: FieldViolation[] = [];

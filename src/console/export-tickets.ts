@@ -8,24 +8,20 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   type CreateExportRequest,
-  type CreateExportResponse,
   CreateExportResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { type ExportOptions, exportPayments } from './export-payments.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const ticketMs = 30_000;
 const ticketBytes = 32;
 const maxRangeMs = 400 * 86_400_000;
 
 /** `CreateExport`: a ticket for the merchant that is looked at. */
-export function createExport(
-  em: EntityManager,
-): Method<CreateExportRequest, CreateExportResponse, ConsoleCaller> {
+export function createExport(em: EntityManager): ConsoleMethod<'createExport'> {
   const { run } = createPreparedStatements(em);
   return {
     ratePolicy: 'reads',

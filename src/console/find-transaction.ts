@@ -4,21 +4,17 @@ import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
-  type FindTransactionRequest,
-  type FindTransactionResponse,
   FindTransactionResponseSchema,
   TransactionFinding,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
-import type { Method } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import { connectNode } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
 import { readWatchedChains } from './operator-lists.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 /** A transaction may move anything to anybody: of the first so many wallets it is asked whose they are. */
 const maxWallets = 1_000;
@@ -36,17 +32,9 @@ interface Answer {
 export function findTransaction(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
-): Method<FindTransactionRequest, FindTransactionResponse, ConsoleCaller> {
+): ConsoleMethod<'findTransaction'> {
   const { read } = createPreparedStatements(em);
   const takeFromLimit = createMinuteLimit('Too many transactions were asked for within a minute.');
-  const violations = (request: FindTransactionRequest) => {
-    const all: FieldViolation[] = [];
-    if (!/^0x[0-9a-f]{64}$/i.test(request.transactionHash)) {
-      all.push({ field: 'transaction_hash', message: 'must be 0x and 64 hexadecimal digits' });
-    }
-    return all;
-  };
-
   const findingOf = async (
     { chainId, mode, tokens }: ChainNodes,
     receipt: Receipt,
@@ -78,7 +66,10 @@ export function findTransaction(
 
   return {
     ratePolicy: 'reads',
-    violations,
+    violations: ({ transactionHash }) =>
+      /^0x[0-9a-f]{64}$/i.test(transactionHash)
+        ? []
+        : [{ field: 'transaction_hash', message: 'must be 0x and 64 hexadecimal digits' }],
     async run(request, caller) {
       const merchant = merchantOf(caller);
       takeFromLimit(caller.session.typeId);

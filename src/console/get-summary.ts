@@ -9,12 +9,10 @@ import {
   type Day,
   DaySchema,
   type GetSummaryRequest,
-  type Summary,
   SummarySchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import type { Method } from '../requests/method.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const dayMs = 86_400_000;
 const maxDays = 400;
@@ -22,7 +20,7 @@ const maxDays = 400;
 const daysOfRequest = 40;
 
 /** `GetSummary`: the figures of a merchant by day. */
-export function getSummary(em: EntityManager): Method<GetSummaryRequest, Summary, ConsoleCaller> {
+export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
   const { read } = createPreparedStatements(em);
   let zones: Promise<ReadonlySet<string>> | undefined;
   /** Whether the database has it, too, by the same name. */

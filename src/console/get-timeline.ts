@@ -1,25 +1,19 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import {
-  AuditedChangeSchema,
-  type GetTimelineRequest,
-  type Timeline,
-  TimelineSchema,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import { AuditedChangeSchema, TimelineSchema } from '../contract/gen/console/v1/console_service_pb.ts';
 import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxEntries = 200;
 
 /** `GetTimeline`: the deliveries of an intent's events, and its audited changes. */
-export function getTimeline(em: EntityManager): Method<GetTimelineRequest, Timeline, ConsoleCaller> {
+export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   const { read } = createPreparedStatements(em);
   const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
   const present = createDeliveryPresenter(em, read);

@@ -3,11 +3,7 @@
 import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import {
-  type EndSessionRequest,
-  type EndSessionResponse,
-  EndSessionResponseSchema,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import { EndSessionResponseSchema } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
@@ -17,8 +13,7 @@ import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { generateSecret } from '../merchants/api-key-format.ts';
 import { sessionUuidOf } from '../merchants/operator-ids.ts';
-import type { Method } from '../requests/method.ts';
-import type { ConsoleCaller } from './rights.ts';
+import type { ConsoleMethod } from './rights.ts';
 import { idleMs } from './sessions.ts';
 
 const codeMs = 600_000;
@@ -103,7 +98,7 @@ export async function revokeSession(em: EntityManager, sessionId: string): Promi
 }
 
 /** `EndSession`: as `revokeSession` does for an operator. */
-export function endSession(em: EntityManager): Method<EndSessionRequest, EndSessionResponse, ConsoleCaller> {
+export function endSession(em: EntityManager): ConsoleMethod<'endSession'> {
   return {
     ratePolicy: 'changes',
     async run(_, { session: { typeId } }) {

@@ -10,17 +10,12 @@ import {
   ApiKeySchema,
   ChainSchema,
   ChainState,
-  type ListApiKeysRequest,
-  type ListApiKeysResponse,
   ListApiKeysResponseSchema,
-  type ListChainsRequest,
-  type ListChainsResponse,
   ListChainsResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { listApiKeys } from '../merchants/administration.ts';
-import type { Method } from '../requests/method.ts';
-import { type ConsoleCaller, merchantOf } from './rights.ts';
+import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const silentMs = 60_000;
 const behindBlocks = 100;
@@ -45,7 +40,7 @@ export function listChains(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
   gasless: Pick<Gasless, 'on'>,
-): Method<ListChainsRequest, ListChainsResponse, ConsoleCaller> {
+): ConsoleMethod<'listChains'> {
   return {
     ratePolicy: 'reads',
     async run() {
@@ -76,7 +71,7 @@ export function listChains(
 }
 
 /** `ListApiKeys`: of the merchant that is looked at, in both modes. */
-export function listKeys(em: EntityManager): Method<ListApiKeysRequest, ListApiKeysResponse, ConsoleCaller> {
+export function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
   return {
     ratePolicy: 'reads',
     async run(_, caller) {

@@ -1,11 +1,13 @@
 // What a session of the console may call, and for which merchant.
 
 import { Access } from '../contract/access.ts';
+import type { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { modeWords } from '../contract/gen/words.ts';
 import { modeNames, mustBe } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import type { FindMerchant } from '../merchants/merchant-identity.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 import type { Session } from './sessions.ts';
@@ -27,6 +29,12 @@ export interface ConsoleCaller {
   /** The session's merchant, or the one that an operator names. */
   merchant: Identity | undefined;
 }
+
+/** The console's own method of that name. */
+export type ConsoleMethod<Name extends keyof (typeof ConsoleService)['method']> = MethodsOf<
+  typeof ConsoleService,
+  ConsoleCaller
+>[Name];
 
 /**
  * Returns whom a call is made for: the session's merchant, or the one that an operator names by `X-Merchant` and

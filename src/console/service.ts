@@ -4,13 +4,11 @@ import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import {
   ConsoleService,
-  type ListMerchantsRequest,
-  type ListMerchantsResponse,
   ListMerchantsResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { type ImplementedService, implementService, type Method } from '../requests/method.ts';
+import { type ImplementedService, implementService } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { createExport } from './export-tickets.ts';
 import { findTransaction } from './find-transaction.ts';
@@ -18,7 +16,7 @@ import { getSummary } from './get-summary.ts';
 import { getTimeline } from './get-timeline.ts';
 import { endSession } from './links.ts';
 import { listChains, listKeys } from './operator-lists.ts';
-import type { ConsoleCaller } from './rights.ts';
+import type { ConsoleCaller, ConsoleMethod } from './rights.ts';
 
 /** `console.v1.ConsoleService`: what the console shows besides what the API has. `chainNodes` may grow. */
 export function createConsoleService(
@@ -42,9 +40,7 @@ export function createConsoleService(
 
 const maxMerchants = 1_000;
 
-function listMerchants(
-  em: EntityManager,
-): Method<ListMerchantsRequest, ListMerchantsResponse, ConsoleCaller> {
+function listMerchants(em: EntityManager): ConsoleMethod<'listMerchants'> {
   return {
     ratePolicy: 'reads',
     async run(_, { session: { merchant } }) {

@@ -2,13 +2,14 @@ import { create } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { wantedEventType } from '../contract/event-types.ts';
 import {
+  type EventService,
   type ListEventsRequest,
-  type ListEventsResponse,
   ListEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import type { EventRow } from '../database/entities/event.ts';
 import { idViolations, parseIdentifier } from '../database/identifiers.ts';
-import type { Method } from '../requests/method.ts';
+import { ServiceError } from '../requests/errors.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
@@ -20,7 +21,7 @@ import type { EventReader } from './read-events.ts';
 export function listEvents(
   reader: EventReader,
   cursors: EventCursors,
-): Method<ListEventsRequest, ListEventsResponse> {
+): MethodsOf<typeof EventService>['listEvents'] {
   return {
     ratePolicy: 'reads',
     violations: violationsOf,
@@ -49,6 +50,19 @@ export function listEvents(
         events: await mapLargeInSlices(page.rows, rowsOf, context.door === 'public' ? toJsonEvent : toEvent),
         nextPageToken: page.next === undefined ? '' : cursorToken(token, page.next),
       });
+    },
+  };
+}
+
+/** `GetEvent`. */
+export function getEvent(reader: EventReader): MethodsOf<typeof EventService>['getEvent'] {
+  return {
+    ratePolicy: 'reads',
+    async run(request, identity) {
+      const uuid = parseIdentifier('evt', request.id);
+      const row = uuid === undefined ? undefined : await reader.find(uuid, identity);
+      if (row === undefined) throw new ServiceError('resource_missing');
+      return toEvent(row);
     },
   };
 }

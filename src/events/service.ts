@@ -4,8 +4,7 @@ import { type ImplementedService, implementService } from '../requests/method.ts
 import type { Identity } from '../requests/request-context.ts';
 import { createEventCursors } from './event-cursor.ts';
 import type { EventFeed } from './event-feed.ts';
-import { getEvent } from './get-event.ts';
-import { listEvents } from './list-events.ts';
+import { getEvent, listEvents } from './list-events.ts';
 import { createEventReader } from './read-events.ts';
 import { watchEvents } from './watch-events.ts';
 

@@ -1,13 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import { ConnectError } from '@connectrpc/connect';
 import {
-  type WatchEventsRequest,
-  type WatchEventsResponse,
+  type EventService,
   WatchEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { StreamMethod } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { toEvent } from './event.ts';
 import { cursorToken, type EventCursors, streamFilter } from './event-cursor.ts';
 import type { EventFeed } from './event-feed.ts';
@@ -27,7 +26,7 @@ export function watchEvents(
   cursors: EventCursors,
   feed: EventFeed,
   { keepAliveMs = defaultKeepAliveMs }: { keepAliveMs?: number } = {},
-): StreamMethod<WatchEventsRequest, WatchEventsResponse> {
+): MethodsOf<typeof EventService>['watchEvents'] {
   return {
     ratePolicy: 'reads',
     async *run(request, identity, { context, signal }) {

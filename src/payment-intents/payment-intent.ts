@@ -34,7 +34,16 @@ export function presentPaymentIntent(
   payments: readonly Payment[],
   clientSecretKeys?: KeyRing,
 ): PaymentIntent {
-  return create(PaymentIntentSchema, {
+  return create(PaymentIntentSchema, presentFields(row, payments, clientSecretKeys));
+}
+
+/** The fields of `presentPaymentIntent`. */
+export function presentFields(
+  row: PaymentIntentRow,
+  payments: readonly Payment[],
+  clientSecretKeys?: KeyRing,
+) {
+  return {
     ...frozenFields(row, clientSecretKeys),
     status: numberOf(paymentIntentStatusWords, row.status),
     createdAt: timestampFromDate(row.createdAt),
@@ -46,7 +55,7 @@ export function presentPaymentIntent(
     ...momentField('succeededAt', row.succeededAt),
     ...momentField('canceledAt', row.canceledAt),
     ...momentField('expiredAt', row.expiredAt),
-  });
+  };
 }
 
 /** The fields that are fixed at creation; with the client secret if its keys are given. */

@@ -3,8 +3,7 @@
 import type { Logger } from 'pino';
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
-import { checkoutPolicy, createReadCheckout } from '../checkout/get-checkout.ts';
-import { createCheckoutService } from '../checkout/service.ts';
+import { checkoutPolicy, createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
