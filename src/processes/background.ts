@@ -20,7 +20,6 @@ import type { AddressPolicy } from '../webhooks/address-policy.ts';
 import { createDeliverer } from '../webhooks/deliver.ts';
 import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queue.ts';
 import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
-import { deliveriesOfEvents } from '../webhooks/removal.ts';
 import type { Sender } from '../webhooks/sender.ts';
 
 /**
@@ -122,7 +121,7 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
       'cannot expire a payment intent: its row is unreadable',
     );
   });
-  const removeEvents = createEventRemoval(em, config.eventRetentionDays, deliveriesOfEvents);
+  const removeEvents = createEventRemoval(em, config.eventRetentionDays);
   return [
     repeat(options, 'expiry', expireEveryMs, async () => {
       const { expired, lagMs, hasMore } = await expire();
