@@ -2,8 +2,10 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { Batcher } from '../database/batcher.ts';
+import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { lockPending } from './delivery-queue.ts';
+import { giveUpDeliveries } from './endpoints.ts';
 
 const maxFailingDays = 5;
 const minFailures = 10;
@@ -72,12 +74,11 @@ export function createEndpointHealth(em: EntityManager): EndpointHealth {
             ? `${failing.failures} attempts in a row have failed, over ${maxFailingDays} days`
             : undefined;
       if (reason === undefined) return undefined;
-      return transaction(async (runInside) => {
-        const { rowCount } = await runInside(disable, [endpointId, reason]);
-        if (rowCount === 0) return undefined;
-        await runInside(lockOf, [endpointId]);
-        const givenUp = await runInside(giveUpOf, [endpointId]);
-        return { reason, deliveries: givenUp.rowCount ?? 0 };
+      return em.fork().transactional(async (tx) => {
+        const enabled = { id: endpointId, enabled: true };
+        const disabled = { enabled: false, disabledReason: reason };
+        if ((await tx.nativeUpdate(WebhookEndpointEntity, enabled, disabled)) === 0) return undefined;
+        return { reason, deliveries: await giveUpDeliveries(tx, endpointId) };
       });
     },
     giveUpDeliveries: () =>
@@ -106,15 +107,6 @@ const countFailures = preparedStatement(
       set failures = w.failures + l.failures, failing_since = coalesce(w.failing_since, l.first_at)
      from locked l where w.id = l.id
    returning w.id, w.failures, w.failing_since`,
-);
-const disable = preparedStatement(
-  'disable_webhook_endpoint',
-  'update webhook_endpoints set enabled = false, disabled_reason = $2 where id = $1 and enabled',
-);
-const lockOf = preparedStatement('lock_webhook_deliveries_of', lockPending('d.endpoint_id = $1'));
-const giveUpOf = preparedStatement(
-  'give_up_webhook_deliveries_of',
-  "update webhook_deliveries set status = 'failed', next_attempt_at = null where endpoint_id = $1 and status = 'pending'",
 );
 const lockAll = preparedStatement(
   'lock_given_up_webhook_deliveries',

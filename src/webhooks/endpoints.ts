@@ -264,10 +264,10 @@ export async function rotateSecret(
   });
 }
 
-/** Fails the pending deliveries of a disabled or deleted endpoint. */
-async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<void> {
+/** Fails the pending deliveries of a disabled or deleted endpoint. Returns their number. */
+export async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<number> {
   await tx.execute(lockPending('d.endpoint_id = ?'), [endpointId]);
-  await tx.nativeUpdate(
+  return tx.nativeUpdate(
     WebhookDeliveryEntity,
     { endpointId, status: 'pending' },
     { status: 'failed', nextAttemptAt: null },
