@@ -1,9 +1,7 @@
 // The sessions of the console. A link carries a code, which is exchanged for a token, once. Both are stored as API keys
 // are: as keyed hashes.
 
-import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { LRUCache } from 'lru-cache';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
@@ -17,9 +15,6 @@ import { orUnavailable } from '../requests/unavailable.ts';
 export const idleMs = 3_600_000;
 /** How old the recorded time of the last call may be. */
 const touchMs = 60_000;
-/** How long a session is remembered if the notification of its end was lost. */
-const rememberedMs = 10_000;
-const maxRemembered = 1_000;
 
 /** Who calls. */
 export interface Session {
@@ -37,24 +32,11 @@ export interface Sessions {
   exchange(code: string): Promise<{ token: string; session: Session } | undefined>;
   /** The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. */
   identify(token: string): Promise<Session | undefined>;
-  /** Drops what is remembered. Call it when a session was revoked. */
-  forget(): void;
 }
-
-interface Remembered {
-  id: string;
-  /** Undefined if it has ended, or never was. */
-  session: Session | undefined;
-  usedAtMs: number;
-}
-
-const ended: Remembered = { id: '', session: undefined, usedAtMs: 0 };
 
 export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<ConsoleSession>(em, ConsoleSessionEntity);
-  const remembered = new LRUCache<string, Remembered>({ max: maxRemembered, ttl: rememberedMs });
-  let generation = 0;
   const exchange = preparedStatement(
     'exchange_console_code',
     `update console_sessions s
@@ -77,12 +59,6 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
     peppers.versions,
   ];
 
-  const look = async (token: string): Promise<Remembered> => {
-    const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
-    if (found?.usedAt == null || found.revokedAt != null) return ended;
-    return { id: found.id, session: sessionOf(found), usedAtMs: found.usedAt.getTime() };
-  };
-
   return {
     async exchange(code) {
       if (!code.startsWith('cl_') || apiKeyFormatOf(code, peppers) !== 'keyed') return undefined;
@@ -99,30 +75,16 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
     },
     async identify(token) {
       if (!token.startsWith('cs_') || apiKeyFormatOf(token, peppers) !== 'keyed') return undefined;
-      // A digest, so that no token stays in memory.
-      const key = hash('sha256', token, 'base64');
-      const startedIn = generation;
-      const cached = remembered.get(key);
-      const known = cached ?? (await look(token));
-      // What was read before a change is not remembered after it; and nothing longer than from its reading.
-      if (cached === undefined && generation === startedIn) remembered.set(key, known);
+      const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
+      if (found?.usedAt == null || found.revokedAt != null) return undefined;
+      const session = sessionOf(found);
       const now = Date.now();
-      if (
-        known.session === undefined ||
-        known.session.expiresAt.getTime() <= now ||
-        now - known.usedAtMs > idleMs
-      ) {
-        return undefined;
+      const idleForMs = now - found.usedAt.getTime();
+      if (session.expiresAt.getTime() <= now || idleForMs > idleMs) return undefined;
+      if (idleForMs > touchMs) {
+        await orUnavailable(() => run(touch, [found.id, new Date(now).toISOString()]));
       }
-      if (now - known.usedAtMs > touchMs) {
-        known.usedAtMs = now;
-        await orUnavailable(() => run(touch, [known.id, new Date(now).toISOString()]));
-      }
-      return known.session;
-    },
-    forget() {
-      generation++;
-      remembered.clear();
+      return session;
     },
   };
 }

@@ -117,7 +117,6 @@ export function createCore(
   const sessions = createSessions(em, database.keyRing('API_KEY_PEPPERS'));
   return {
     apiKeys,
-    sessions,
     /** What the console's door needs, without where it is. */
     forConsole: {
       services: forKeys,

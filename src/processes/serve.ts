@@ -176,7 +176,7 @@ async function openListeners(
 /** Takes notice of what other processes have changed. */
 function listenForChanges(
   { location }: Database,
-  { apiKeys, sessions }: Core,
+  { apiKeys }: Core,
   feed: EventFeed,
   { onDeliveries, onWatchedChains }: Background,
   { logger, onWorked }: OutageLog,
@@ -186,7 +186,6 @@ function listenForChanges(
     [keysChangedChannel]: () => {
       onWorked();
       apiKeys.forget();
-      sessions.forget();
     },
     [eventsPositionedChannel]: () => {
       feed.notify();
