@@ -9,19 +9,18 @@ import {
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
-import { nameOf } from '../contract/words.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
+import { addressViolations, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
-import { momentViolations, wholeMs } from '../requests/moments.ts';
+import { momentViolations } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { searchedTextProblem } from './metadata-index.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import { createPaymentIntentPageReader, type PaymentIntentFilter } from './payment-intent-pages.ts';
+import { createPaymentIntentPageReader, filtersOf } from './payment-intent-pages.ts';
 import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
 import { maxPayments } from './payments.ts';
 import type { PaymentIntentReader } from './reader.ts';
@@ -65,14 +64,13 @@ export function listPaymentIntents(
     ratePolicy: 'reads',
     violations: violationsOf,
     async run(request, identity, { context }) {
-      const filter = filterOf(request);
-      const token = ['payment_intents', identity.merchantId, identity.mode, filter];
+      const token = ['payment_intents', identity.merchantId, identity.mode, filtersOf(request)];
       const below = uuidCursorOf(request.pageToken, token);
       const size = pageSizeOf(request.pageSize);
       const { rows, next } = await chargedByRows(
         context,
         size,
-        () => readPage(identity, filter, below, size),
+        () => readPage(identity, request, below, size),
         (page) => page.rows.reduce((sum, row) => sum + rowsOf(row), 0),
       );
       const nextPageToken = uuidPageTokenOf(token, next);
@@ -96,23 +94,6 @@ export function listPaymentIntents(
 /** The rows that an intent counts as in the rate limit: one, or one for each payment shown or each 2 KiB of metadata. */
 function rowsOf({ payments_count, metadata }: ShownColumns): number {
   return Math.max(1, Math.min(Number(payments_count), maxPayments), rowsOfText(metadata));
-}
-
-function filterOf(request: ListPaymentIntentsRequest): PaymentIntentFilter {
-  return {
-    status: nameOf(paymentIntentStatusWords, request.status),
-    chain: request.chain,
-    lane: nameOf(laneWords, request.lane),
-    idempotencyKey: request.idempotencyKey,
-    createdFromMs: wholeMs(request.createdFrom),
-    createdBeforeMs: wholeMs(request.createdBefore),
-    label: request.label === '' ? undefined : request.label,
-    wallet: byteaOf(request.expectedWallet)?.toLowerCase(),
-    succeededFromMs: wholeMs(request.succeededFrom),
-    succeededBeforeMs: wholeMs(request.succeededBefore),
-    metadata:
-      request.metadataKey === '' ? undefined : { key: request.metadataKey, value: request.metadataValue },
-  };
 }
 
 function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {

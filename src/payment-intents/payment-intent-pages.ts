@@ -1,35 +1,21 @@
 // Pages of a list, by descending id.
 
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
 import { networks } from '../contract/chains.ts';
-import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import { chainWords } from '../contract/gen/words.ts';
-import type { LaneName, ModeName, StatusName } from '../contract/words.ts';
+import type { ListPaymentIntentsRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
+import { type ModeName, nameOf } from '../contract/words.ts';
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
-import { isoOf } from '../requests/moments.ts';
+import { byteaOf } from '../requests/filters.ts';
+import { isoOf, wholeMs } from '../requests/moments.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { type MetadataPair, metadataDigest } from './metadata-index.ts';
+import { metadataDigest } from './metadata-index.ts';
 import { readShownRow, type ShownColumns, shownRow } from './payment-intent-text.ts';
-
-/** The values that unset filters stand for. */
-export interface PaymentIntentFilter {
-  status: StatusName | undefined;
-  chain: Chain;
-  lane: LaneName | undefined;
-  idempotencyKey: string;
-  createdFromMs: number | undefined;
-  createdBeforeMs: number | undefined;
-  label: string | undefined;
-  /** A parameter of type `bytea`. */
-  wallet: string | undefined;
-  succeededFromMs: number | undefined;
-  succeededBeforeMs: number | undefined;
-  metadata: MetadataPair | undefined;
-}
 
 export interface PaymentIntentPage {
   rows: ShownColumns[];
@@ -55,7 +41,7 @@ const maxBatchSize = 16;
 
 export type ReadPaymentIntentPage = (
   identity: Identity,
-  filter: PaymentIntentFilter,
+  request: ListPaymentIntentsRequest,
   /** UUID below which the page begins; undefined for the first one. */
   below: string | undefined,
   size: number,
@@ -113,11 +99,11 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
     },
   });
 
-  return (identity, filter, below, size) => {
-    if (isForAll(filter) && size <= maxSharedSize) {
+  return (identity, request, below, size) => {
+    if (filtersOf(request).length === 0 && size <= maxSharedSize) {
       return plainPages.add({ ...identity, below: below ?? highestUuid, size });
     }
-    return list(identity.merchantId, queryOf(identity, filter, below), size);
+    return list(identity.merchantId, queryOf(identity, request, below), size);
   };
 }
 
@@ -138,11 +124,15 @@ interface Query {
 
 function queryOf(
   { merchantId, mode }: Identity,
-  filter: PaymentIntentFilter,
+  request: ListPaymentIntentsRequest,
   below: string | undefined,
 ): Query {
   const values = new Values();
-  const { chain, createdBeforeMs, createdFromMs, succeededFromMs, succeededBeforeMs, metadata } = filter;
+  const { idempotencyKey, label, metadataKey, metadataValue, succeededFrom, succeededBefore } = request;
+  const metadata = metadataKey === '' ? undefined : { key: metadataKey, value: metadataValue };
+  const chain = nameOf(chainWords, request.chain);
+  const idAt = (moment: Timestamp | undefined, laterMs = 0) =>
+    moment && lowestUuid((wholeMs(moment) ?? 0) + laterMs);
   // With metadata, its table selects the intents, in the same order.
   const [table, of, id] =
     metadata === undefined
@@ -153,32 +143,31 @@ function queryOf(
     [`${of}.mode = ?`, mode],
     ['m.digest = ?::bytea and i.id = m.payment_intent', metadata && metadataDigest(metadata)],
     [`${id} < ?`, below],
-    [`${id} < ?`, createdBeforeMs === undefined ? undefined : lowestUuid(createdBeforeMs)],
-    [`${id} >= ?`, createdFromMs === undefined ? undefined : lowestUuid(createdFromMs)],
+    [`${id} < ?`, idAt(request.createdBefore)],
+    [`${id} >= ?`, idAt(request.createdFrom)],
     // Nothing succeeds before it is created, as far as the clocks of two machines can tell.
-    [`${id} < ?`, succeededBeforeMs === undefined ? undefined : lowestUuid(succeededBeforeMs + 60_000)],
-    ['i.idempotency_key = ?', filter.idempotencyKey === '' ? undefined : filter.idempotencyKey],
+    [`${id} < ?`, idAt(succeededBefore, 60_000)],
+    ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);
   const conditions = values.and([
-    ['i.status = ?::payment_intent_status', filter.status],
-    ['i.lane = ?::payment_lane', filter.lane],
-    ['i.network = any (?::smallint[])', chain === Chain.UNSPECIFIED ? undefined : networkIdsOf(chain)],
-    ['? = any (i.labels)', filter.label],
-    ['i.expected_wallet = ?::bytea', filter.wallet],
-    ['i.succeeded_at >= ?', isoOf(succeededFromMs)],
-    ['i.succeeded_at < ?', isoOf(succeededBeforeMs)],
+    ['i.status = ?::payment_intent_status', nameOf(paymentIntentStatusWords, request.status)],
+    ['i.lane = ?::payment_lane', nameOf(laneWords, request.lane)],
+    [
+      'i.network = any (?::smallint[])',
+      chain && networks.filter((network) => network.chain === chain).map((network) => network.id),
+    ],
+    ['? = any (i.labels)', label === '' ? undefined : label],
+    ['i.expected_wallet = ?::bytea', byteaOf(request.expectedWallet)],
+    ['i.succeeded_at >= ?', isoOf(wholeMs(succeededFrom))],
+    ['i.succeeded_at < ?', isoOf(wholeMs(succeededBefore))],
     // Two values may share a digest.
     ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
   ]);
   return { table, range, order: `${id} desc`, conditions, values: values.list };
 }
 
-function networkIdsOf(chain: Chain): number[] {
-  return networks.filter((network) => chainWords[network.chain] === chain).map(({ id }) => id);
-}
-
-/** True if only the merchant and the mode select the rows. */
-function isForAll({ chain, idempotencyKey, ...others }: PaymentIntentFilter): boolean {
-  const isUnset = chain === Chain.UNSPECIFIED && idempotencyKey === '';
-  return isUnset && Object.values(others).every((value) => value === undefined);
+/** The filters that are set. */
+export function filtersOf(request: ListPaymentIntentsRequest): [name: string, value: unknown][] {
+  const { $typeName, $unknown, pageSize, pageToken, ...filters } = request;
+  return Object.entries(filters).filter(([, value]) => value !== undefined && value !== '' && value !== 0);
 }
