@@ -1,12 +1,11 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import type { CancelPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
@@ -37,7 +36,7 @@ export function cancelPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
   onEvent: () => void,
-): Method<CancelPaymentIntentRequest, PaymentIntent> {
+): MethodsOf<typeof PaymentIntentService>['cancelPaymentIntent'] {
   const { run, transaction } = createPreparedStatements(em);
 
   /** Resolves, for each change, with whether the row was still as it was read. */

@@ -1,11 +1,10 @@
 import type { KeyRing } from '../config/key-ring.ts';
-import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { NewPaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { invalidBody } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import {
   fingerprintOf,
@@ -24,7 +23,7 @@ export function createPaymentIntent(
   store: PaymentIntentStore,
   clientSecretKeys: KeyRing,
   watchedChains: Pick<WatchedChains, 'allows'>,
-): Method<CreatePaymentIntentRequest, PaymentIntent> {
+): MethodsOf<typeof PaymentIntentService>['createPaymentIntent'] {
   return {
     ratePolicy: 'creates',
     isSelfChecking: true,

@@ -1,11 +1,10 @@
 import type { KeyRing } from '../config/key-ring.ts';
-import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
-import type { GetPaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import type { PaymentIntentReader } from './reader.ts';
@@ -14,7 +13,7 @@ import type { PaymentIntentReader } from './reader.ts';
 export function getPaymentIntent(
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,
-): Method<GetPaymentIntentRequest, PaymentIntent> {
+): MethodsOf<typeof PaymentIntentService>['getPaymentIntent'] {
   return {
     ratePolicy: 'reads',
     async run(request, identity, { context }) {

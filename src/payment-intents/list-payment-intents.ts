@@ -4,8 +4,8 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type ListPaymentIntentsRequest,
-  type ListPaymentIntentsResponse,
   ListPaymentIntentsResponseSchema,
+  type PaymentIntentService,
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
@@ -13,7 +13,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { addressViolations, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { momentViolations } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
@@ -31,7 +31,7 @@ const intentCodec = createJsonCodec(PaymentIntentSchema);
 export function listPaymentIntents(
   em: EntityManager,
   reader: PaymentIntentReader,
-): Method<ListPaymentIntentsRequest, ListPaymentIntentsResponse> {
+): MethodsOf<typeof PaymentIntentService>['listPaymentIntents'] {
   const readPage = createPaymentIntentPageReader(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 

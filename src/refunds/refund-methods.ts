@@ -4,12 +4,8 @@ import { MAX as highestUuid } from 'uuid';
 import { networkOf } from '../contract/chains.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import {
-  type CancelRefundRequest,
-  type ConfirmRefundRequest,
-  type GetRefundRequest,
-  type ListRefundsRequest,
-  type ListRefundsResponse,
   ListRefundsResponseSchema,
+  type RefundService,
 } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { refundStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
@@ -28,13 +24,15 @@ import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { createApplyRefunds } from './apply-refunds.ts';
 import { toRefund } from './refund.ts';
 import { createRefunding } from './refunding.ts';
+
+type Methods = MethodsOf<typeof RefundService>;
 
 /** Finds refunds of a merchant and mode, and converts them. */
 function createRefundReader(em: EntityManager) {
@@ -63,7 +61,7 @@ function createRefundReader(em: EntityManager) {
 }
 
 /** `GetRefund`: the current state of the refund. */
-export function getRefund(em: EntityManager): Method<GetRefundRequest, Refund> {
+export function getRefund(em: EntityManager): Methods['getRefund'] {
   const { run } = createPreparedStatements(em);
   const reader = createRefundReader(em);
   return {
@@ -76,15 +74,15 @@ export function getRefund(em: EntityManager): Method<GetRefundRequest, Refund> {
 }
 
 /** `ListRefunds`: newest first. */
-export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListRefundsResponse> {
+export function listRefunds(em: EntityManager): Methods['listRefunds'] {
   const { read } = createPreparedStatements(em);
   const { columns, present } = createRefundReader(em);
   return {
     ratePolicy: 'reads',
-    violations: (request) => [
-      ...pageSizeViolations(request.pageSize),
-      ...wordViolations({ status: [request.status, refundStatusWords] }),
-      ...idViolations({ payment_intent: [request.paymentIntent, 'pi'] }),
+    violations: ({ pageSize, status, paymentIntent }) => [
+      ...pageSizeViolations(pageSize),
+      ...wordViolations({ status: [status, refundStatusWords] }),
+      ...idViolations({ payment_intent: [paymentIntent, 'pi'] }),
     ],
     async run(request, { merchantId, mode }) {
       const filter = ['refunds', merchantId, mode, request.paymentIntent, request.status];
@@ -113,7 +111,7 @@ export function listRefunds(em: EntityManager): Method<ListRefundsRequest, ListR
 }
 
 /** `CancelRefund`: cancels a refund whose transfer has not been seen, once. Calls `onEvent` after the commit. */
-export function cancelRefund(em: EntityManager, onEvent: () => void): Method<CancelRefundRequest, Refund> {
+export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['cancelRefund'] {
   const { transaction } = createPreparedStatements(em);
   const reader = createRefundReader(em);
   const { lock, apply } = createApplyRefunds(em);
@@ -153,7 +151,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
  * `ConfirmRefund`: links a plain transfer to its refund. The watcher has recorded it, because it came from the
  * wallet that was paid. Calls `onEvent` after the commit.
  */
-export function confirmRefund(em: EntityManager, onEvent: () => void): Method<ConfirmRefundRequest, Refund> {
+export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['confirmRefund'] {
   const { transaction } = createPreparedStatements(em);
   const reader = createRefundReader(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
@@ -165,6 +163,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Method<Co
       where t.transaction_hash = $1 and t.merchant_id = $2 and t.chain_id = $3 and t.is_refund and t.state <> 'reorged'
       order by t.log_index`,
   );
+
   /** Resolves with false if the transfer is the refund's already. */
   const confirm = async (
     inside: RunPrepared,

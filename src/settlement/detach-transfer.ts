@@ -1,14 +1,13 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chains, isRightToken } from '../contract/chains.ts';
-import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
-import type { DetachTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import type { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createApplySteps } from '../payment-intents/apply-steps.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { createTransferChanges } from './change-transfer.ts';
 import { confirmedUnits } from './confirmed-units.ts';
@@ -20,7 +19,7 @@ import { toTransfer } from './transfer.ts';
 export function detachTransfer(
   em: EntityManager,
   onEvent: () => void,
-): Method<DetachTransferRequest, Transfer> {
+): MethodsOf<typeof TransferService>['detachTransfer'] {
   const { change } = createTransferChanges(em);
   const { apply } = createApplySteps(em);
 

@@ -2,12 +2,8 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { networks } from '../contract/chains.ts';
-import {
-  type Transfer,
-  type TransferCandidate,
-  TransferCandidateSchema,
-} from '../contract/gen/payments/v1/transfer_pb.ts';
-import type { GetTransferRequest } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import { type TransferCandidate, TransferCandidateSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
+import type { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { numberOf, type StatusName } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
@@ -16,7 +12,7 @@ import { formatIdentifier, lowestUuid, parseIdentifier } from '../database/ident
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { findTransferStatement } from './change-transfer.ts';
 import { toTransfer } from './transfer.ts';
 
@@ -25,7 +21,7 @@ const maxCandidates = 5;
 const maxSearched = 1_000;
 
 /** `GetTransfer`: the transfer; if it is unattributed, with the intents that it may be for. */
-export function getTransfer(em: EntityManager): Method<GetTransferRequest, Transfer> {
+export function getTransfer(em: EntityManager): MethodsOf<typeof TransferService>['getTransfer'] {
   const { read } = createPreparedStatements(em);
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const find = findTransferStatement(em);

@@ -6,8 +6,8 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
   type ListTransfersRequest,
-  type ListTransfersResponse,
   ListTransfersResponseSchema,
+  type TransferService,
 } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { chainWords, transferStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
@@ -17,14 +17,14 @@ import { idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
-import type { Method } from '../requests/method.ts';
+import type { MethodsOf } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { toTransfer } from './transfer.ts';
 
 /** `ListTransfers`: newest first. */
-export function listTransfers(em: EntityManager): Method<ListTransfersRequest, ListTransfersResponse> {
+export function listTransfers(em: EntityManager): MethodsOf<typeof TransferService>['listTransfers'] {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const { read } = createPreparedStatements(em);
   return {
