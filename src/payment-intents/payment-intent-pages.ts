@@ -55,12 +55,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
     { table, range, order, conditions, values }: Query,
     size: number,
   ): Promise<PaymentIntentPage> => {
-    if (conditions === '') {
-      const text = `select ${columns} from payment_intents i where ${range} order by i.id desc limit ${size + 1}`;
-      const { rows } = await read(merchantId, preparedStatement('list_payment_intents', text), [...values]);
-      return pageOf(rows.map(readShownRow), size);
-    }
-    const scan = scannedRows({ table, alias: 'i', range, order, matching: conditions });
+    const scan = scannedRows({ table, alias: 'i', range, order, matching: conditions || 'true' });
     const text = `select ${columns}, i.matches, i.is_last_scanned from ${scan} order by i.id desc limit ${size + 2}`;
     const { rows } = await read(merchantId, unpreparedStatement(text), [...values]);
     const page = pageOfScanned(rows, size);

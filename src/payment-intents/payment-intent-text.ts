@@ -5,6 +5,7 @@
 import { LRUCache } from 'lru-cache';
 import { checksum } from 'ox/Address';
 import { networks } from '../contract/chains.ts';
+import { laneNames, statusNames } from '../contract/words.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 
 /** The columns shown, and the merchant. */
@@ -113,14 +114,8 @@ const networkTexts = new Map(
   ]),
 );
 
-const statuses: ReadonlySet<string> = new Set([
-  'requires_payment',
-  'processing',
-  'succeeded',
-  'expired',
-  'canceled',
-]);
-const lanes: ReadonlySet<string> = new Set(['sdk', 'manual']);
+const statuses: ReadonlySet<string> = new Set(statusNames);
+const lanes: ReadonlySet<string> = new Set(laneNames);
 
 /**
  * Checksummed addresses, by PostgreSQL's form of them. Cached, because a checksum takes a hash and merchants have few
