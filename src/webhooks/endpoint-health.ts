@@ -13,14 +13,7 @@ const dayMs = 86_400_000;
 /** HTTP `Gone`. */
 const gone = 410;
 
-export interface EndpointHealth {
-  /** Resets the failures of an endpoint. */
-  succeeded(endpointId: string): Promise<void>;
-  /** Counts a failure. Disables the endpoint if the limit is reached and returns the consequences. */
-  failed(endpointId: string, at: Date, statusCode: number | undefined): Promise<Disabled | undefined>;
-  /** Fails the pending deliveries of disabled and deleted endpoints. Returns their number. */
-  giveUpDeliveries(): Promise<number>;
-}
+export type EndpointHealth = ReturnType<typeof createEndpointHealth>;
 
 /** An endpoint was disabled. */
 export interface Disabled {
@@ -29,21 +22,12 @@ export interface Disabled {
   deliveries: number;
 }
 
-interface Failure {
-  endpointId: string;
-  at: Date;
-}
-
-interface Failing {
-  failures: number;
-  since: Date;
-}
-
 /** Returns a counter of failures that disables endpoints. */
-export function createEndpointHealth(em: EntityManager): EndpointHealth {
+export function createEndpointHealth(em: EntityManager) {
   const { run, transaction } = createPreparedStatements(em);
   // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
-  const counter = new Batcher<Failure, Failing | undefined>({
+  type Failure = { endpointId: string; at: Date };
+  const counter = new Batcher<Failure, { failures: number; since: Date } | undefined>({
     slots: 1,
     maxBatchSize: 512,
     maxWaiting: 100_000,
@@ -60,10 +44,16 @@ export function createEndpointHealth(em: EntityManager): EndpointHealth {
     },
   });
   return {
-    async succeeded(endpointId) {
+    /** Resets the failures of an endpoint. */
+    async succeeded(endpointId: string): Promise<void> {
       await run(forgetFailures, [endpointId]);
     },
-    async failed(endpointId, at, statusCode) {
+    /** Counts a failure. Disables the endpoint if the limit is reached and returns the consequences. */
+    async failed(
+      endpointId: string,
+      at: Date,
+      statusCode: number | undefined,
+    ): Promise<Disabled | undefined> {
       const failing = await counter.add({ endpointId, at });
       if (failing === undefined) return undefined;
       const isLong = failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
@@ -81,7 +71,8 @@ export function createEndpointHealth(em: EntityManager): EndpointHealth {
         return { reason, deliveries: await giveUpDeliveries(tx, endpointId) };
       });
     },
-    giveUpDeliveries: () =>
+    /** Fails the pending deliveries of disabled and deleted endpoints. Returns their number. */
+    giveUpDeliveries: (): Promise<number> =>
       transaction(async (runInside) => {
         await runInside(lockAll, []);
         return (await runInside(giveUpAll, [])).rowCount ?? 0;
