@@ -21,27 +21,20 @@ export interface Expiry {
 /** Most unreadable intents that are skipped. */
 const maxUnreadable = 10_000;
 
-/** Expires intents of a network, inside a transaction. */
-export type ExpireSome = (
-  run: RunPrepared,
-  overdue: {
-    /** The network's id in an intent's row. */
-    network: number;
-    /** The latest deadline, inclusive. */
-    until: Date;
-    /** Skips this chain if it is watched: its intents expire by the chain's clock. */
-    unlessWatched?: number;
-  },
-) => Promise<Expiry>;
+interface Overdue {
+  /** The network's id in an intent's row. */
+  network: number;
+  /** The latest deadline, inclusive. */
+  until: Date;
+  /** Skips this chain if it is watched: its intents expire by the chain's clock. */
+  unlessWatched?: number;
+}
 
 /**
- * Expires overdue intents. Any number of processes may run this: each takes other intents. An unreadable row, such as
+ * Expires overdue intents, inside a transaction. Any number of processes may run this: each takes other intents. An unreadable row, such as
  * one of a newer version, is skipped and reported to `onUnreadable` once, so that it does not delay the others.
  */
-export function createExpireSome(
-  em: EntityManager,
-  onUnreadable: (id: string, reason: unknown) => void,
-): ExpireSome {
+export function createExpireSome(em: EntityManager, onUnreadable: (id: string, reason: unknown) => void) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createPaymentsReader(em);
   const unreadable = new Set<string>();
@@ -54,7 +47,7 @@ export function createExpireSome(
         for update skip locked`,
   );
 
-  return async (run, { network, until, unlessWatched }) => {
+  return async (run: RunPrepared, { network, until, unlessWatched }: Overdue): Promise<Expiry> => {
     const found = await run(lockOverdue, [
       network,
       until.toISOString(),

@@ -150,14 +150,7 @@ export async function createEndpoint(
   });
 }
 
-export interface EndpointReader {
-  /** Returns an endpoint. Throws `resource_missing` if the owner has none with this id. */
-  get(owner: Owner, id: string | undefined): Promise<WebhookEndpointRow>;
-  /** Returns endpoints with ids below `below`, newest first. */
-  list(owner: Owner, below: string | undefined, limit: number): Promise<WebhookEndpointRow[]>;
-}
-
-export function createEndpointReader(em: EntityManager): EndpointReader {
+export function createEndpointReader(em: EntityManager) {
   const columns = entityColumns<WebhookEndpointRow>(em, WebhookEndpointEntity);
   const { read } = createPreparedStatements(em);
   const ofOwner = `select ${columns.of('w')} from webhook_endpoints w
@@ -168,13 +161,15 @@ export function createEndpointReader(em: EntityManager): EndpointReader {
     `${ofOwner} and ($3::uuid is null or w.id < $3) order by w.id desc limit $4`,
   );
   return {
-    async get({ merchantId, mode }, id) {
+    /** Returns an endpoint. Throws `resource_missing` if the owner has none with this id. */
+    async get({ merchantId, mode }: Owner, id: string | undefined): Promise<WebhookEndpointRow> {
       const { rows } =
         id === undefined ? { rows: [] } : await read(merchantId, findOne, [merchantId, mode, id]);
       if (rows[0] === undefined) throw new ServiceError('resource_missing');
       return columns.read(rows[0]);
     },
-    async list({ merchantId, mode }, below, limit) {
+    /** Returns endpoints with ids below `below`, newest first. */
+    async list({ merchantId, mode }: Owner, below: string | undefined, limit: number) {
       const { rows } = await read(merchantId, list, [merchantId, mode, below ?? null, limit]);
       return rows.map(columns.read);
     },

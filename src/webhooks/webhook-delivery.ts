@@ -24,13 +24,8 @@ export interface ShownDelivery {
   paymentIntent: string | null;
 }
 
-/** Reads the attempts of deliveries and converts both to the contract's deliveries. */
-export type PresentDeliveries = (shown: readonly ShownDelivery[]) => Promise<WebhookDelivery[]>;
-
-export function createDeliveryPresenter(
-  em: EntityManager,
-  read: PreparedStatements['read'],
-): PresentDeliveries {
+/** Returns a function that reads the attempts of deliveries and converts both to the contract's deliveries. */
+export function createDeliveryPresenter(em: EntityManager, read: PreparedStatements['read']) {
   const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
   // Each delivery is found by its key: a join planned while the table was small would read all of a large one.
   const findAttempts = preparedStatement(
@@ -44,7 +39,7 @@ export function createDeliveryPresenter(
       ) a
       order by a.number`,
   );
-  return async (shown) => {
+  return async (shown: readonly ShownDelivery[]): Promise<WebhookDelivery[]> => {
     const [first] = shown;
     if (first === undefined) return [];
     const found = await read(first.row.merchantId, findAttempts, [
