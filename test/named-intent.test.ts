@@ -305,8 +305,8 @@ test.for<[string, Partial<PlainLog>, boolean]>([
     logs: [held],
     logAt: new Map([[held.logIndex, held]]),
   };
-  expect(receiptHasTransfer(receipt, log, hash)).toBe(expected);
-  expect(receiptHasTransfer(receipt, log, zero32)).toBe(false);
+  expect(receiptHasTransfer(receipt, log)).toBe(expected);
+  expect(receiptHasTransfer(receipt, { ...log, blockHash: zero32 })).toBe(false);
 });
 
 const digits = '0123456789abcdefghjkmnpqrstvwxyz';

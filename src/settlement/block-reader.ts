@@ -95,7 +95,7 @@ export async function readTransfers(
   );
   const namedBy = (log: TransferLog): Promise<string | undefined> | undefined => {
     const receipt = receipts.get(log.transactionHash);
-    if (needing.has(log) && (receipt === undefined || !receiptHasTransfer(receipt, log, header.hash))) {
+    if (needing.has(log) && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
       throw new NodeError(
         'contradiction',
         `${node.name} has a transfer that is missing from the receipt of its transaction`,
@@ -134,14 +134,7 @@ function nonceUsedBy({ token, from, logIndex }: TransferLog, receipt: Receipt | 
 /** True if the receipt is of this block and has this transfer. */
 export function receiptHasTransfer(
   { blockHash, logAt }: Receipt,
-  {
-    logIndex,
-    token,
-    from,
-    to,
-    amountUnits,
-  }: Omit<TransferLog, 'transactionHash' | 'blockNumber' | 'blockHash'>,
-  inBlock: Hash,
+  { logIndex, token, from, to, amountUnits, blockHash: inBlock }: TransferLog,
 ): boolean {
   const log = logAt.get(logIndex);
   const [, sender, recipient] = log?.topics ?? [];

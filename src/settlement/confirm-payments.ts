@@ -26,7 +26,7 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
     let hasMore = false;
     // Blocks that were denied before come last, so that they do not delay the others.
     const before = new Set(state.deniedIn);
-    const blocks = [...Map.groupBy(due, ({ blockNumber }) => blockNumber)];
+    const blocks = [...Map.groupBy(due, ({ log }) => log.blockNumber)];
     state.deniedIn = [];
     for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
       hasMore = performance.now() - startedAtMs > maxConfirmingMs;
@@ -35,7 +35,7 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
       const head = await state.confirmer.header('latest');
       if (head === undefined || head.number - number + 1 < settings.confirmations) break;
       const header = await state.confirmer.header(number);
-      const onChain = own.filter(({ blockHash }) => `0x${blockHash}` === header?.hash);
+      const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
       if (onChain.length < own.length) denying.add(state.confirmer);
       let left = own.length;
       // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
@@ -70,7 +70,7 @@ export function createConfirmDue(context: WatchContext, identity: ChainIdentity)
     observer.unconfirmed?.(due[0]?.blockTime);
     if (settings.needsFinality && due.length > 0) {
       const final = await identity.finalizedNumber();
-      due = due.filter(({ blockNumber }) => blockNumber <= final);
+      due = due.filter(({ log }) => log.blockNumber <= final);
     }
     if (due.length === 0) {
       state.deniedIn = [];
@@ -90,7 +90,7 @@ function* inTransactions(
   size: number,
 ): Generator<RecordedTransfer[]> {
   let part: RecordedTransfer[] = [];
-  for (const own of Map.groupBy(transfers, ({ transactionHash }) => transactionHash).values()) {
+  for (const own of Map.groupBy(transfers, ({ log }) => log.transactionHash).values()) {
     part = part.concat(own);
     if (part.length < size) continue;
     yield part;

@@ -5,14 +5,12 @@ import { mapInSlices } from '../scheduling/slices.ts';
 import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
 import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
-import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
-import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import type { RangeSize } from './range-size.ts';
 import type { BlockTransfers, ReadBetween } from './read-between.ts';
-import { Denials, heldByNone, logOf } from './verify-payments.ts';
+import { Denials, heldByNone } from './verify-payments.ts';
 
 /** Doubtful blocks, and reverted transfers, checked in one pass. */
 const maxDoubtful = 64;
@@ -134,7 +132,8 @@ export class Verification {
     );
     const read = blocks.flatMap(({ found }) => found);
     const known = await ledger.transfersIn(from, to);
-    const unread = await withoutRead(known, read);
+    const keys = new Set(await mapInSlices(read, ({ log }) => keyOf(log)));
+    const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
     const invented = await heldByNone(this.#context, lease, new Set([state.confirmer, ...nodes]), unread);
     if (!this.#denials.isOld(known, invented)) {
       throw new NodeError(
@@ -160,24 +159,6 @@ export class Verification {
     reportDifference(this.#context, { from, to, missed, invented: invented.length });
     return invented.length;
   }
-}
-
-/** Returns the recorded transfers that are not among those read. */
-async function withoutRead(
-  known: readonly RecordedTransfer[],
-  found: readonly FoundTransfer[],
-): Promise<RecordedTransfer[]> {
-  const read = new Set(await mapInSlices(found, ({ log }) => keyOf(log)));
-  const isRead = await mapInSlices(known, (transfer) =>
-    read.has(
-      keyOf({
-        ...logOf(transfer),
-        blockHash: `0x${transfer.blockHash}`,
-        transactionHash: `0x${transfer.transactionHash}`,
-      }),
-    ),
-  );
-  return known.filter((_, i) => !isRead[i]);
 }
 
 /**
@@ -216,14 +197,7 @@ function reportDifference(
 }
 
 /** Identifies a transfer by its position and its contents. */
-function keyOf({
-  blockHash,
-  transactionHash,
-  logIndex,
-  token,
-  from,
-  to,
-  amountUnits,
-}: Omit<TransferLog, 'blockNumber'>): string {
+function keyOf(log: TransferLog): string {
+  const { blockHash, transactionHash, logIndex, token, from, to, amountUnits } = log;
   return [blockHash, transactionHash, logIndex, token, from, to, amountUnits].join(' ');
 }

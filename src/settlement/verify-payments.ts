@@ -2,7 +2,7 @@
 // transaction, in its block. It is made when a payment is deep enough to be confirmed, which every node has to have, and
 // again when its block is final: what no node has then is reverted.
 
-import { type Address, type Hash, zeroAddress } from 'viem';
+import { zeroAddress } from 'viem';
 import { isRightToken } from '../contract/chains.ts';
 import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
@@ -41,7 +41,7 @@ export async function heldByNone(
 ): Promise<readonly RecordedTransfer[]> {
   let denied = transfers;
   for (const asked of nodes) {
-    const highest = denied.reduce((number, { blockNumber }) => Math.max(number, blockNumber), 0);
+    const highest = denied.reduce((number, { log }) => Math.max(number, log.blockNumber), 0);
     if (denied.length > 0 && (await asked.header(highest)) === undefined) {
       throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
     }
@@ -60,29 +60,17 @@ async function heldBy(
 ): Promise<RecordedTransfer[]> {
   // Minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose receipts
   // not every node has.
-  const needsReceipt = ({ fromAddress, tokenAddress }: RecordedTransfer) =>
-    fromAddress !== zeroAddress ||
-    settings.networks.some((network) => isRightToken(network, tokenAddress.toLowerCase()));
+  const needsReceipt = ({ log: { from, token } }: RecordedTransfer) =>
+    from !== zeroAddress || settings.networks.some((network) => isRightToken(network, token));
   const receipts = await receiptsOf(
     asked,
-    transfers.filter(needsReceipt).map(({ transactionHash }): Hash => `0x${transactionHash}`),
+    transfers.filter(needsReceipt).map(({ log }) => log.transactionHash),
     () => ledger.renew(lease),
   );
   return transfers.filter((transfer) => {
-    const receipt = receipts.get(`0x${transfer.transactionHash}`);
-    if (receipt === undefined) return !needsReceipt(transfer);
-    return receiptHasTransfer(receipt, logOf(transfer), `0x${transfer.blockHash}`);
+    const receipt = receipts.get(transfer.log.transactionHash);
+    return receipt === undefined ? !needsReceipt(transfer) : receiptHasTransfer(receipt, transfer.log);
   });
-}
-
-export function logOf(transfer: RecordedTransfer) {
-  return {
-    logIndex: transfer.logIndex,
-    token: transfer.tokenAddress.toLowerCase() as Address,
-    from: transfer.fromAddress.toLowerCase() as Address,
-    to: transfer.toAddress.toLowerCase() as Address,
-    amountUnits: transfer.amountUnits,
-  };
 }
 
 /** Remembers since when transfers have been denied, so that a short failure of a node reverts nothing. */
@@ -97,7 +85,7 @@ export class Denials {
 
   /** Returns true if each of the denied transfers was denied at every pass since long enough ago. */
   isOld(known: readonly RecordedTransfer[], denied: readonly RecordedTransfer[]): boolean {
-    const placeOf = ({ id, blockHash }: RecordedTransfer) => `${id} ${blockHash}`;
+    const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
     const places = new Set(denied.map(placeOf));
     if (this.#since.size > 0) {
       for (const place of known.map(placeOf)) if (!places.has(place)) this.#since.delete(place);

@@ -1,9 +1,7 @@
 // Confirms transfers, and the intents that they pay.
 
-import type { EntityManager } from '@mikro-orm/postgresql';
+import type { QueryResultRow } from 'pg';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
-import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
-import { entityColumns } from '../../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
@@ -11,24 +9,18 @@ import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirmedUnits } from '../confirmed-units.ts';
 import { confirm } from '../judgement.ts';
+import type { TransferLog } from '../node-answers.ts';
 import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
 import { findTransfersById } from './reverting.ts';
-import { inChunks } from './values.ts';
+import { hashOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
-export type RecordedTransfer = Pick<
-  TransferRow,
-  | 'id'
-  | 'transactionHash'
-  | 'logIndex'
-  | 'blockHash'
-  | 'blockTime'
-  | 'tokenAddress'
-  | 'fromAddress'
-  | 'toAddress'
-  | 'amountUnits'
-> & { blockNumber: number };
+export interface RecordedTransfer {
+  id: string;
+  blockTime: Date;
+  log: TransferLog;
+}
 
 export interface Confirming {
   /** Pending transfers in blocks up to this one. */
@@ -41,7 +33,6 @@ export interface Confirming {
 
 /** `durable` is called with the changes after each commit. */
 export function createConfirming(
-  em: EntityManager,
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
   { lock, apply }: ApplySteps,
@@ -49,10 +40,6 @@ export function createConfirming(
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ): Confirming {
-  const transfers = entityColumns<TransferRow>(em, TransferEntity);
-  const read = (rows: readonly Record<string, unknown>[]) =>
-    mapInSlices(rows, (row) => toRecordedTransfer(transfers.read(row)));
-
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
@@ -80,8 +67,7 @@ export function createConfirming(
 
   return {
     async due(upTo) {
-      const { rows } = await run(findDue, [chainId, upTo]);
-      return read(rows);
+      return mapInSlices((await run(findDue, [chainId, upTo])).rows, readRecorded);
     },
     async confirmAll(lease, ids) {
       const at = new Date();
@@ -90,25 +76,25 @@ export function createConfirming(
       }
     },
     async transfersIn(from, to) {
-      const { rows } = await run(findBetween, [chainId, from, to]);
-      return read(rows);
+      return mapInSlices((await run(findBetween, [chainId, from, to])).rows, readRecorded);
     },
   };
 }
 
-function toRecordedTransfer(row: TransferRow): RecordedTransfer {
-  const { id, transactionHash, logIndex, blockHash, tokenAddress, fromAddress, toAddress, amountUnits } = row;
+function readRecorded(row: QueryResultRow): RecordedTransfer {
   return {
-    id,
-    transactionHash,
-    logIndex,
-    blockHash,
-    blockTime: row.blockTime,
-    tokenAddress,
-    fromAddress,
-    toAddress,
-    amountUnits: BigInt(amountUnits),
-    blockNumber: Number(row.blockNumber),
+    id: row.id,
+    blockTime: new Date(row.block_time),
+    log: {
+      token: hashOf(row.token_address),
+      from: hashOf(row.from_address),
+      to: hashOf(row.to_address),
+      amountUnits: BigInt(row.amount_units),
+      transactionHash: hashOf(row.transaction_hash),
+      logIndex: row.log_index,
+      blockNumber: Number(row.block_number),
+      blockHash: hashOf(row.block_hash),
+    },
   };
 }
 

@@ -112,7 +112,7 @@ export function createLedger(
     ...createOwners(runLimited, settings),
     ...createRefundOwners(runLimited, settings),
     ...createAuthorizations(runLimited, { holding }, settings),
-    ...createConfirming(em, run, { holding }, steps, refunding, chainId, durable),
+    ...createConfirming(run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,
     restartChain: serialised(reverting.restartChain),
     revertTo: serialised(reverting.revertTo),
