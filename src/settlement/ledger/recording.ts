@@ -23,7 +23,7 @@ import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import { createProveRefunds, type ProveRefunds } from './refund-owners.ts';
-import { type Reverting, revertRows } from './reverting.ts';
+import type { Reverting } from './reverting.ts';
 import { createStoring, type Entry, type StoreTransfers } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
@@ -114,12 +114,11 @@ class Recording {
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
     const known = await this.#readKnown(found);
     const matched = await matchKnown(block, found, known);
-    // Transfers recorded in another block that are not in this one: a transaction can be in one block only.
-    const here = new Set(matched.flatMap(({ before }) => before?.id ?? []));
-    const gone = known.filter((row) => !here.has(row.id) && isInAnotherBlock(row, block));
+    // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
+    const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(
       lease,
-      [...left, ...gone].map(({ id }) => id),
+      [...left, ...moved].map(({ id }) => id),
     );
     const { entries, dust } = await this.#entriesOf(lease, block, matched, at);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
@@ -190,13 +189,8 @@ class Recording {
     at: Date,
     after: Hash | undefined,
   ): Promise<Change[]> {
-    const {
-      lease: { holding },
-      settings,
-      steps,
-      refunding,
-    } = this.#options;
-    return holding(lease, async (inside) => {
+    const { settings } = this.#options;
+    return this.#options.lease.holding(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
       if (some.length === 0) return [];
       // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT with an
@@ -206,16 +200,7 @@ class Recording {
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
-      const moved = [...fresh.values()]
-        .filter((row) => isInAnotherBlock(row, block))
-        .map(({ id, state, paymentIntent, refund }) => ({
-          id,
-          state,
-          payment_intent: paymentIntent ?? null,
-          refund: refund ?? null,
-        }));
-      const reverted = await revertRows(inside, steps, refunding, moved, at);
-      return [...reverted, ...(await this.#store(inside, block, entries, at))];
+      return this.#store(inside, block, entries, at);
     });
   }
 

@@ -14,7 +14,7 @@ import type { Lease } from './lease.ts';
 import { hashOf, maxAtOnce } from './values.ts';
 
 /** A transfer to revert, and its intent. */
-export interface ReorgedTransfer {
+interface ReorgedTransfer {
   id: string;
   state: TransferState;
   payment_intent: string | null;
@@ -115,7 +115,7 @@ export async function findTransfersById(
 }
 
 /** Reverts transfers and recalculates their intents. */
-export async function revertRows(
+async function revertRows(
   inside: RunPrepared,
   { lock, apply }: ApplySteps,
   refunding: Refunding,
