@@ -57,7 +57,7 @@ export function createChainIdentity(
     }
     state.lease ??= await ledger.acquire(holder);
     if (state.lease === undefined) throw new LeaseLost();
-    await ledger.restartChain(state.lease, genesis);
+    await ledger.revertTo(state.lease, genesis);
     state.cursor = genesis;
     state.finalized = undefined;
     logger.warn({ chain_id: chainId }, 'the local chain was restarted; reading it from block 0');

@@ -113,14 +113,9 @@ export async function moveCursor(
   if (rowCount !== 1) throw new LeaseLost();
 }
 
-/** Moves the cursor back to an ancestor. */
+/** Moves the cursor back to an ancestor, or to the block 0 of a restarted chain. */
 export async function moveCursorBack(inside: RunPrepared, chainId: number, to: Tip): Promise<void> {
-  await inside(revertToAncestor, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
-}
-
-/** Moves the cursor to block 0 of a restarted chain and deletes all other headers. */
-export async function restartCursor(inside: RunPrepared, chainId: number, genesis: Tip): Promise<void> {
-  await inside(restart, [chainId, bytes(genesis.hash), genesis.time.toISOString()]);
+  await inside(moveBack, [chainId, to.number, bytes(to.hash), to.time.toISOString()]);
 }
 
 const findProgress = preparedStatement(
@@ -164,26 +159,18 @@ const findKnownBlocks = preparedStatement(
      order by t.block_number desc limit $3)
    order by number desc limit $3`,
 );
-const revertToAncestor = preparedStatement(
-  'revert_chain',
+/** The block may have no header: a payment stands in for it, or the chain was watched from a later one. */
+const moveBack = preparedStatement(
+  'move_chain_back',
   `with removed as (
      delete from block_headers where chain_id = $1 and number > $2
-   )
-   update watched_chains
-      set cursor_number = $2, cursor_hash = $3, cursor_time = $4, second_number = least(second_number, $2)
-    where chain_id = $1`,
-);
-const restart = preparedStatement(
-  'restart_chain',
-  `with removed as (
-     delete from block_headers where chain_id = $1 and number > 0
-   ), genesis as (
-     insert into block_headers (chain_id, number, hash, time, is_checkpoint) values ($1, 0, $2, $3, true)
+   ), kept as (
+     insert into block_headers (chain_id, number, hash, time, is_checkpoint) values ($1, $2, $3, $4, true)
      on conflict (chain_id, number) do update set hash = excluded.hash, time = excluded.time
    )
    update watched_chains
-      set genesis_hash = $2, cursor_number = 0, cursor_hash = $2, cursor_time = $3, second_number = 0, head_number = 0,
-          finalized_number = 0
+      set genesis_hash = case when $2 = 0 then $3 else genesis_hash end, cursor_number = $2, cursor_hash = $3,
+          cursor_time = $4, second_number = least(second_number, $2)
     where chain_id = $1`,
 );
 const findDoubtful = preparedStatement(

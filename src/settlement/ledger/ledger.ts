@@ -114,7 +114,6 @@ export function createLedger(
     ...createAuthorizations(runLimited, { holding }, settings),
     ...createConfirming(run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,
-    restartChain: serialised(reverting.restartChain),
     revertTo: serialised(reverting.revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(record),

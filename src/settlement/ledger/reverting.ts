@@ -9,7 +9,7 @@ import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts
 import type { Refunding } from '../../refunds/refunding.ts';
 import { isOpen, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
-import { moveCursorBack, restartCursor, type Tip } from './cursor.ts';
+import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
 import { hashOf, maxAtOnce } from './values.ts';
 
@@ -22,9 +22,10 @@ interface ReorgedTransfer {
 }
 
 export interface Reverting {
-  /** Reverts all transfers and forgets all blocks of a local chain that was restarted. Throws LeaseLost. */
-  restartChain(lease: bigint, genesis: Tip): Promise<void>;
-  /** Reverts every block above the ancestor. Returns the number of reverted transfers. Throws LeaseLost. */
+  /**
+   * Reverts every block above the ancestor, or of a local chain that was restarted. Returns the number of reverted
+   * transfers. Throws LeaseLost.
+   */
   revertTo(lease: bigint, ancestor: Tip): Promise<number>;
   /** Reverts transfers that no node has. Throws LeaseLost. */
   revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]>;
@@ -66,10 +67,6 @@ export function createReverting(
     return all;
   };
   return {
-    async restartChain(lease, genesis) {
-      const { rows } = await run(findAbove, [chainId, -1]);
-      await revert(lease, rows, (inside) => restartCursor(inside, chainId, genesis));
-    },
     async revertTo(lease, ancestor) {
       const { rows } = await run(findAbove, [chainId, ancestor.number]);
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
