@@ -108,8 +108,10 @@ export function createAttribution(
         oldest,
       ]);
       for (const { place, expecting, named_count: count, named_id: payable } of rows) {
-        const intentId = onlyCandidate(expecting ?? [], { count, payable: payable ?? undefined });
-        const isAmbiguous = intentId === undefined && (expecting ?? []).length > 0;
+        // Any amount pays the only intent that ever named the wallet.
+        const candidates = count === 1 ? [payable ?? undefined] : (expecting ?? []);
+        const intentId = candidates.length === 1 ? candidates[0] : undefined;
+        const isAmbiguous = intentId === undefined && expecting !== null;
         found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous });
       }
     });
@@ -204,20 +206,3 @@ const findOldestOpen = preparedStatement(
       select i.expires_at from payment_intents i where i.network = n.network and i.status = 'requires_payment'
        order by i.expires_at limit 1) o`,
 );
-
-/** The intents of one merchant that ever expected a payment at a wallet. */
-export interface IntentsOfWallet {
-  /** The number of intents, at most 2. */
-  count: number;
-  /** One of them, if it is on this chain and older than the block. */
-  payable: string | undefined;
-}
-
-/**
- * Returns the only intent of a merchant that a transfer without an id can be for, or undefined. `expecting` has the
- * ids of the intents that expect this amount, at most 2.
- */
-export function onlyCandidate(expecting: readonly string[], ofWallet: IntentsOfWallet): string | undefined {
-  if (ofWallet.count === 1) return ofWallet.payable;
-  return expecting.length === 1 ? expecting[0] : undefined;
-}
