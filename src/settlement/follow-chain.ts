@@ -35,33 +35,27 @@ export function isFarBehind({ number }: Tip, head: Header): boolean {
 }
 
 /**
- * Returns a generator of the steps of each pass over a chain. It ends at the head, or when a pass has taken long enough.
- * `confirmations` is how deep a payment has to be.
+ * The steps of a pass over a chain, to its head, or until the pass has taken long enough. `confirmations` is how deep a
+ * payment has to be.
  */
-export function createFollowChain(
+export async function* followChain(
+  { head, final, startedAtMs, tip, headerAt }: ChainView,
   confirmations: number,
-): (view: ChainView) => AsyncGenerator<ChainStep, void> {
-  /** Ranges are read until the cursor has reached the final block, also in later passes. */
-  let isInRanges = false;
-  return async function* ({ head, final, startedAtMs, tip, headerAt }) {
-    if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
-    // The newest blocks are read one by one: their headers are the chain's clock.
-    const rangesEnd = Math.min(final, head.number - 2 * confirmations);
-    if (rangesEnd - tip().number > farBehind) {
-      // One check for all ranges: they begin and end at final blocks.
-      if ((await headerAt(tip().number)).hash !== tip().hash) yield { kind: 'reorg' };
-      isInRanges = true;
+): AsyncGenerator<ChainStep, void> {
+  if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
+  // The newest blocks are read one by one: their headers are the chain's clock.
+  const rangesEnd = Math.min(final, head.number - 2 * confirmations);
+  const isInRanges = rangesEnd - tip().number > farBehind;
+  // One check for all ranges: they begin and end at final blocks.
+  if (isInRanges && (await headerAt(tip().number)).hash !== tip().hash) yield { kind: 'reorg' };
+  for (let steps = 0; tip().number < head.number; steps++) {
+    if (steps >= maxStepsAtOnce || performance.now() - startedAtMs >= maxReadingMs) return;
+    if (isInRanges && rangesEnd > tip().number) {
+      yield { kind: 'range', to: rangesEnd };
+      continue;
     }
-    for (let steps = 0; tip().number < head.number; steps++) {
-      if (steps >= maxStepsAtOnce || performance.now() - startedAtMs >= maxReadingMs) return;
-      if (isInRanges && rangesEnd > tip().number) {
-        yield { kind: 'range', to: rangesEnd };
-        continue;
-      }
-      isInRanges = false;
-      const next = tip().number + 1;
-      const header = next === head.number ? head : await headerAt(next);
-      yield header.parentHash === tip().hash ? { kind: 'block', header } : { kind: 'reorg' };
-    }
-  };
+    const next = tip().number + 1;
+    const header = next === head.number ? head : await headerAt(next);
+    yield header.parentHash === tip().hash ? { kind: 'block', header } : { kind: 'reorg' };
+  }
 }

@@ -9,7 +9,7 @@ import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import { type ChainIdentity, createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext } from './chain-state.ts';
 import { type ConfirmDue, createConfirmDue } from './confirm-payments.ts';
-import { type ChainStep, createFollowChain, isFarBehind } from './follow-chain.ts';
+import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import type { Ledger } from './ledger/ledger.ts';
@@ -75,7 +75,6 @@ class ChainWatcher implements Watcher {
   readonly #choice: NodeChoice;
   readonly #identity: ChainIdentity;
   readonly #reorganisation: Reorganisation;
-  readonly #followChain: ReturnType<typeof createFollowChain>;
   readonly #readChain: ReadChain;
   readonly #confirmDue: ConfirmDue;
   readonly #releaseAuthorizations: ReleaseAuthorizations;
@@ -117,7 +116,6 @@ class ChainWatcher implements Watcher {
     this.#context = context;
     this.#identity = identity;
     this.#reorganisation = createReorganisation(context, identity);
-    this.#followChain = createFollowChain(settings.confirmations);
     this.#readChain = createReadChain(context, identity, readBetween, rangeOf);
     this.#confirmDue = createConfirmDue(context, identity);
     this.#releaseAuthorizations = createReleaseAuthorizations(context, identity);
@@ -170,7 +168,7 @@ class ChainWatcher implements Watcher {
   }
 
   async #follow(): Promise<boolean> {
-    const { ledger, observer, state } = this.#context;
+    const { settings, ledger, observer, state } = this.#context;
     const identity = this.#identity;
     await this.#chooseNodes();
     // Without a cursor, the first pass failed after it acquired the lease.
@@ -192,7 +190,7 @@ class ChainWatcher implements Watcher {
       return false;
     }
     const view = { head, final, startedAtMs: seenAtMs, tip, headerAt: identity.headerAt };
-    for await (const step of this.#followChain(view)) {
+    for await (const step of followChain(view, settings.confirmations)) {
       state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }
     this.#isRead = true;
