@@ -108,11 +108,11 @@ const maxNumber = 1e13;
 export function readHeader(value: unknown): Header {
   const block = objectOf(value, 'a block');
   return {
-    number: numberOf(block.number, 'number'),
+    number: readNumber(block.number, 'number'),
     hash: hashOf(block.hash, 'hash'),
     parentHash: hashOf(block.parentHash, 'parentHash'),
-    time: new Date(numberOf(block.timestamp, 'timestamp') * 1000),
-    logsBloom: bytesOf(block.logsBloom, 'logsBloom', 256),
+    time: new Date(readNumber(block.timestamp, 'timestamp') * 1000),
+    logsBloom: readBytes(block.logsBloom, 'logsBloom', 256),
   };
 }
 
@@ -135,10 +135,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
       token: address,
       from: addressOfTopic(from),
       to: addressOfTopic(to),
-      amountUnits: BigInt(bytesOf(data, 'data', 32)),
+      amountUnits: BigInt(readBytes(data, 'data', 32)),
       transactionHash: hashOf(log.transactionHash, 'transactionHash'),
       logIndex,
-      blockNumber: numberOf(log.blockNumber, 'blockNumber'),
+      blockNumber: readNumber(log.blockNumber, 'blockNumber'),
       blockHash: hashOf(log.blockHash, 'blockHash'),
     };
     // Polygon nodes have returned state-sync logs with the index of a log of another transaction.
@@ -162,7 +162,7 @@ export function readTransaction(value: unknown): Transaction {
     hash: hashOf(transaction.hash, 'hash'),
     from: addressOf(transaction.from, 'from'),
     to: transaction.to == null ? null : addressOf(transaction.to, 'to'),
-    input: bytesOf(transaction.input, 'input'),
+    input: readBytes(transaction.input, 'input'),
     blockHash: hashOf(transaction.blockHash, 'blockHash'),
   };
 }
@@ -179,7 +179,7 @@ export function readReceipt(value: unknown): Receipt {
   return {
     transactionHash: hashOf(receipt.transactionHash, 'transactionHash'),
     blockHash: hashOf(receipt.blockHash, 'blockHash'),
-    blockNumber: numberOf(receipt.blockNumber, 'blockNumber'),
+    blockNumber: readNumber(receipt.blockNumber, 'blockNumber'),
     logs,
     logAt: new Map(logs.map((log) => [log.logIndex, log])),
   };
@@ -203,22 +203,12 @@ export function readFullBlock(value: unknown): { header: Header; transactions: T
   return { header: readHeader(value), transactions: read.filter((each) => each !== undefined) };
 }
 
-/** Parses the answer to `eth_chainId`. Throws NodeError (`malformed`). */
-export function readChainId(value: unknown): number {
-  return numberOf(value, 'a chain id');
-}
-
-/** Parses bytes of any length. Throws NodeError (`malformed`). */
-export function readBytes(value: unknown, name: string): Hex {
-  return bytesOf(value, name);
-}
-
 function readPlainLog(log: Readonly<Record<string, unknown>>): PlainLog {
   return {
     address: addressOf(log.address, 'address'),
-    topics: listOf(log.topics, 'topics').map((topic) => bytesOf(topic, 'a topic', 32)),
-    data: bytesOf(log.data, 'data'),
-    logIndex: numberOf(log.logIndex, 'logIndex'),
+    topics: listOf(log.topics, 'topics').map((topic) => readBytes(topic, 'a topic', 32)),
+    data: readBytes(log.data, 'data'),
+    logIndex: readNumber(log.logIndex, 'logIndex'),
   };
 }
 
@@ -238,14 +228,15 @@ function listOf(value: unknown, name: string): readonly unknown[] {
   throw malformed(`something that is not a list of ${name}`);
 }
 
-function numberOf(value: unknown, name: string): number {
+/** Throws NodeError (`malformed`), as all of these do. */
+export function readNumber(value: unknown, name: string): number {
   const number = typeof value === 'string' && /^0x[0-9a-f]{1,16}$/i.test(value) ? Number(value) : Number.NaN;
   if (number <= maxNumber) return number;
   throw malformed(`a wrong ${name}`);
 }
 
 /** Returns the value in lower case. Any length is accepted unless one is given. */
-function bytesOf(value: unknown, name: string, length?: number): Hex {
+export function readBytes(value: unknown, name: string, length?: number): Hex {
   if (
     typeof value === 'string' &&
     (length === undefined ? value.length % 2 === 0 : value.length === 2 + 2 * length) &&
@@ -256,8 +247,8 @@ function bytesOf(value: unknown, name: string, length?: number): Hex {
   throw malformed(`a wrong ${name}`);
 }
 
-const hashOf = (value: unknown, name: string): Hash => bytesOf(value, name, 32);
-const addressOf = (value: unknown, name: string): Address => bytesOf(value, name, 20);
+const hashOf = (value: unknown, name: string): Hash => readBytes(value, name, 32);
+const addressOf = (value: unknown, name: string): Address => readBytes(value, name, 20);
 
 function addressOfTopic(topic: string): Address {
   if (!topic.startsWith(`0x${'0'.repeat(24)}`)) throw malformed('a wrong address in a topic');

@@ -11,9 +11,9 @@ import {
   type NodeFault,
   type Receipt,
   readBytes,
-  readChainId,
   readFullBlock,
   readHeader,
+  readNumber,
   readReceipt,
   readTransaction,
   readTransferLogs,
@@ -126,7 +126,7 @@ class NodeClient implements Node {
 
   async assertChain(): Promise<void> {
     const { chainId, onFault } = this.#options;
-    const found = await this.#ask('eth_chainId', [], readChainId);
+    const found = await this.#ask('eth_chainId', [], (answer) => readNumber(answer, 'chain id'));
     if (found === chainId) return;
     const error = new NodeError('another_chain', `${this.name} is on chain ${found} instead of ${chainId}`);
     onFault?.(error);
