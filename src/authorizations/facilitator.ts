@@ -2,15 +2,21 @@
 // the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
 
 import { checksum } from 'ox/Address';
-import { Agent, type Dispatcher, request } from 'undici';
-import { networkName, type PaymentRequirements, type SignedPayment, x402Version } from '../contract/x402.ts';
+import { Agent, request } from 'undici';
+import {
+  networkName,
+  objectIn,
+  type PaymentRequirements,
+  type SignedPayment,
+  x402Version,
+} from '../contract/x402.ts';
 import { maxTimeoutSeconds } from './offer.ts';
 
 const timeoutMs = 30_000;
 const maxAnswerBytes = 64 * 1024;
 const maxReason = 100;
 /** Over HTTP/1.1, as nodes are asked. */
-const dispatcher = new Agent({ allowH2: false });
+const dispatcher = new Agent({ allowH2: false, maxResponseSize: maxAnswerBytes });
 
 export interface FacilitatorOptions {
   /** Without a slash at its end. */
@@ -49,7 +55,7 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
       signal: AbortSignal.timeout(timeoutMs),
       dispatcher,
     });
-    const answer = await readObject(answered);
+    const answer = objectIn(await answered.text()) ?? {};
     // A refusal may come with a status of its own.
     if ((statusCode >= 200 && statusCode < 300) || 'isValid' in answer || 'success' in answer) return answer;
     throw new Error(`status ${statusCode}`);
@@ -119,22 +125,6 @@ function requestOf({ accepted, signature, from, to, value, validAfter, validBefo
     payload: { signature, authorization },
   };
   return { x402Version, paymentPayload, paymentRequirements };
-}
-
-async function readObject(body: Dispatcher.ResponseData['body']): Promise<Record<string, unknown>> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    size += chunk.length;
-    if (size > maxAnswerBytes) throw new Error('an answer of more than 64 KiB');
-    chunks.push(chunk);
-  }
-  try {
-    const value = JSON.parse(Buffer.concat(chunks).toString());
-    return typeof value === 'object' && value !== null ? value : {};
-  } catch {
-    return {};
-  }
 }
 
 /** x402's reasons are words. Anything else is not repeated. */

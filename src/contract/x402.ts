@@ -105,7 +105,7 @@ const forms: readonly [path: string, form: RegExp, rule: string][] = [
 
 /** Reads the header `PAYMENT-SIGNATURE`, or returns what is wrong with its form. */
 export function readPayment(header: string): SignedPayment | { violations: FieldViolation[] } {
-  const payload = objectIn(header);
+  const payload = objectIn(Buffer.from(header, 'base64').toString());
   if (payload === undefined) {
     return { violations: [{ field: 'PAYMENT-SIGNATURE', message: 'must be a JSON object in base64' }] };
   }
@@ -135,9 +135,10 @@ export function readPayment(header: string): SignedPayment | { violations: Field
   };
 }
 
-function objectIn(header: string): Record<string, unknown> | undefined {
+/** The JSON object that a text is, or undefined. */
+export function objectIn(text: string): Record<string, unknown> | undefined {
   try {
-    const value: unknown = JSON.parse(Buffer.from(header, 'base64').toString());
+    const value: unknown = JSON.parse(text);
     return isObject(value) ? value : undefined;
   } catch {
     return undefined;
