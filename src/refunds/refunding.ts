@@ -2,12 +2,16 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import type { RefundRow } from '../database/entities/refund.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createApplyRefunds, type RefundChange } from './apply-refunds.ts';
 import { arrive, confirm, type RefundStep, revert, uncover } from './judgement.ts';
 import { readReturnedMoney, storeRefundedUnits } from './returned-money.ts';
+
+/** Refunds that expire in one transaction. */
+const maxExpired = 100;
 
 type Steps = Map<RefundRow, RefundStep[]>;
 type Intents = ReadonlyMap<string, PaymentIntentRow>;
@@ -29,12 +33,22 @@ export interface Refunding {
     paid: { intents: Intents; confirmed: ReadonlySet<string | null> },
     at: Date,
   ): Promise<Steps>;
+  /** Expires some refunds of a network that were not sent by then, by the chain's clock. */
+  expire(inside: RunPrepared, network: number, until: Date): Promise<{ expired: number; hasMore: boolean }>;
   /** Stores the steps, when the transfers are stored. */
   apply(inside: RunPrepared, steps: Steps, at: Date, traceparent?: string | null): Promise<RefundChange[]>;
 }
 
 export function createRefunding(em: EntityManager, traceparent?: () => string | null): Refunding {
   const { lock, apply } = createApplyRefunds(em, traceparent);
+  const columns = entityColumns<RefundRow>(em, RefundEntity);
+  const lockOverdue = preparedStatement(
+    'lock_overdue_refunds',
+    `select ${columns.of('r')} from refunds r
+      where r.network = $1 and r.status = 'requires_transfer' and r.expires_at <= $2
+      order by r.expires_at limit ${maxExpired}
+        for update skip locked`,
+  );
 
   /** Sets what was returned of intents, and returns those that were returned more of than they have. */
   const updateIntents = async (inside: RunPrepared, intents: Intents): Promise<string[]> => {
@@ -120,6 +134,13 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       }
       if (promoted.length > 0) await inside(promote, [promoted]);
       return steps;
+    },
+    async expire(inside, network, until) {
+      const { rows } = await inside(lockOverdue, [network, until.toISOString()]);
+      const at = new Date();
+      const step: RefundStep = { type: 'expired', fields: { status: 'expired', expiredAt: at } };
+      await apply(inside, new Map(rows.map((row) => [columns.read(row), [step]])), at, null);
+      return { expired: rows.length, hasMore: rows.length === maxExpired };
     },
     async apply(...of) {
       return (await apply(...of)).changes;

@@ -2,18 +2,18 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
 import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
-import { createExpireRefunds } from '../../refunds/expire-refunds.ts';
+import type { Refunding } from '../../refunds/refunding.ts';
 import type { Lease } from './lease.ts';
 
 /** Expires some intents and refunds by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
 export function createExpireByChain(
   em: EntityManager,
   { holding }: Pick<Lease, 'holding'>,
+  refunding: Refunding,
   { chainId, networks }: ChainSettings,
   onUnreadable: (id: string, reason: unknown) => void,
 ): (lease: bigint) => Promise<Expiry> {
   const expire = createExpireSome(em, onUnreadable);
-  const expireRefunds = createExpireRefunds(em);
   return (lease) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
@@ -26,7 +26,7 @@ export function createExpireByChain(
         const { expired, lagMs, hasMore } = await expire(inside, { network: id, until });
         total.expired += expired;
         total.lagMs = Math.max(total.lagMs, lagMs);
-        const refunds = await expireRefunds(inside, id, until);
+        const refunds = await refunding.expire(inside, id, until);
         total.expired += refunds.expired;
         total.hasMore ||= hasMore || refunds.hasMore;
       }

@@ -117,6 +117,6 @@ export function createLedger(
     revertTo: serialised(reverting.revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(record),
-    expireSome: createExpireByChain(em, { holding }, settings, onUnreadable),
+    expireSome: createExpireByChain(em, { holding }, refunding, settings, onUnreadable),
   };
 }
