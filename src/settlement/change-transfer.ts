@@ -1,38 +1,32 @@
-// What `AttributeTransfer` and `DetachTransfer` have in common.
+// `AttributeTransfer` makes an unattributed transfer a payment of an intent, and `DetachTransfer` undoes it.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { chains, isRightToken, networkOf } from '../contract/chains.ts';
+import type { Transfer } from '../contract/gen/payments/v1/transfer_pb.ts';
+import type {
+  AttributeTransferRequest,
+  DetachTransferRequest,
+} from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
   type PreparedStatement,
   preparedStatement,
   type RunPrepared,
 } from '../database/prepared.ts';
-import { createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
+import { readReturnedMoney } from '../refunds/returned-money.ts';
+import { invalidBody, ServiceError } from '../requests/errors.ts';
+import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
-
-/** A transfer of the merchant, and the last block read of its chain. */
-export interface FoundTransferRow {
-  row: TransferRow;
-  head: number;
-}
-
-export interface TransferChanges {
-  /**
-   * Runs the work in a transaction that locks the transfer, and the chain against reverts and confirmations.
-   * `intentIdOf` names the intent to lock too. Throws ServiceError (`resource_missing`).
-   */
-  change<T>(
-    id: string,
-    identity: Identity,
-    intentIdOf: (transfer: TransferRow) => string | null | undefined,
-    work: (inside: RunPrepared, found: FoundTransferRow, intent: PaymentIntentRow | undefined) => Promise<T>,
-  ): Promise<T>;
-}
+import { traceparentOf } from '../requests/trace.ts';
+import { confirmedUnits } from './confirmed-units.ts';
+import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
+import { readRemaining } from './ledger/reverting.ts';
+import { toTransfer } from './transfer.ts';
 
 /** Finds a transfer by its UUID, merchant and mode, with the last block read of its chain as `head`. */
 export function findTransferStatement(em: EntityManager): PreparedStatement {
@@ -45,26 +39,211 @@ export function findTransferStatement(em: EntityManager): PreparedStatement {
   );
 }
 
-export function createTransferChanges(em: EntityManager): TransferChanges {
+/**
+ * Returns a function that runs the work in a transaction that locks the transfer, and the chain against reverts and
+ * confirmations. `intentIdOf` names the intent to lock too. The work returns the changed row, or undefined if nothing is to
+ * be done. Calls `onEvent` after the commit of a change. Throws ServiceError.
+ */
+function createTransferChange(em: EntityManager, onEvent: () => void) {
   const { transaction } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const lockIntent = createIntentLock(em);
   const findTransfer = findTransferStatement(em);
   const lockTransfer = preparedStatement('lock_transfer', `${findTransfer.text} for update of t`);
-  return {
-    change: (publicId, { merchantId, mode }, intentIdOf, work) =>
-      transaction(async (inside) => {
-        const find = async (statement: PreparedStatement): Promise<FoundTransferRow> => {
-          const id = parseIdentifier('tr', publicId);
-          const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
-          if (row === undefined) throw new ServiceError('resource_missing');
-          return { row: transfers.read(row), head: Number(row.head) };
-        };
-        // The lock order is the same everywhere: chain, intent, transfer.
-        const { row } = await find(findTransfer);
-        await inside(holdChain, [row.chainId]);
-        const intent = await lockIntent(inside, intentIdOf(row), { merchantId, mode });
-        return work(inside, await find(lockTransfer), intent);
-      }),
+  return async (
+    publicId: string,
+    { merchantId, mode }: Identity,
+    intentIdOf: (transfer: TransferRow) => string | null | undefined,
+    work: (
+      inside: RunPrepared,
+      row: TransferRow,
+      intent: PaymentIntentRow | undefined,
+    ) => Promise<TransferRow | undefined>,
+  ): Promise<Transfer> => {
+    const { before, after, head } = await transaction(async (inside) => {
+      const find = async (statement: PreparedStatement) => {
+        const id = parseIdentifier('tr', publicId);
+        const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
+        if (row === undefined) throw new ServiceError('resource_missing');
+        return { before: transfers.read(row), head: Number(row.head) };
+      };
+      // The lock order is the same everywhere: chain, intent, transfer.
+      const { before } = await find(findTransfer);
+      await inside(holdChain, [before.chainId]);
+      const intent = await lockIntent(inside, intentIdOf(before), { merchantId, mode });
+      const found = await find(lockTransfer);
+      return { ...found, after: await work(inside, found.before, intent) };
+    });
+    if (after !== undefined) onEvent();
+    return toTransfer(after ?? before, head);
   };
 }
+
+/** `AttributeTransfer`: updates the intent, too. Calls `onEvent` after the commit. */
+export function attributeTransfer(
+  em: EntityManager,
+  onEvent: () => void,
+): Method<AttributeTransferRequest, Transfer> {
+  const change = createTransferChange(em, onEvent);
+  const { apply } = createApplySteps(em);
+
+  const attribute = async (
+    inside: RunPrepared,
+    row: TransferRow,
+    intent: PaymentIntentRow,
+    traceparent: string | null,
+  ): Promise<TransferRow> => {
+    const at = new Date();
+    const network = networkOf(intent.network);
+    const arrival = {
+      amountUnits: BigInt(row.amountUnits),
+      blockTime: row.blockTime,
+      isRightToken: network !== undefined && isRightToken(network, row.tokenAddress),
+      isReturned: false,
+    };
+    const judged = judge(intent, arrival);
+    await inside(setIntent, [row.id, intent.id, judged.counts, judged.labels.join(' ') || null]);
+    const steps = arrive(intent, [{ ...arrival, judged }]);
+    const arrived = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
+    const sums = await confirmedUnits(inside, [intent.id]);
+    const succeeds = confirm(arrived, sums.get(intent.id) ?? 0n, at);
+    await apply(inside, new Map([[intent, [...steps, ...(succeeds ? [succeeds] : [])]]]), at, traceparent);
+    return { ...row, paymentIntent: intent.id, labels: judged.labels.length > 0 ? judged.labels : null };
+  };
+
+  return {
+    ratePolicy: 'changes',
+    violations: ({ paymentIntent }) =>
+      paymentIntent === '' ? [{ field: 'payment_intent', message: 'must be the id of an intent' }] : [],
+    async run(request, identity, { context }) {
+      const intentId = parseIdentifier('pi', request.paymentIntent);
+      return change(
+        request.id,
+        identity,
+        () => intentId,
+        async (inside, transfer, intent) => {
+          if (intentId !== undefined && transfer.paymentIntent === intentId) return undefined;
+          assertPossible(transfer, intent, request.allowEnded);
+          return attribute(inside, transfer, intent, traceparentOf(context.trace));
+        },
+      );
+    },
+  };
+}
+/** Throws ServiceError with the reason if the transfer cannot become a payment of the intent. */
+function assertPossible(
+  transfer: TransferRow,
+  intent: PaymentIntentRow | undefined,
+  allowEnded: boolean,
+): asserts intent is PaymentIntentRow {
+  if (transfer.paymentIntent != null) {
+    const other = formatIdentifier('pi', transfer.paymentIntent);
+    throw impossible(`The transfer is already attributed to ${other}.`);
+  }
+  const problem = problemOf(transfer, intent);
+  if (intent === undefined || problem !== undefined) {
+    throw invalidBody([{ field: 'payment_intent', message: problem ?? 'is not an intent of yours' }]);
+  }
+  if (transfer.state === 'reorged') {
+    throw impossible(
+      'The transfer was reorged and is no longer on the chain. It is listed again if it returns.',
+    );
+  }
+  const state = endOf(intent);
+  if (state !== undefined && !allowEnded) {
+    throw impossible(
+      `The intent ${state} and needs no further payment. Send allow_ended as true to attribute the transfer anyway.`,
+    );
+  }
+}
+
+/** Returns why the intent needs no further payment, as the end of a sentence. */
+function endOf(intent: PaymentIntentRow): string | undefined {
+  if (!isOpen(intent)) return `is ${intent.status}`;
+  return BigInt(intent.amountReceivedUnits) >= BigInt(intent.amountUnits) ? 'is fully paid' : undefined;
+}
+
+/** Returns why the transfer cannot be a payment of the intent, as the end of a sentence. */
+function problemOf(transfer: TransferRow, intent: PaymentIntentRow | undefined): string | undefined {
+  if (intent === undefined) return 'is not an intent of yours in the mode of this API key';
+  if (networkOf(intent.network)?.chainId !== transfer.chainId) return 'is an intent of another chain';
+  if (intent.expectedWallet !== transfer.toAddress) return 'expects another wallet than the transfer went to';
+  return undefined;
+}
+
+const setIntent = preparedStatement(
+  'attribute_transfer',
+  `update transfers set payment_intent = $2, counts = $3, labels = string_to_array($4, ' '), attributed_by_hand = true
+    where id = $1`,
+);
+
+/** `DetachTransfer`: undoes a manual attribution and recalculates the intent. Calls `onEvent` after the commit. */
+export function detachTransfer(
+  em: EntityManager,
+  onEvent: () => void,
+): Method<DetachTransferRequest, Transfer> {
+  const change = createTransferChange(em, onEvent);
+  const { apply } = createApplySteps(em);
+
+  const detachFrom = async (
+    inside: RunPrepared,
+    row: TransferRow,
+    intent: PaymentIntentRow,
+    traceparent: string | null,
+  ): Promise<TransferRow> => {
+    if (!row.attributedByHand) {
+      throw impossible(
+        'The transfer was attributed automatically. Only a manual attribution can be detached.',
+      );
+    }
+    // An unattributed transfer keeps only the label for its token.
+    const settings = chains.find(({ chainId }) => chainId === row.chainId);
+    const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
+    const labels = isUsdc === true ? null : ['wrong_token'];
+    await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
+    if (intent.status === 'succeeded' && row.counts) {
+      const left = await confirmedUnits(inside, [intent.id]);
+      if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) {
+        throw impossible('The intent has succeeded with this payment, so it cannot be detached.');
+      }
+    }
+    if (row.state === 'confirmed' && isUsdc === true) {
+      const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
+      if (money !== undefined && money.committedUnits > money.confirmedUnits) {
+        throw impossible(
+          'The refunds of the intent need this payment: without it they return more than was received.',
+        );
+      }
+    }
+    const remaining = await readRemaining(inside, [intent.id]);
+    await apply(inside, new Map([[intent, [detach(intent, remaining(intent.id))]]]), new Date(), traceparent);
+    return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
+  };
+
+  return {
+    ratePolicy: 'changes',
+    async run(request, identity, { context }) {
+      return change(
+        request.id,
+        identity,
+        ({ paymentIntent }) => paymentIntent,
+        async (inside, transfer, intent) => {
+          if (transfer.paymentIntent == null) return undefined;
+          // It was attributed between the look-up and the lock: the client retries.
+          if (intent?.id !== transfer.paymentIntent) throw new ServiceError('unavailable');
+          return detachFrom(inside, transfer, intent, traceparentOf(context.trace));
+        },
+      );
+    },
+  };
+}
+
+const impossible = (message: string) => new ServiceError('invalid_state', { message });
+
+const clearIntent = preparedStatement(
+  'detach_transfer',
+  `update transfers
+      set payment_intent = null, counts = false, labels = string_to_array($2, ' '), attributed_by_hand = false,
+          is_detached = true
+    where id = $1`,
+);

@@ -2,8 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { type ImplementedService, implementService } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { attributeTransfer } from './attribute-transfer.ts';
-import { detachTransfer } from './detach-transfer.ts';
+import { attributeTransfer, detachTransfer } from './change-transfer.ts';
 import { getTransfer } from './get-transfer.ts';
 import { listTransfers } from './list-transfers.ts';
 
