@@ -1,6 +1,6 @@
 // Checks that a node is on the watched chain, and which of its blocks are final.
 
-import type { WatchContext } from './chain-state.ts';
+import type { ChainIdentity, WatchContext } from './chain-state.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
@@ -8,25 +8,8 @@ import { type Header, NodeError } from './node-answers.ts';
 /** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
 
-export interface ChainIdentity {
-  /** True for the local chain of the embedded mode, whose history may restart. */
-  isLocalChain(): Promise<boolean>;
-  /** Throws if the node is on another chain. Asks each node once, until `forget`. */
-  assertChain(asked: Node): Promise<void>;
-  /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is a local chain. */
-  assertGenesis(): Promise<void>;
-  /** True if the node has the newest recorded block that is final for it. */
-  isSameChain(candidate: Node): Promise<boolean>;
-  /** Throws if the reader does not have the block. */
-  headerAt(number: number): Promise<Header>;
-  /** The reader's final block, from the cache if that is no older than `maxAgeMs`. */
-  finalizedNumber(maxAgeMs?: number): Promise<number>;
-  /** Makes `assertChain` ask this node, or every node, again. */
-  forget(asked?: Node): void;
-}
-
 export function createChainIdentity(
-  { settings, ledger, logger, state }: WatchContext,
+  { settings, ledger, logger, state }: Omit<WatchContext, 'identity'>,
   holder: string,
   finalizedEveryMs: number,
 ): ChainIdentity {

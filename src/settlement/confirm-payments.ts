@@ -1,6 +1,5 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
-import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -13,72 +12,76 @@ const maxConfirmingMs = 5_000;
 const maxConfirmedAtOnce = 100;
 
 /** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
-export type ConfirmDue = (lease: bigint, tip: Tip) => Promise<boolean>;
-
-export function createConfirmDue(context: WatchContext, identity: ChainIdentity): ConfirmDue {
-  const { settings, ledger, logger, observer, trace, state } = context;
-  const { chainId } = settings;
-
-  const confirmSome = async (lease: bigint, due: readonly RecordedTransfer[]): Promise<boolean> => {
-    let [denied, confirmedCount] = [0, 0];
-    const denying = new Set<Node>();
-    const startedAtMs = performance.now();
-    let hasMore = false;
-    // Blocks that were denied before come last, so that they do not delay the others.
-    const before = new Set(state.deniedIn);
-    const blocks = [...Map.groupBy(due, ({ log }) => log.blockNumber)];
+export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
+  const { settings, identity, ledger, observer, trace, state } = context;
+  const deepEnough = tip.number - settings.confirmations + 1;
+  let due = await ledger.due(deepEnough);
+  observer.unconfirmed?.(due[0]?.blockTime);
+  if (settings.needsFinality && due.length > 0) {
+    const final = await identity.finalizedNumber();
+    due = due.filter(({ log }) => log.blockNumber <= final);
+  }
+  if (due.length === 0) {
     state.deniedIn = [];
-    for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
-      hasMore = performance.now() - startedAtMs > maxConfirmingMs;
-      if (hasMore) break;
-      await identity.assertChain(state.confirmer);
-      const head = await state.confirmer.header('latest');
-      if (head === undefined || head.number - number + 1 < settings.confirmations) break;
-      const header = await state.confirmer.header(number);
-      const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
-      if (onChain.length < own.length) denying.add(state.confirmer);
-      let left = own.length;
-      // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
-      for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
-        // Transfers found by verification alone were never read from the reader, so both nodes are asked.
-        const both = new Set([state.confirmer, state.node]);
-        const compared = await heldByAll(context, lease, both, some);
-        const confirmed = compared.held;
-        for (const each of compared.denying) denying.add(each);
-        await ledger.confirmAll(
-          lease,
-          confirmed.map(({ id }) => id),
-        );
-        left -= confirmed.length;
-        confirmedCount += confirmed.length;
-      }
-      denied += left;
-      if (left > 0) state.deniedIn.push(number);
-    }
-    if (denied > 0) {
-      logger.warn(
-        { chain_id: chainId, transfers: denied, nodes: [...denying].map(({ name }) => name) },
-        'a node does not have transfers that are due for confirmation; they stay pending and are retried',
-      );
-    }
-    return hasMore && confirmedCount > 0;
-  };
+    return false;
+  }
+  const work = {
+    name: 'confirmation',
+    chainId: settings.chainId,
+    block: deepEnough,
+    transfers: due.length,
+  } as const;
+  return trace(work, () => confirmSome(context, lease, due));
+}
 
-  return async (lease, tip) => {
-    const deepEnough = tip.number - settings.confirmations + 1;
-    let due = await ledger.due(deepEnough);
-    observer.unconfirmed?.(due[0]?.blockTime);
-    if (settings.needsFinality && due.length > 0) {
-      const final = await identity.finalizedNumber();
-      due = due.filter(({ log }) => log.blockNumber <= final);
+async function confirmSome(
+  context: WatchContext,
+  lease: bigint,
+  due: readonly RecordedTransfer[],
+): Promise<boolean> {
+  const { settings, identity, ledger, logger, state } = context;
+  let [denied, confirmedCount] = [0, 0];
+  const denying = new Set<Node>();
+  const startedAtMs = performance.now();
+  let hasMore = false;
+  // Blocks that were denied before come last, so that they do not delay the others.
+  const before = new Set(state.deniedIn);
+  const blocks = [...Map.groupBy(due, ({ log }) => log.blockNumber)];
+  state.deniedIn = [];
+  for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
+    hasMore = performance.now() - startedAtMs > maxConfirmingMs;
+    if (hasMore) break;
+    await identity.assertChain(state.confirmer);
+    const head = await state.confirmer.header('latest');
+    if (head === undefined || head.number - number + 1 < settings.confirmations) break;
+    const header = await state.confirmer.header(number);
+    const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
+    if (onChain.length < own.length) denying.add(state.confirmer);
+    let left = own.length;
+    // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
+    for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
+      // Transfers found by verification alone were never read from the reader, so both nodes are asked.
+      const both = new Set([state.confirmer, state.node]);
+      const compared = await heldByAll(context, lease, both, some);
+      const confirmed = compared.held;
+      for (const each of compared.denying) denying.add(each);
+      await ledger.confirmAll(
+        lease,
+        confirmed.map(({ id }) => id),
+      );
+      left -= confirmed.length;
+      confirmedCount += confirmed.length;
     }
-    if (due.length === 0) {
-      state.deniedIn = [];
-      return false;
-    }
-    const work = { name: 'confirmation', chainId, block: deepEnough, transfers: due.length } as const;
-    return trace(work, () => confirmSome(lease, due));
-  };
+    denied += left;
+    if (left > 0) state.deniedIn.push(number);
+  }
+  if (denied > 0) {
+    logger.warn(
+      { chain_id: settings.chainId, transfers: denied, nodes: [...denying].map(({ name }) => name) },
+      'a node does not have transfers that are due for confirmation; they stay pending and are retried',
+    );
+  }
+  return hasMore && confirmedCount > 0;
 }
 
 /**

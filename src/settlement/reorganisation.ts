@@ -1,6 +1,5 @@
 // Handles reorganisations: reverts the chain to the newest block that the database and the node have in common.
 
-import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { NodeError } from './node-answers.ts';
@@ -8,73 +7,55 @@ import { NodeError } from './node-answers.ts';
 /** The maximum number of headers stored, and searched for the common ancestor. */
 export const maxHeaders = 50_000;
 
-export interface Reorganisation {
-  /** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
-  revertToAncestor(lease: bigint, from: Tip): Promise<Tip>;
-  /** Forgets a pending report: a block has followed, or the reader has changed. */
-  forget(): void;
-}
-
-export function createReorganisation(
-  { settings, ledger, logger, observer, trace, state }: WatchContext,
-  identity: ChainIdentity,
-): Reorganisation {
-  const { chainId } = settings;
-  /** The ancestor that the node reported at the last attempt. */
-  let suspected: string | undefined;
-
-  const revertToAncestor = async (lease: bigint, from: Tip): Promise<Tip> => {
-    identity.forget(state.node);
-    await identity.assertChain(state.node);
-    if (state.cursor !== from) return state.cursor as Tip;
-    const known = await ledger.knownBlocks(from.number, maxHeaders);
-    const place = await firstIndexWhere(known.length, async (i) => {
-      await ledger.renew(lease);
-      const block = known[i] as Tip;
-      const found = await state.node.header(block.number);
-      if (found === undefined)
-        throw new NodeError('no_answer', `${state.node.name} no longer has block ${block.number}`);
-      return found.hash === block.hash;
-    });
-    const ancestor = known[place];
-    if (ancestor === undefined) {
-      throw new NodeError(
-        'another_chain',
-        `${state.node.name} has none of the blocks read before: it is on another chain`,
-      );
-    }
-    if (ancestor.hash === from.hash)
-      throw new NodeError('contradiction', `${state.node.name} returned a block with a wrong parent hash`);
-    // The same ancestor has to be reported in two passes.
-    const said = `${ancestor.number} ${ancestor.hash}`;
-    if (suspected !== said) {
-      suspected = said;
-      throw new NodeError(
-        'contradiction',
-        `${state.node.name} reports that the chain has reorganised to block ${ancestor.number}; asked again`,
-      );
-    }
-    suspected = undefined;
-    const depth = from.number - ancestor.number;
-    const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
-    const transfers = await trace(work, () => ledger.revertTo(lease, ancestor));
-    const isFinal = ancestor.number < (state.finalized?.number ?? 0);
-    observer.reorganisation?.({ depth, transfers, isFinal });
-    logger[isFinal ? 'error' : 'warn'](
-      { chain_id: chainId, block: ancestor.number, depth, transfers },
-      isFinal
-        ? 'the chain reverted final blocks: check every payment in them by hand'
-        : 'the chain has reorganised',
+/** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
+export async function revertToAncestor(
+  { settings: { chainId }, identity, ledger, logger, observer, trace, state }: WatchContext,
+  lease: bigint,
+  from: Tip,
+): Promise<Tip> {
+  identity.forget(state.node);
+  await identity.assertChain(state.node);
+  if (state.cursor !== from) return state.cursor as Tip;
+  const known = await ledger.knownBlocks(from.number, maxHeaders);
+  const place = await firstIndexWhere(known.length, async (i) => {
+    await ledger.renew(lease);
+    const block = known[i] as Tip;
+    const found = await state.node.header(block.number);
+    if (found === undefined)
+      throw new NodeError('no_answer', `${state.node.name} no longer has block ${block.number}`);
+    return found.hash === block.hash;
+  });
+  const ancestor = known[place];
+  if (ancestor === undefined) {
+    throw new NodeError(
+      'another_chain',
+      `${state.node.name} has none of the blocks read before: it is on another chain`,
     );
-    return ancestor;
-  };
-
-  return {
-    revertToAncestor,
-    forget() {
-      suspected = undefined;
-    },
-  };
+  }
+  if (ancestor.hash === from.hash)
+    throw new NodeError('contradiction', `${state.node.name} returned a block with a wrong parent hash`);
+  // The same ancestor has to be reported in two passes.
+  const said = `${ancestor.number} ${ancestor.hash}`;
+  if (state.suspected !== said) {
+    state.suspected = said;
+    throw new NodeError(
+      'contradiction',
+      `${state.node.name} reports that the chain has reorganised to block ${ancestor.number}; asked again`,
+    );
+  }
+  state.suspected = undefined;
+  const depth = from.number - ancestor.number;
+  const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
+  const transfers = await trace(work, () => ledger.revertTo(lease, ancestor));
+  const isFinal = ancestor.number < (state.finalized?.number ?? 0);
+  observer.reorganisation?.({ depth, transfers, isFinal });
+  logger[isFinal ? 'error' : 'warn'](
+    { chain_id: chainId, block: ancestor.number, depth, transfers },
+    isFinal
+      ? 'the chain reverted final blocks: check every payment in them by hand'
+      : 'the chain has reorganised',
+  );
+  return ancestor;
 }
 
 /**

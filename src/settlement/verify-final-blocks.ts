@@ -3,13 +3,11 @@
 
 import { mapInSlices } from '../scheduling/slices.ts';
 import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
-import type { ChainIdentity } from './chain-identity.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
-import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import type { RangeSize } from './range-size.ts';
-import type { BlockTransfers, ReadBetween } from './read-between.ts';
+import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { Denials, heldByNone } from './verify-payments.ts';
 
 /** Doubtful blocks, and reverted transfers, checked in one pass. */
@@ -18,24 +16,12 @@ const maxDoubtful = 64;
 /** Verifies the blocks of a chain that have become final. */
 export class Verification {
   readonly #context: WatchContext;
-  readonly #identity: ChainIdentity;
-  readonly #readBetween: ReadBetween;
-  readonly #rangeOf: (asked: Node) => RangeSize;
   readonly #deniedAgainMs: number;
   readonly #denials: Denials;
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(
-    context: WatchContext,
-    identity: ChainIdentity,
-    readBetween: ReadBetween,
-    rangeOf: (asked: Node) => RangeSize,
-    deniedAgainMs: number,
-  ) {
+  constructor(context: WatchContext, deniedAgainMs: number) {
     this.#context = context;
-    this.#identity = identity;
-    this.#readBetween = readBetween;
-    this.#rangeOf = rangeOf;
     this.#deniedAgainMs = deniedAgainMs;
     this.#denials = new Denials(deniedAgainMs);
   }
@@ -47,9 +33,9 @@ export class Verification {
 
   /** Verifies the next range of final blocks. Resolves with true if there are more. */
   async verify(): Promise<boolean> {
-    const { ledger, state } = this.#context;
+    const { identity, ledger, ranges, state } = this.#context;
     if (state.lease === undefined || state.finalized === undefined) return false;
-    for (const each of new Set([state.confirmer, state.node])) await this.#identity.assertChain(each);
+    for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     const lease = state.lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
@@ -62,12 +48,16 @@ export class Verification {
     const from = progress.verifiedNumber + 1;
     if (from > final) return false;
     // Ends at a block that this node has, too. The local chain removes old empty blocks.
-    const found = await this.#rangeOf(state.confirmer).reading(final - from + 1, async (count) => {
-      const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
-      if (last === undefined) return undefined;
-      const blocks = await this.#readBetween(lease, state.confirmer, from, last.number);
-      return { to: last.number, blocks };
-    });
+    const found = await (ranges.get(state.confirmer) as RangeSize).reading(
+      final - from + 1,
+      async (count) => {
+        const last =
+          (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
+        if (last === undefined) return undefined;
+        const blocks = await readBetween(this.#context, lease, state.confirmer, from, last.number);
+        return { to: last.number, blocks };
+      },
+    );
     if (found === undefined) return false;
     const { to, blocks } = found;
     // A reverted transfer is looked for once more: it returns if the node has it after all.
@@ -110,7 +100,7 @@ export class Verification {
 
   async #verifyBlock(lease: bigint, number: number): Promise<number> {
     const { confirmer } = this.#context.state;
-    const blocks = await this.#readBetween(lease, confirmer, number, number);
+    const blocks = await readBetween(this.#context, lease, confirmer, number, number);
     return this.#verifyBlocks(lease, number, number, blocks);
   }
 

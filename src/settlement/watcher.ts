@@ -6,9 +6,9 @@ import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
-import { type ChainIdentity, createChainIdentity } from './chain-identity.ts';
+import { createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext } from './chain-state.ts';
-import { type ConfirmDue, createConfirmDue } from './confirm-payments.ts';
+import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
@@ -16,11 +16,10 @@ import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
-import { createRangeSize, type RangeSize } from './range-size.ts';
-import { createReadBetween } from './read-between.ts';
-import { createReadChain, type ReadChain } from './read-chain.ts';
-import { createReleaseAuthorizations, type ReleaseAuthorizations } from './release-authorizations.ts';
-import { createReorganisation, maxHeaders, type Reorganisation } from './reorganisation.ts';
+import { createRangeSize } from './range-size.ts';
+import { readBlock, readRange } from './read-chain.ts';
+import { releaseAuthorizations } from './release-authorizations.ts';
+import { maxHeaders, revertToAncestor } from './reorganisation.ts';
 import { Verification } from './verify-final-blocks.ts';
 
 const maxRange = 2_000;
@@ -73,11 +72,6 @@ class ChainWatcher implements Watcher {
   readonly #holder: string;
   readonly #context: WatchContext;
   readonly #choice: NodeChoice;
-  readonly #identity: ChainIdentity;
-  readonly #reorganisation: Reorganisation;
-  readonly #readChain: ReadChain;
-  readonly #confirmDue: ConfirmDue;
-  readonly #releaseAuthorizations: ReleaseAuthorizations;
   readonly #verification: Verification;
   #forgottenAt = 0;
   /** The verification in progress. */
@@ -107,19 +101,14 @@ class ChainWatcher implements Watcher {
       headNumber: undefined,
       finalized: undefined,
       deniedIn: [],
+      suspected: undefined,
+      later: new Map(),
     };
-    const context: WatchContext = { settings, nodes, ledger, logger, observer, trace, state };
     const ranges = new Map(nodes.map((each) => [each, createRangeSize(maxRange)]));
-    const rangeOf = (asked: Node) => ranges.get(asked) as RangeSize;
+    const context = { settings, nodes, ranges, ledger, logger, observer, trace, state };
     const identity = createChainIdentity(context, holder, finalizedEveryMs);
-    const readBetween = createReadBetween(context);
-    this.#context = context;
-    this.#identity = identity;
-    this.#reorganisation = createReorganisation(context, identity);
-    this.#readChain = createReadChain(context, identity, readBetween, rangeOf);
-    this.#confirmDue = createConfirmDue(context, identity);
-    this.#releaseAuthorizations = createReleaseAuthorizations(context, identity);
-    this.#verification = new Verification(context, identity, readBetween, rangeOf, deniedAgainMs);
+    this.#context = { ...context, identity };
+    this.#verification = new Verification(this.#context, deniedAgainMs);
   }
 
   follow(): Promise<boolean> {
@@ -151,12 +140,12 @@ class ChainWatcher implements Watcher {
 
   /** After a node error its checks are repeated; after losing the lease all state is reloaded. */
   async #guard(work: () => Promise<boolean>): Promise<boolean> {
-    const { settings, logger, observer, state } = this.#context;
+    const { settings, identity, logger, observer, state } = this.#context;
     try {
       return await work();
     } catch (reason) {
       if (reason instanceof NodeError) {
-        this.#identity.forget();
+        identity.forget();
         observer.nodeFault?.(reason);
       }
       if (!(reason instanceof LeaseLost)) throw reason;
@@ -168,8 +157,7 @@ class ChainWatcher implements Watcher {
   }
 
   async #follow(): Promise<boolean> {
-    const { settings, ledger, observer, state } = this.#context;
-    const identity = this.#identity;
+    const { settings, identity, ledger, observer, state } = this.#context;
     await this.#chooseNodes();
     // Without a cursor, the first pass failed after it acquired the lease.
     if ((state.lease === undefined || state.cursor === undefined) && !(await this.#begin())) return false;
@@ -198,19 +186,19 @@ class ChainWatcher implements Watcher {
     // Last, because confirming depends on another node.
     const mayExpireMore = await this.#expire(lease);
     await this.#forget(lease, tip(), final);
-    const mayConfirmMore = await this.#confirmDue(lease, tip());
-    await this.#releaseAuthorizations(lease, tip());
+    const mayConfirmMore = await confirmDue(this.#context, lease, tip());
+    await releaseAuthorizations(this.#context, lease, tip());
     return tip().number < head.number || mayExpireMore || mayConfirmMore;
   }
 
   /** Changes the reader if it has a problem. */
   async #chooseNodes(): Promise<void> {
-    const { observer, state } = this.#context;
-    if (await this.#choice.decide(this.#identity.isSameChain)) {
+    const { identity, observer, state } = this.#context;
+    if (await this.#choice.decide(identity.isSameChain)) {
       // The verification in progress uses the previous nodes.
       await this.#verifying?.catch(() => {});
       state.headNumber = undefined;
-      this.#reorganisation.forget();
+      state.suspected = undefined;
     }
     state.node = this.#choice.reader;
     // A verification uses one node from beginning to end.
@@ -220,8 +208,7 @@ class ChainWatcher implements Watcher {
 
   /** Loads the state from the database. Resolves with false while another watcher has the lease. */
   async #begin(): Promise<boolean> {
-    const { settings, ledger, logger, state } = this.#context;
-    const identity = this.#identity;
+    const { settings, identity, ledger, logger, state } = this.#context;
     await identity.assertChain(state.node);
     if ((await ledger.progress()) === undefined) {
       const genesis = await identity.headerAt(0);
@@ -234,7 +221,7 @@ class ChainWatcher implements Watcher {
     state.lease ??= await ledger.acquire(this.#holder);
     if (state.lease === undefined) return false;
     state.cursor = (await ledger.progress())?.cursor;
-    this.#reorganisation.forget();
+    state.suspected = undefined;
     this.#verification.forgetDenials();
     logger.info({ chain_id: settings.chainId, block: state.cursor?.number }, 'watching the chain');
     return true;
@@ -242,10 +229,10 @@ class ChainWatcher implements Watcher {
 
   /** Takes a step from the block that was read last, and returns the one that now is. */
   async #take(step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> {
-    if (step.kind === 'reorg') return this.#reorganisation.revertToAncestor(lease, from);
-    if (step.kind === 'range') return this.#readChain.range(lease, from, step.to);
-    await this.#readChain.block(lease, step.header, from, seenAtMs);
-    this.#reorganisation.forget();
+    if (step.kind === 'reorg') return revertToAncestor(this.#context, lease, from);
+    if (step.kind === 'range') return readRange(this.#context, lease, from, step.to);
+    await readBlock(this.#context, lease, step.header, from, seenAtMs);
+    this.#context.state.suspected = undefined;
     return step.header;
   }
 
