@@ -20,23 +20,8 @@ export interface RefundChange {
   refund: { id: string; status: RefundStatusName; labels: readonly string[] };
 }
 
-export interface ApplyRefunds {
-  /** Locks refunds in id order to prevent deadlocks. */
-  lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, RefundRow>>;
-  /** Stores the steps of locked refunds, and the events that tell of them. Refunds without steps stay as they are. */
-  apply(
-    inside: RunPrepared,
-    steps: ReadonlyMap<RefundRow, readonly RefundStep[]>,
-    at: Date,
-    traceparent?: string | null,
-  ): Promise<{ rows: RefundRow[]; changes: RefundChange[] }>;
-}
-
 /** `traceparentNow` returns the trace in which steps are applied, unless `apply` is told another. */
-export function createApplyRefunds(
-  em: EntityManager,
-  traceparentNow: () => string | null = () => null,
-): ApplyRefunds {
+export function createApplyRefunds(em: EntityManager, traceparentNow: () => string | null = () => null) {
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const readTransfers = createTransfersReader(em, 'refund');
   const lockRefunds = preparedStatement(
@@ -44,13 +29,20 @@ export function createApplyRefunds(
     `select ${columns.of('r')} from refunds r where r.id = any ($1::uuid[]) order by r.id for update`,
   );
   return {
-    async lock(inside, ids) {
+    /** Locks refunds in id order to prevent deadlocks. */
+    async lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, RefundRow>> {
       const wanted = [...new Set(ids)];
       if (wanted.length === 0) return new Map();
       const { rows } = await inside(lockRefunds, [wanted]);
       return new Map(rows.map((row) => [row.id as string, columns.read(row)]));
     },
-    async apply(inside, steps, at, traceparent = traceparentNow()) {
+    /** Stores the steps of locked refunds, and the events that tell of them. Refunds without steps stay as they are. */
+    async apply(
+      inside: RunPrepared,
+      steps: ReadonlyMap<RefundRow, readonly RefundStep[]>,
+      at: Date,
+      traceparent: string | null = traceparentNow(),
+    ): Promise<{ rows: RefundRow[]; changes: RefundChange[] }> {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return { rows: [], changes: [] };
       const transfers = await readTransfers(

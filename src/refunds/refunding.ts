@@ -16,30 +16,9 @@ const maxExpired = 100;
 type Steps = Map<RefundRow, RefundStep[]>;
 type Intents = ReadonlyMap<string, PaymentIntentRow>;
 
-export interface Refunding {
-  /** The intents of refunds, by the refunds' ids: what has to be locked first. */
-  intentsOf(inside: RunPrepared, refundIds: readonly string[]): Promise<Map<string, string>>;
-  /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
-  arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps>;
-  /** After transfers of these refunds were confirmed. Updates the intents, too. */
-  confirm(inside: RunPrepared, refundIds: readonly string[], intents: Intents, at: Date): Promise<Steps>;
-  /**
-   * After transfers of these refunds, or payments of these intents, were reverted. `confirmed` are the intents that have lost
-   * a confirmed payment. Updates the intents, too.
-   */
-  revert(
-    inside: RunPrepared,
-    refundIds: readonly string[],
-    paid: { intents: Intents; confirmed: ReadonlySet<string | null> },
-    at: Date,
-  ): Promise<Steps>;
-  /** Expires some refunds of a network that were not sent by then, by the chain's clock. */
-  expire(inside: RunPrepared, network: number, until: Date): Promise<{ expired: number; hasMore: boolean }>;
-  /** Stores the steps, when the transfers are stored. */
-  apply(inside: RunPrepared, steps: Steps, at: Date, traceparent?: string | null): Promise<RefundChange[]>;
-}
+export type Refunding = ReturnType<typeof createRefunding>;
 
-export function createRefunding(em: EntityManager, traceparent?: () => string | null): Refunding {
+export function createRefunding(em: EntityManager, traceparent?: () => string | null) {
   const { lock, apply } = createApplyRefunds(em, traceparent);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const lockOverdue = preparedStatement(
@@ -65,12 +44,14 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
   };
 
   return {
-    async intentsOf(inside, refundIds) {
+    /** The intents of refunds, by the refunds' ids: what has to be locked first. */
+    async intentsOf(inside: RunPrepared, refundIds: readonly string[]): Promise<Map<string, string>> {
       if (refundIds.length === 0) return new Map();
       const { rows } = await inside(findIntentsOf, [[...new Set(refundIds)]]);
       return new Map(rows.map(({ id, payment_intent }) => [id, payment_intent]));
     },
-    async arrive(inside, rows) {
+    /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
+    async arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps> {
       const steps: Steps = new Map();
       const byRefund = Map.groupBy(rows, ({ refund }) => refund as string);
       for (const [id, refund] of await lock(inside, byRefund.keys())) {
@@ -90,7 +71,13 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       }
       return steps;
     },
-    async confirm(inside, refundIds, intents, at) {
+    /** After transfers of these refunds were confirmed. Updates the intents, too. */
+    async confirm(
+      inside: RunPrepared,
+      refundIds: readonly string[],
+      intents: Intents,
+      at: Date,
+    ): Promise<Steps> {
       const steps: Steps = new Map();
       if (refundIds.length === 0) return steps;
       const refunds = await lock(inside, refundIds);
@@ -103,7 +90,16 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       await updateIntents(inside, intents);
       return steps;
     },
-    async revert(inside, refundIds, { intents, confirmed }, at) {
+    /**
+     * After transfers of these refunds, or payments of these intents, were reverted. `confirmed` are the intents that have lost
+     * a confirmed payment. Updates the intents, too.
+     */
+    async revert(
+      inside: RunPrepared,
+      refundIds: readonly string[],
+      { intents, confirmed }: { intents: Intents; confirmed: ReadonlySet<string | null> },
+      at: Date,
+    ): Promise<Steps> {
       const overdrawn = (await updateIntents(inside, intents)).filter((id) => confirmed.has(id));
       const uncovered = overdrawn.length === 0 ? [] : (await inside(findUncovered, [overdrawn])).rows;
       const refunds = await lock(inside, [...refundIds, ...uncovered.map(({ id }) => id)]);
@@ -135,14 +131,16 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       if (promoted.length > 0) await inside(promote, [promoted]);
       return steps;
     },
-    async expire(inside, network, until) {
+    /** Expires some refunds of a network that were not sent by then, by the chain's clock. */
+    async expire(inside: RunPrepared, network: number, until: Date) {
       const { rows } = await inside(lockOverdue, [network, until.toISOString()]);
       const at = new Date();
       const step: RefundStep = { type: 'expired', fields: { status: 'expired', expiredAt: at } };
       await apply(inside, new Map(rows.map((row) => [columns.read(row), [step]])), at, null);
       return { expired: rows.length, hasMore: rows.length === maxExpired };
     },
-    async apply(...of) {
+    /** Stores the steps, when the transfers are stored. */
+    async apply(...of: Parameters<typeof apply>): Promise<RefundChange[]> {
       return (await apply(...of)).changes;
     },
   };

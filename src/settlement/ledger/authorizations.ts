@@ -27,14 +27,7 @@ export interface Claim {
   intent: string;
 }
 
-export interface Authorizations {
-  /** The transfers whose sender has signed an authorization for their wallet. */
-  authorizedAt(logs: readonly TransferLog[]): Promise<ReadonlySet<TransferLog>>;
-  /** Submitted authorizations that end at or before this time, the oldest first, except these. */
-  dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]>;
-  /** Releases authorizations that the chain will never take. Throws LeaseLost. */
-  releaseAuthorizations(lease: bigint, ids: readonly string[]): Promise<void>;
-}
+export type Authorizations = ReturnType<typeof createAuthorizations>;
 
 /** Most that are looked at in one pass. */
 const maxDue = 100;
@@ -43,11 +36,12 @@ export function createAuthorizations(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
   { networks }: ChainSettings,
-): Authorizations {
+) {
   const networkIds = networks.map(({ id }) => id);
   const tokenOf = new Map(networks.map(({ id, tokenAddress }) => [id, tokenAddress.toLowerCase() as Hex]));
   return {
-    async authorizedAt(logs) {
+    /** The transfers whose sender has signed an authorization for their wallet. */
+    async authorizedAt(logs: readonly TransferLog[]): Promise<ReadonlySet<TransferLog>> {
       const found = new Set<TransferLog>();
       const own = logs.filter(({ token }) => networks.some((network) => isRightToken(network, token)));
       for (const some of inChunks(own)) {
@@ -61,7 +55,8 @@ export function createAuthorizations(
       }
       return found;
     },
-    async dueAuthorizations(before, without) {
+    /** Submitted authorizations that end at or before this time, the oldest first, except these. */
+    async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
       return rows.map((row) => ({
         id: row.id,
@@ -71,10 +66,10 @@ export function createAuthorizations(
         validBefore: new Date(row.valid_before),
       }));
     },
-    releaseAuthorizations: (lease, ids) =>
-      holding(lease, async (inside) => {
-        await inside(release, [ids]);
-      }),
+    /** Releases authorizations that the chain will never take. Throws LeaseLost. */
+    async releaseAuthorizations(lease: bigint, ids: readonly string[]): Promise<void> {
+      await holding(lease, (inside) => inside(release, [ids]));
+    },
   };
 }
 

@@ -22,15 +22,6 @@ export interface RecordedTransfer {
   log: TransferLog;
 }
 
-export interface Confirming {
-  /** Pending transfers in blocks up to this one. */
-  due(upTo: number): Promise<RecordedTransfer[]>;
-  /** Confirms transfers and the intents that they pay. Throws LeaseLost. */
-  confirmAll(lease: bigint, ids: readonly string[]): Promise<void>;
-  /** Transfers in these blocks that are not reorged. */
-  transfersIn(from: number, to: number): Promise<RecordedTransfer[]>;
-}
-
 /** `durable` is called with the changes after each commit. */
 export function createConfirming(
   run: RunPrepared,
@@ -39,7 +30,7 @@ export function createConfirming(
   refunding: Refunding,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
-): Confirming {
+) {
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
@@ -66,16 +57,19 @@ export function createConfirming(
   };
 
   return {
-    async due(upTo) {
+    /** Pending transfers in blocks up to this one. */
+    async due(upTo: number): Promise<RecordedTransfer[]> {
       return mapInSlices((await run(findDue, [chainId, upTo])).rows, readRecorded);
     },
-    async confirmAll(lease, ids) {
+    /** Confirms transfers and the intents that they pay. Throws LeaseLost. */
+    async confirmAll(lease: bigint, ids: readonly string[]): Promise<void> {
       const at = new Date();
       for (const some of inChunks(ids)) {
         durable(await holding(lease, (inside) => confirmSome(inside, some, at)));
       }
     },
-    async transfersIn(from, to) {
+    /** Transfers in these blocks that are not reorged. */
+    async transfersIn(from: number, to: number): Promise<RecordedTransfer[]> {
       return mapInSlices((await run(findBetween, [chainId, from, to])).rows, readRecorded);
     },
   };

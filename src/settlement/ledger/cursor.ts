@@ -16,33 +16,14 @@ export interface Progress {
   verifiedNumber: number;
 }
 
-export interface Cursor {
-  /** Undefined if the chain is not watched. */
-  progress(): Promise<Progress | undefined>;
-  /** Starts watching the chain after this block. Does nothing if it is watched already. */
-  begin(genesisHash: Hash, from: Header): Promise<void>;
-  /** Blocks up to this one whose hash is known, newest first: those with a stored header or a payment. */
-  knownBlocks(upTo: number, limit: number): Promise<Tip[]>;
-  /** Doubtful blocks of the last day, newest first. */
-  doubtful(limit: number): Promise<{ number: number; hash: Hash }[]>;
-  /** Marks the block as no longer doubtful. Throws LeaseLost. */
-  trust(lease: bigint, number: number): Promise<void>;
-  /**
-   * Stores that everything up to this block is verified. Does nothing and resolves with false if `cursor` has been
-   * reverted. Throws LeaseLost.
-   */
-  noteVerified(lease: bigint, number: number, cursor: Tip): Promise<boolean>;
-  /** Deletes headers below this number, but for one a day. Throws LeaseLost. */
-  forgetHeaders(lease: bigint, below: number): Promise<void>;
-}
-
 export function createCursor(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
   { chainId, mode, chain }: ChainSettings,
-): Cursor {
+) {
   return {
-    async progress() {
+    /** Undefined if the chain is not watched. */
+    async progress(): Promise<Progress | undefined> {
       const { rows } = await run(findProgress, [chainId]);
       const [row] = rows;
       return (
@@ -57,7 +38,8 @@ export function createCursor(
         }
       );
     },
-    async begin(genesisHash, from) {
+    /** Starts watching the chain after this block. Does nothing if it is watched already. */
+    async begin(genesisHash: Hash, from: Header): Promise<void> {
       await run(insertChain, [
         chainId,
         mode,
@@ -68,7 +50,8 @@ export function createCursor(
         from.time.toISOString(),
       ]);
     },
-    async knownBlocks(upTo, limit) {
+    /** Blocks up to this one whose hash is known, newest first: those with a stored header or a payment. */
+    async knownBlocks(upTo: number, limit: number): Promise<Tip[]> {
       const { rows } = await run(findKnownBlocks, [chainId, upTo, limit]);
       return rows.map((row) => ({
         number: Number(row.number),
@@ -76,20 +59,27 @@ export function createCursor(
         time: new Date(row.time),
       }));
     },
-    async doubtful(limit) {
+    /** Doubtful blocks of the last day, newest first. */
+    async doubtful(limit: number): Promise<{ number: number; hash: Hash }[]> {
       const { rows } = await run(findDoubtful, [chainId, limit]);
       return rows.map((row) => ({ number: Number(row.number), hash: hashOf(row.hash) }));
     },
-    async trust(lease, number) {
+    /** Marks the block as no longer doubtful. Throws LeaseLost. */
+    async trust(lease: bigint, number: number): Promise<void> {
       await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
     },
-    async noteVerified(lease, number, cursor) {
+    /**
+     * Stores that everything up to this block is verified. Does nothing and resolves with false if `cursor` has been
+     * reverted. Throws LeaseLost.
+     */
+    async noteVerified(lease: bigint, number: number, cursor: Tip): Promise<boolean> {
       const { rowCount } = await holding(lease, (inside) =>
         inside(noteVerifiedBlock, [chainId, number, cursor.number, bytes(cursor.hash)]),
       );
       return rowCount === 1;
     },
-    async forgetHeaders(lease, below) {
+    /** Deletes headers below this number, but for one a day. Throws LeaseLost. */
+    async forgetHeaders(lease: bigint, below: number): Promise<void> {
       await holding(lease, (inside) => inside(deleteHeaders, [chainId, below]));
     },
   };

@@ -14,19 +14,7 @@ export class LeaseLost extends Error {
   }
 }
 
-export interface Lease {
-  /** Acquires the lease. Returns its number, or undefined while another holder has it. */
-  acquire(holder: string): Promise<bigint | undefined>;
-  /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
-  keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void>;
-  /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
-  renew(lease: bigint): Promise<void>;
-  release(lease: bigint): Promise<void>;
-  /** Runs a statement within the time that a watcher's statements may take. */
-  runLimited: RunPrepared;
-  /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
-  holding<T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T>;
-}
+export type Lease = ReturnType<typeof createLease>;
 
 export interface LeaseTimes {
   leaseMs?: number | undefined;
@@ -43,7 +31,7 @@ export function createLease(
   chainId: number,
   inTrace: <T>(run: () => Promise<T>) => Promise<T>,
   { leaseMs = defaultLeaseMs, databaseTimeoutMs = Number.POSITIVE_INFINITY }: LeaseTimes,
-): Lease {
+) {
   let keptAtMs = 0;
   const statementMs = Math.round(Math.min(leaseMs / 4, databaseTimeoutMs * 0.8));
   const limited = <T>(work: (inside: RunPrepared) => Promise<T>) =>
@@ -60,23 +48,28 @@ export function createLease(
     keptAtMs = performance.now();
   };
   return {
-    async acquire(holder) {
+    /** Acquires the lease. Returns its number, or undefined while another holder has it. */
+    async acquire(holder: string): Promise<bigint | undefined> {
       const { rows } = await run(takeLease, [chainId, holder, leaseMs]);
       return rows[0] && BigInt(rows[0].lease_number);
     },
-    async keep(lease, seen) {
+    /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
+    async keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void> {
       const { rowCount } = await run(keepLease, [chainId, String(lease), leaseMs, seen.head, seen.finalized]);
       if (rowCount !== 1) throw new LeaseLost();
       keptAtMs = performance.now();
     },
-    async renew(lease) {
+    /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
+    async renew(lease: bigint): Promise<void> {
       if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);
     },
-    async release(lease) {
+    async release(lease: bigint): Promise<void> {
       await run(releaseLease, [chainId, String(lease)]);
     },
-    runLimited: (statement, values) => limited((inside) => inside(statement, values)),
-    holding: (lease, work) =>
+    /** Runs a statement within the time that a watcher's statements may take. */
+    runLimited: ((statement, values) => limited((inside) => inside(statement, values))) as RunPrepared,
+    /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
+    holding: <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
       inTrace(() =>
         limited(async (inside) => {
           await hold(inside, lease);

@@ -8,32 +8,20 @@ import type { Hash } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
-import type { Expiry } from '../../payment-intents/expire-payment-intents.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
 import type { Tracing } from '../../telemetry/tracing.ts';
-import { type Authorizations, createAuthorizations } from './authorizations.ts';
+import { createAuthorizations } from './authorizations.ts';
 import type { Change } from './change.ts';
-import { type Confirming, createConfirming } from './confirming.ts';
-import { type Cursor, createCursor } from './cursor.ts';
+import { createConfirming } from './confirming.ts';
+import { createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
-import { createLease, type Lease, type LeaseTimes } from './lease.ts';
-import { createOwners, type Owners } from './owners.ts';
-import { createRecording, type RecordBlock } from './recording.ts';
-import { createRefundOwners, type RefundOwners } from './refund-owners.ts';
-import { createReverting, type Reverting } from './reverting.ts';
+import { createLease, type LeaseTimes } from './lease.ts';
+import { createOwners } from './owners.ts';
+import { createRecording } from './recording.ts';
+import { createRefundOwners } from './refund-owners.ts';
+import { createReverting } from './reverting.ts';
 
-export interface Ledger
-  extends Omit<Lease, 'holding' | 'runLimited'>,
-    Cursor,
-    Owners,
-    RefundOwners,
-    Authorizations,
-    Confirming,
-    Reverting {
-  apply: RecordBlock;
-  /** Expires some intents by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
-  expireSome(lease: bigint): Promise<Expiry>;
-}
+export type Ledger = ReturnType<typeof createLedger>;
 
 export interface LedgerOptions {
   settings: ChainSettings;
@@ -69,7 +57,7 @@ export function createLedger(
     tracing = untraced,
     times = {},
   }: LedgerOptions,
-): Ledger {
+) {
   const { chainId } = settings;
   const statements = createPreparedStatements(em);
   const { run } = statements;

@@ -22,21 +22,18 @@ export interface WalletOwner {
   refund?: { id: string | undefined };
 }
 
-export interface Owners {
-  /** The wallets of all merchants and the destinations of refunds, in lower case, at most `limit`. */
-  wallets(limit: number): Promise<Address[]>;
-  /** The merchants that transfers to these addresses (in lower case) concern. */
-  ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>>;
-}
+export type Owners = ReturnType<typeof createOwners>;
 
-export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings): Owners {
+export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings) {
   const networkIds = networks.map(({ id }) => id);
   return {
-    async wallets(limit) {
+    /** The wallets of all merchants and the destinations of refunds, in lower case, at most `limit`. */
+    async wallets(limit: number): Promise<Address[]> {
       const { rows } = await run(findWallets, [mode, chain, limit, networkIds]);
       return rows.map(({ wallet }) => hashOf(wallet));
     },
-    async ownersOf(wallets) {
+    /** The merchants that transfers to these addresses (in lower case) concern. */
+    async ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>> {
       const owners = new Map<Address, WalletOwner[]>();
       for (const some of inChunks(wallets)) {
         const { rows } = await run(findOwners, [

@@ -10,21 +10,19 @@ import type { TransferLog } from '../node-answers.ts';
 import type { FoundTransfer } from './known-transfers.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
-export interface RefundOwners {
-  /**
-   * The transfers that may be of refunds, each with the merchants whose refund it is but for its id: from the wallet that
-   * was paid, to the destination, of the same amount.
-   */
-  refundsAt(logs: readonly TransferLog[]): Promise<Map<TransferLog, readonly string[]>>;
-}
+export type RefundOwners = ReturnType<typeof createRefundOwners>;
 
 /** Returns the transfers with the owners of the refunds that they name. */
 export type ProveRefunds = (found: readonly FoundTransfer[]) => Promise<FoundTransfer[]>;
 
-export function createRefundOwners(run: RunPrepared, { networks }: ChainSettings): RefundOwners {
+export function createRefundOwners(run: RunPrepared, { networks }: ChainSettings) {
   const networkIds = networks.map(({ id }) => id);
   return {
-    async refundsAt(logs) {
+    /**
+     * The transfers that may be of refunds, each with the merchants whose refund it is but for its id: from the wallet that
+     * was paid, to the destination, of the same amount.
+     */
+    async refundsAt(logs: readonly TransferLog[]): Promise<Map<TransferLog, readonly string[]>> {
       const isUsdc = ({ token }: TransferLog) => networks.some((network) => isRightToken(network, token));
       const byContents = new Map<string, TransferLog[]>();
       await mapInSlices(logs.filter(isUsdc), (log) => {

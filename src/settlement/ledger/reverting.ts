@@ -21,17 +21,7 @@ interface ReorgedTransfer {
   refund: string | null;
 }
 
-export interface Reverting {
-  /**
-   * Reverts every block above the ancestor, or of a local chain that was restarted. Returns the number of reverted
-   * transfers. Throws LeaseLost.
-   */
-  revertTo(lease: bigint, ancestor: Tip): Promise<number>;
-  /** Reverts transfers that no node has. Throws LeaseLost. */
-  revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]>;
-  /** The transactions of reverted transfers found in the last day, newest first. */
-  reverted(limit: number): Promise<Hash[]>;
-}
+export type Reverting = ReturnType<typeof createReverting>;
 
 /** `durable` is called with the changes after each commit. */
 export function createReverting(
@@ -41,7 +31,7 @@ export function createReverting(
   refunding: Refunding,
   chainId: number,
   durable: (changes: readonly Change[]) => void,
-): Reverting {
+) {
   /** `last` runs in the transaction of the last chunk. */
   const revert = async (
     lease: bigint,
@@ -67,15 +57,21 @@ export function createReverting(
     return all;
   };
   return {
-    async revertTo(lease, ancestor) {
+    /**
+     * Reverts every block above the ancestor, or of a local chain that was restarted. Returns the number of reverted
+     * transfers. Throws LeaseLost.
+     */
+    async revertTo(lease: bigint, ancestor: Tip): Promise<number> {
       const { rows } = await run(findAbove, [chainId, ancestor.number]);
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
       return rows.length;
     },
-    async revertTransfers(lease, ids) {
+    /** Reverts transfers that no node has. Throws LeaseLost. */
+    async revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]> {
       return ids.length === 0 ? [] : revert(lease, await findTransfersById(run, ids));
     },
-    async reverted(limit) {
+    /** The transactions of reverted transfers found in the last day, newest first. */
+    async reverted(limit: number): Promise<Hash[]> {
       const { rows } = await run(findReverted, [chainId, limit]);
       return rows.map((row) => hashOf(row.transaction_hash));
     },
