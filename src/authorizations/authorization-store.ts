@@ -23,20 +23,7 @@ const maxBatchSize = 64;
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
 export type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
 
-export interface AuthorizationStore {
-  /** By the UUIDs of their intents, those that can still be used, or else the newest. */
-  currentOf(
-    intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
-  ): Promise<ReadonlyMap<string, AuthorizationRow>>;
-  /** The one with this nonce that the merchant was shown, for whichever intent. */
-  known(intent: PaymentIntentRow, payment: SignedPayment): Promise<AuthorizationRow | undefined>;
-  /** Stores a payment that was checked, under the intent's lock. */
-  store(intent: PaymentIntentRow, payment: SignedPayment): Promise<Stored>;
-  /** Notes what the facilitator says it has sent. */
-  noteReported(id: string, transaction: string): Promise<void>;
-  /** Notes that nobody was given it. */
-  noteFailed(id: string): Promise<void>;
-}
+export type AuthorizationStore = ReturnType<typeof createAuthorizationStore>;
 
 /** Refusal of a nonce that belongs to another intent. */
 export const foreignNonce = refused(
@@ -49,7 +36,7 @@ const tooMany = refused(
   `The payment intent has had ${maxAuthorizations} signatures, which is the limit. Pay it by a transfer.`,
 );
 
-export function createAuthorizationStore(em: EntityManager): AuthorizationStore {
+export function createAuthorizationStore(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<AuthorizationRow>(em, AuthorizationEntity);
   const findCurrent = preparedStatement(
@@ -63,17 +50,25 @@ export function createAuthorizationStore(em: EntityManager): AuthorizationStore 
   const finding = createFinding(run, columns);
   const storing = createStoring(run, columns);
   return {
-    async currentOf(intents) {
+    /** By the UUIDs of their intents, those that can still be used, or else the newest. */
+    async currentOf(
+      intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
+    ): Promise<ReadonlyMap<string, AuthorizationRow>> {
       const ids = intents
         .filter(({ authorizationsCount }) => authorizationsCount != null)
         .map(({ id }) => id);
       const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [ids]);
       return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
-    known: (intent, payment) => finding.add({ intent, payment }),
-    store: (intent, payment) => storing.add({ intent, payment, id: newUuid() }),
-    noteReported: async (id, hash) => void (await run(noteReported, [id, byteaOf(hash)])),
-    noteFailed: async (id) => void (await run(noteFailed, [id])),
+    /** The one with this nonce that the merchant was shown, for whichever intent. */
+    known: (intent: PaymentIntentRow, payment: SignedPayment) => finding.add({ intent, payment }),
+    /** Stores a payment that was checked, under the intent's lock. */
+    store: (intent: PaymentIntentRow, payment: SignedPayment) =>
+      storing.add({ intent, payment, id: newUuid() }),
+    /** Notes what the facilitator says it has sent. */
+    noteReported: (id: string, hash: string) => run(noteReported, [id, byteaOf(hash)]),
+    /** Notes that nobody was given it. */
+    noteFailed: (id: string) => run(noteFailed, [id]),
   };
 }
 

@@ -9,7 +9,7 @@ import { type ChainSettings, networkFor } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
-import { connectNode, type Node } from '../settlement/node.ts';
+import { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
 import { createFacilitator, type Facilitator } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
@@ -75,7 +75,7 @@ export function offerGasless(
   };
   const add: Gasless['add'] = ({ urls, ...settings }, { url, token }) => {
     const { chainId, tokens } = settings;
-    const nodes = urls.map((each) => connectNode({ url: each, chainId, tokens }));
+    const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
     candidates.push({ settings, nodes, facilitator: createFacilitator({ url, token }) });
     onAdded(settings);
   };

@@ -11,14 +11,9 @@ const everyMs = 200;
 const gatherMs = 100;
 const maxBatchSize = 1_024;
 
-export interface Landings {
-  /** The hash of the recorded transaction. */
-  of(authorizationId: string): Promise<string | undefined>;
-  /** The same as soon as there is one; undefined once the signal aborts. */
-  wait(authorizationId: string, signal: AbortSignal): Promise<string | undefined>;
-}
+export type Landings = ReturnType<typeof createLandings>;
 
-export function createLandings(em: EntityManager): Landings {
+export function createLandings(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const reads = new Batcher<string, string | undefined>({
     ...usualWaits,
@@ -32,8 +27,10 @@ export function createLandings(em: EntityManager): Landings {
     },
   });
   return {
-    of: (id) => reads.add(id),
-    async wait(id, signal) {
+    /** The hash of the recorded transaction. */
+    of: (id: string) => reads.add(id),
+    /** The same as soon as there is one; undefined once the signal aborts. */
+    async wait(id: string, signal: AbortSignal): Promise<string | undefined> {
       const ignore = () => undefined;
       for (;;) {
         // It is not on the chain yet, and who is declined meanwhile is told at once.

@@ -11,7 +11,7 @@ import {
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
-import { connectNode } from '../settlement/node.ts';
+import { Node } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
 import { readWatchedChains } from './operator-lists.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
@@ -92,7 +92,7 @@ export function findTransaction(
 async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
   const { chainId, tokens, urls } = nodes;
   for (const url of urls) {
-    const node = connectNode({ url, chainId, tokens, timeoutMs });
+    const node = new Node({ url, chainId, tokens, timeoutMs });
     try {
       return { nodes, isSilent: false, receipt: await node.receiptOf(hash) };
     } catch {

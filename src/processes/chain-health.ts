@@ -4,7 +4,7 @@ import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { findLocalChain } from '../embedded/find-local-chain.ts';
-import { connectNode } from '../settlement/node.ts';
+import { Node } from '../settlement/node.ts';
 import type { Database } from './open-database.ts';
 
 /** Checks all nodes of all chains concurrently. */
@@ -23,7 +23,7 @@ export async function chainsHealth(database: Database) {
         /** A process holds the lease. */
         isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Date.now(),
         nodes: await Promise.all(
-          (own?.urls ?? []).map((url) => healthOf(connectNode({ url, chainId, tokens }))),
+          (own?.urls ?? []).map((url) => healthOf(new Node({ url, chainId, tokens }))),
         ),
       };
     }),
@@ -41,7 +41,7 @@ async function nodesOf({ embedded, config: { chainNodes, dataDir } }: Database):
   return all;
 }
 
-async function healthOf(node: ReturnType<typeof connectNode>) {
+async function healthOf(node: Node) {
   const startedAtMs = performance.now();
   const asked = { name: node.name, head: undefined, problem: undefined };
   try {

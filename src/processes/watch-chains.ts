@@ -10,11 +10,11 @@ import { createRefundMeasure } from '../refunds/measure.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
 import { createLedger, type LedgerOptions } from '../settlement/ledger/ledger.ts';
-import { connectNode, type Node } from '../settlement/node.ts';
+import { Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { createReceivedMeasure } from '../settlement/received.ts';
 import { createUnattributedMeasure } from '../settlement/unattributed.ts';
-import { createWatcher } from '../settlement/watcher.ts';
+import { Watcher } from '../settlement/watcher.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
@@ -110,17 +110,18 @@ function watchedChainOf(
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
-  const nodes = urls.map((url) =>
-    connectNode({
-      url,
-      chainId: settings.chainId,
-      tokens: settings.tokens,
-      onFault: chainMetrics.nodeFault,
-      onRequest: chainMetrics.nodeRequest,
-      ...(tracing && {
-        trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
+  const nodes = urls.map(
+    (url) =>
+      new Node({
+        url,
+        chainId: settings.chainId,
+        tokens: settings.tokens,
+        onFault: chainMetrics.nodeFault,
+        onRequest: chainMetrics.nodeRequest,
+        ...(tracing && {
+          trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
+        }),
       }),
-    }),
   ) as [Node, ...Node[]];
 
   const start = (em: EntityManager): (() => Promise<void>) => {
@@ -136,7 +137,7 @@ function watchedChainOf(
       times: { databaseTimeoutMs },
       ...(tracing && { tracing }),
     });
-    const watcher = createWatcher({
+    const watcher = new Watcher({
       settings,
       nodes,
       ledger,

@@ -10,20 +10,10 @@ const maxPauseMs = 1_000;
 const growth = 1 / 8;
 const minPerSecond = 1;
 
-export interface NodePace {
-  /** Requests per second; infinite until the node has refused one. */
-  readonly perSecond: number;
-  /** Milliseconds until the end of the pause that the node asked for. */
-  pausedMs(): number;
-  /** Resolves when the next request may be sent. */
-  turn(): Promise<void>;
-  answered(): void;
-  /** The node has refused a request for its rate. */
-  refused(retryAfterMs?: number): void;
-}
+export type NodePace = ReturnType<typeof createNodePace>;
 
 /** Returns the pace of one node, shared by all callers. It is halved at a refusal and grows slowly. */
-export function createNodePace(): NodePace {
+export function createNodePace() {
   let perSecond = Number.POSITIVE_INFINITY;
   let nextAtMs = 0;
   let pausedUntilMs = 0;
@@ -40,11 +30,14 @@ export function createNodePace(): NodePace {
   };
 
   return {
-    get perSecond() {
+    /** Requests per second; infinite until the node has refused one. */
+    get perSecond(): number {
       return perSecond;
     },
+    /** Milliseconds until the end of the pause that the node asked for. */
     pausedMs: () => Math.max(0, pausedUntilMs - performance.now()),
-    async turn() {
+    /** Resolves when the next request may be sent. */
+    async turn(): Promise<void> {
       const now = performance.now();
       const atMs = Math.max(now, nextAtMs);
       nextAtMs = atMs + 1_000 / perSecond;
@@ -57,6 +50,7 @@ export function createNodePace(): NodePace {
       pauseMs = firstPauseMs;
       perSecond += growth;
     },
+    /** The node has refused a request for its rate. */
     refused(retryAfterMs = 0) {
       const now = performance.now();
       note(now);

@@ -49,37 +49,6 @@ export interface TransfersOfBlock {
   isDoubtful: boolean;
 }
 
-export interface Node {
-  /** Host and port. The rest of the address may be a secret. */
-  readonly name: string;
-  /** The request rate, shared by this process. */
-  readonly pace: Pick<NodePace, 'perSecond'>;
-  /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
-  readonly failingSinceMs: number | undefined;
-  /** Throws if the node is on another chain. */
-  assertChain(): Promise<void>;
-  /** The client version, such as `Geth/v1.14.12`. */
-  version(): Promise<string>;
-  /** The newest block, the newest final block, or a block by number. Undefined if the node does not have it. */
-  header(at: number | 'latest' | 'finalized'): Promise<Header | undefined>;
-  headerByHash(hash: Hash): Promise<Header | undefined>;
-  /** Transfers of the tokens in one block, by its hash. */
-  transfersOf(header: Header): Promise<TransfersOfBlock>;
-  /** Transfers between two blocks, inclusive; only to these recipients, if given. */
-  transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]>;
-  /** The transactions of one block with these hashes, as far as the node has them. */
-  transactionsOf(
-    header: Pick<Header, 'hash' | 'number'>,
-    hashes: readonly Hash[],
-  ): Promise<Map<Hash, Transaction>>;
-  /** Undefined if the transaction is in no block. */
-  receiptOf(hash: Hash): Promise<Receipt | undefined>;
-  /** Calls a contract without a transaction. Rejects with the fault `refused` if it reverts. */
-  call(to: Hex, data: Hex, at: number | 'latest'): Promise<Hex>;
-  /** True if there is code at the address. */
-  hasCode(address: Hex): Promise<boolean>;
-}
-
 export interface NodeOptions {
   url: string;
   chainId: number;
@@ -94,11 +63,6 @@ export interface NodeOptions {
   patienceMs?: number;
 }
 
-/** Returns a client of the node. Connects lazily. Every method rejects with NodeError if its answer cannot be used. */
-export function connectNode(options: NodeOptions): Node {
-  return new NodeClient(options);
-}
-
 /** By address: whoever in this process asks a node shares its pace. */
 const paces = new Map<string, NodePace>();
 
@@ -108,9 +72,13 @@ function paceOf(address: string): NodePace {
   return pace;
 }
 
-class NodeClient implements Node {
+/** A client of a node. Connects lazily. Every method rejects with NodeError if its answer cannot be used. */
+export class Node {
+  /** Host and port. The rest of the address may be a secret. */
   readonly name: string;
+  /** The request rate, shared by this process. */
   readonly pace: NodePace;
+  /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
   readonly #address: URL;
   readonly #options: NodeOptions;
@@ -124,6 +92,7 @@ class NodeClient implements Node {
     this.name = this.#address.host;
   }
 
+  /** Throws if the node is on another chain. */
   async assertChain(): Promise<void> {
     const { chainId, onFault } = this.#options;
     const found = await this.#ask('eth_chainId', [], (answer) => readNumber(answer, 'chain id'));
@@ -133,10 +102,12 @@ class NodeClient implements Node {
     throw error;
   }
 
+  /** The client version, such as `Geth/v1.14.12`. */
   version(): Promise<string> {
     return this.#ask('web3_clientVersion', [], String);
   }
 
+  /** The newest block, the newest final block, or a block by number. Undefined if the node does not have it. */
   header(at: number | 'latest' | 'finalized'): Promise<Header | undefined> {
     return this.#ask('eth_getBlockByNumber', [typeof at === 'number' ? hex(at) : at, false], (answer) => {
       if (answer === null) return undefined;
@@ -155,6 +126,7 @@ class NodeClient implements Node {
     });
   }
 
+  /** Transfers of the tokens in one block, by its hash. */
   async transfersOf(block: Header): Promise<TransfersOfBlock> {
     for (let empty = 0; ; ) {
       const logs = await this.#logsOf(block);
@@ -163,6 +135,7 @@ class NodeClient implements Node {
     }
   }
 
+  /** Transfers between two blocks, inclusive; only to these recipients, if given. */
   transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]> {
     const topics =
       recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)];
@@ -175,6 +148,7 @@ class NodeClient implements Node {
     return this.#ask('eth_getLogs', [filter], read, () => transferLogs(this.#wanted));
   }
 
+  /** The transactions of one block with these hashes, as far as the node has them. */
   async transactionsOf(
     block: Pick<Header, 'hash' | 'number'>,
     hashes: readonly Hash[],
@@ -190,6 +164,7 @@ class NodeClient implements Node {
     return byHash;
   }
 
+  /** Undefined if the transaction is in no block. */
   receiptOf(hash: Hash): Promise<Receipt | undefined> {
     const read = (answer: unknown) => {
       if (answer === null) return undefined;
@@ -200,6 +175,7 @@ class NodeClient implements Node {
     return this.#ask('eth_getTransactionReceipt', [hash], read, () => receiptLogs);
   }
 
+  /** Calls a contract without a transaction. Rejects with the fault `refused` if it reverts. */
   call(to: Hex, data: Hex, at: number | 'latest'): Promise<Hex> {
     const block = typeof at === 'number' ? hex(at) : at;
     return this.#ask('eth_call', [{ to, data }, block], (answer) =>
@@ -207,6 +183,7 @@ class NodeClient implements Node {
     );
   }
 
+  /** True if there is code at the address. */
   hasCode(address: Hex): Promise<boolean> {
     return this.#ask('eth_getCode', [address, 'latest'], (answer) => readBytes(answer, 'code') !== '0x');
   }

@@ -10,18 +10,10 @@ const rememberMs = 3_600_000;
 /** Faults that a too large request or answer may cause. */
 const ofSize: ReadonlySet<NodeFault> = new Set(['too_large', 'refused', 'late', 'malformed']);
 
-export interface RangeSize {
-  /** Blocks per request. */
-  readonly blocks: number;
-  /**
-   * Reads a range of `blocks` blocks, or of fewer if the node refuses the size: then `read` is called again with half
-   * as many. Rejects if one block is refused, or for any other fault.
-   */
-  reading<T>(blocks: number, read: (blocks: number) => Promise<T>): Promise<T>;
-}
+export type RangeSize = ReturnType<typeof createRangeSize>;
 
 /** Returns a size that begins at its maximum, shrinks to what the node serves, and sometimes tries to grow. */
-export function createRangeSize(max: number): RangeSize {
+export function createRangeSize(max: number) {
   let blocks = max;
   let successes = 0;
   let refused = { blocks: Number.POSITIVE_INFINITY, atMs: 0 };
@@ -32,10 +24,15 @@ export function createRangeSize(max: number): RangeSize {
     return Math.min(max, blocks * 2, Math.max(blocks, Math.floor((blocks + refused.blocks) / 2)));
   };
   return {
-    get blocks() {
+    /** Blocks per request. */
+    get blocks(): number {
       return blocks;
     },
-    async reading(wanted, read) {
+    /**
+     * Reads a range of `wanted` blocks, or of fewer if the node refuses the size: then `read` is called again with half
+     * as many. Rejects if one block is refused, or for any other fault.
+     */
+    async reading<T>(wanted: number, read: (blocks: number) => Promise<T>): Promise<T> {
       for (;;) {
         const count = Math.min(wanted, blocks);
         try {

@@ -52,23 +52,11 @@ export interface WatcherOptions {
   nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
-export interface Watcher {
-  /** Reads new blocks. Resolves with true if there are more. */
-  follow(): Promise<boolean>;
-  /** Verifies blocks that have become final. Resolves with true if there are more. */
-  verify(): Promise<boolean>;
-  release(): Promise<void>;
-}
-
 /**
- * Returns the watcher of one chain. It has no timers: call `follow` every block time, and `verify` from time to
- * time. Both reject with NodeError if an answer cannot be used, and continue there at the next call.
+ * The watcher of one chain. It has no timers: call `follow` every block time, and `verify` from time to time. Both reject
+ * with NodeError if an answer cannot be used, and continue there at the next call.
  */
-export function createWatcher(options: WatcherOptions): Watcher {
-  return new ChainWatcher(options);
-}
-
-class ChainWatcher implements Watcher {
+export class Watcher {
   readonly #holder: string;
   readonly #context: WatchContext;
   readonly #choice: NodeChoice;
@@ -111,6 +99,7 @@ class ChainWatcher implements Watcher {
     this.#verification = new Verification(this.#context, deniedAgainMs);
   }
 
+  /** Reads new blocks. Resolves with true if there are more. */
   follow(): Promise<boolean> {
     return this.#guard(async () => {
       this.#isRead = false;
@@ -123,6 +112,7 @@ class ChainWatcher implements Watcher {
     });
   }
 
+  /** Verifies blocks that have become final. Resolves with true if there are more. */
   verify(): Promise<boolean> {
     const verifying = this.#guard(() => this.#verification.verify()).finally(() => {
       this.#verifying = undefined;

@@ -6,7 +6,7 @@ import { chains, networkFor } from '../../src/contract/chains.ts';
 import { newUuid } from '../../src/database/identifiers.ts';
 import type { Change } from '../../src/settlement/ledger/change.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
-import { connectNode } from '../../src/settlement/node.ts';
+import { Node } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
 import { createWatcher, type WatcherOptions } from '../../src/settlement/watcher.ts';
@@ -54,16 +54,17 @@ export function createTestWatcher(
   const changes: Change[] = [];
   const log: Record<string, unknown>[] = [];
   const requests: string[] = [];
-  const nodes = urls.map((url) =>
-    connectNode({
-      url,
-      chainId,
-      tokens: settings.tokens,
-      onFault: (error) => faults.push(error),
-      onRequest: (method) => requests.push(method),
-      timeoutMs,
-      patienceMs,
-    }),
+  const nodes = urls.map(
+    (url) =>
+      new Node({
+        url,
+        chainId,
+        tokens: settings.tokens,
+        onFault: (error) => faults.push(error),
+        onRequest: (method) => requests.push(method),
+        timeoutMs,
+        patienceMs,
+      }),
   );
   const ledger = createLedger(service.database.orm.em, {
     settings,
@@ -73,7 +74,7 @@ export function createTestWatcher(
     unattributedMinUnits,
     times: { leaseMs },
   });
-  const watcher = createWatcher({
+  const watcher = new Watcher({
     settings,
     nodes: nodes as [(typeof nodes)[number]],
     ledger,

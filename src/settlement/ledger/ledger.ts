@@ -17,7 +17,7 @@ import { createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
 import { createLease, type LeaseTimes } from './lease.ts';
 import { createOwners } from './owners.ts';
-import { createRecording } from './recording.ts';
+import { Recording } from './recording.ts';
 import { createRefundOwners } from './refund-owners.ts';
 import { createReverting } from './reverting.ts';
 
@@ -69,7 +69,7 @@ export function createLedger(
   };
   const reverting = createReverting(run, { holding }, steps, refunding, chainId, durable);
   const { revertTransfers } = reverting;
-  const record = createRecording({
+  const recording = new Recording({
     em,
     run,
     lease: { holding, runLimited, renew: lease.renew },
@@ -104,7 +104,7 @@ export function createLedger(
     reverted: reverting.reverted,
     revertTo: serialised(reverting.revertTo),
     revertTransfers: serialised(revertTransfers),
-    apply: serialised(record),
+    apply: serialised(recording.record.bind(recording)),
     expireSome: createExpireByChain(em, { holding }, refunding, settings, onUnreadable),
   };
 }

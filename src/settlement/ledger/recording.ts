@@ -35,17 +35,6 @@ export interface Recorded {
   dust: number;
 }
 
-/**
- * Records a block. `after` is the hash of its parent, or undefined for a block that was read before, in which
- * transfers were found late. Throws LeaseLost.
- */
-export type RecordBlock = (
-  lease: bigint,
-  block: Block,
-  found: readonly FoundTransfer[],
-  after: Hash | undefined,
-) => Promise<Recorded>;
-
 export interface RecordingOptions {
   em: EntityManager;
   run: RunPrepared;
@@ -65,15 +54,10 @@ export interface RecordingOptions {
   onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
 }
 
-/** Returns the function that records the blocks of one chain. */
-export function createRecording(options: RecordingOptions): RecordBlock {
-  const recording = new Recording(options);
-  return (lease, block, found, after) => recording.record(lease, block, found, after);
-}
-
 const isFatal = (reason: unknown) => reason instanceof LeaseLost;
 
-class Recording {
+/** Records the blocks of one chain. */
+export class Recording {
   readonly #options: RecordingOptions;
   readonly #transfers: EntityColumns<TransferRow>;
   readonly #findOfTransactions: PreparedStatement;
@@ -101,6 +85,10 @@ class Recording {
     this.#prove = createProveRefunds(lease.runLimited, settings);
   }
 
+  /**
+   * Records a block. `after` is the hash of its parent, or undefined for a block that was read before, in which
+   * transfers were found late. Throws LeaseLost.
+   */
   async record(
     lease: bigint,
     block: Block,
