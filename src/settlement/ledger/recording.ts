@@ -6,14 +6,11 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
-import type { ChainSettings } from '../../contract/chains.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
-import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
@@ -24,7 +21,7 @@ import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './
 import { type Lease, LeaseLost } from './lease.ts';
 import { createProveRefunds, type ProveRefunds } from './refund-owners.ts';
 import type { Reverting } from './reverting.ts';
-import { createStoring, type Entry, type StoreTransfers } from './storing.ts';
+import { type Entry, type StoringOptions, storeTransfers } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
@@ -35,17 +32,13 @@ export interface Recorded {
   dust: number;
 }
 
-export interface RecordingOptions {
+export interface RecordingOptions extends StoringOptions {
   em: EntityManager;
   run: RunPrepared;
   lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
-  steps: ApplySteps;
-  refunding: Refunding;
   revertTransfers: Reverting['revertTransfers'];
-  settings: ChainSettings;
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
-  traceparent: () => string | null;
   /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
   onSettled: (ms: number) => void;
   /** Called with the changes after each commit. */
@@ -63,11 +56,10 @@ export class Recording {
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
   readonly #attribute: AttributeTransfers;
-  readonly #store: StoreTransfers;
   readonly #prove: ProveRefunds;
 
   constructor(options: RecordingOptions) {
-    const { em, lease, steps, refunding, settings, traceparent, onFailedAlone } = options;
+    const { em, lease, settings, onFailedAlone } = options;
     this.#options = options;
     const transfers = entityColumns<TransferRow>(em, TransferEntity);
     this.#transfers = transfers;
@@ -81,7 +73,6 @@ export class Recording {
     );
     const networkIds = settings.networks.map(({ id }) => id);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
-    this.#store = createStoring({ settings, intentSteps: steps, refunding, traceparent });
     this.#prove = createProveRefunds(lease.runLimited, settings);
   }
 
@@ -188,7 +179,7 @@ export class Recording {
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
-      return this.#store(inside, block, entries, at);
+      return storeTransfers(inside, this.#options, block, entries, at);
     });
   }
 

@@ -38,60 +38,53 @@ interface Arrived {
   reportedCount?: number | undefined;
 }
 
-/** Stores transfers of one block, their effect on intents and their events, in the transaction of the caller. */
-export type StoreTransfers = (
-  inside: RunPrepared,
-  block: { number: number },
-  entries: readonly Entry[],
-  at: Date,
-) => Promise<Change[]>;
-
-interface StoringOptions {
+export interface StoringOptions {
   settings: ChainSettings;
-  intentSteps: ApplySteps;
+  steps: ApplySteps;
   refunding: Refunding;
   traceparent: () => string | null;
 }
 
-export function createStoring(options: StoringOptions): StoreTransfers {
-  const {
-    settings,
-    intentSteps: { lock, apply },
-    refunding,
-  } = options;
-  return async (inside, block, entries, at) => {
-    if (entries.length === 0) return [];
-    const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
-    const ofRefunds = await refunding.intentsOf(inside, refundIds);
-    const intents = await lock(inside, [
-      ...entries.flatMap(({ intentId }) => intentId ?? []),
-      ...ofRefunds.values(),
-    ]);
-    const arrived = await mapInSlices(entries, (entry) =>
-      arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
-    );
-    const refunds = await refunding.arrive(
-      inside,
-      arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
-    );
-    await noteLanded(
-      inside,
-      arrived.flatMap(({ row }) => row.authorizedBy ?? []),
-    );
-    await upsert(
-      inside,
-      arrived.map(({ row }) => row),
-      { ...settings, at },
-    );
+/** Stores transfers of one block, their effect on intents and their events, in the transaction of the caller. */
+export async function storeTransfers(
+  inside: RunPrepared,
+  options: StoringOptions,
+  block: { number: number },
+  entries: readonly Entry[],
+  at: Date,
+): Promise<Change[]> {
+  const { settings, steps, refunding } = options;
+  if (entries.length === 0) return [];
+  const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
+  const ofRefunds = await refunding.intentsOf(inside, refundIds);
+  const intents = await steps.lock(inside, [
+    ...entries.flatMap(({ intentId }) => intentId ?? []),
+    ...ofRefunds.values(),
+  ]);
+  const arrived = await mapInSlices(entries, (entry) =>
+    arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
+  );
+  const refunds = await refunding.arrive(
+    inside,
+    arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
+  );
+  await noteLanded(
+    inside,
+    arrived.flatMap(({ row }) => row.authorizedBy ?? []),
+  );
+  await upsert(
+    inside,
+    arrived.map(({ row }) => row),
+    { ...settings, at },
+  );
 
-    const changes = await apply(inside, await stepsOf(inside, arrived), at);
-    const refunded = await refunding.apply(inside, refunds, at);
-    return [
-      ...changes,
-      ...refunded,
-      ...(await recordTransferEvents(inside, arrived, block.number, at, options)),
-    ];
-  };
+  const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
+  const refunded = await refunding.apply(inside, refunds, at);
+  return [
+    ...changes,
+    ...refunded,
+    ...(await recordTransferEvents(inside, arrived, block.number, at, options)),
+  ];
 }
 
 function newRow(
