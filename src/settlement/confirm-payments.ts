@@ -3,6 +3,7 @@
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
+import { inGroups } from './ledger/values.ts';
 import type { Node } from './node.ts';
 import { heldByAll } from './verify-payments.ts';
 
@@ -59,7 +60,8 @@ async function confirmSome(
     if (onChain.length < own.length) denying.add(state.confirmer);
     let left = own.length;
     // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
-    for (const some of inTransactions(onChain, maxConfirmedAtOnce)) {
+    // A transaction's receipt is fetched once.
+    for (const some of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
       // Transfers found by verification alone were never read from the reader, so both nodes are asked.
       const both = new Set([state.confirmer, state.node]);
       const compared = await heldByAll(context, lease, both, some);
@@ -82,22 +84,4 @@ async function confirmSome(
     );
   }
   return hasMore && confirmedCount > 0;
-}
-
-/**
- * Splits the transfers into parts of about `size`. Transfers of one transaction stay together, so its receipt is
- * fetched once.
- */
-function* inTransactions(
-  transfers: readonly RecordedTransfer[],
-  size: number,
-): Generator<RecordedTransfer[]> {
-  let part: RecordedTransfer[] = [];
-  for (const own of Map.groupBy(transfers, ({ log }) => log.transactionHash).values()) {
-    part = part.concat(own);
-    if (part.length < size) continue;
-    yield part;
-    part = [];
-  }
-  if (part.length > 0) yield part;
 }

@@ -11,7 +11,7 @@ import { isOpen, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
-import { hashOf, maxAtOnce } from './values.ts';
+import { hashOf, inGroups } from './values.ts';
 
 /** A transfer to revert, and its intent. */
 interface ReorgedTransfer {
@@ -39,7 +39,9 @@ export function createReverting(
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<Change[]> => {
     const all: Change[] = [];
-    const chunks = byIntent(rows);
+    // Together, so that an intent gets one `reorged` event. Without rows, one empty chunk runs `last`.
+    const groups = inGroups(rows, ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id);
+    const chunks = rows.length === 0 ? [[]] : [...groups];
     for (const [i, chunk] of chunks.entries()) {
       const reverted = await holding(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
@@ -76,26 +78,6 @@ export function createReverting(
       return rows.map((row) => hashOf(row.transaction_hash));
     },
   };
-}
-
-/**
- * Chunks with all transfers of an intent together, so that it gets one `reorged` event. At least one chunk, which may
- * be empty.
- */
-function byIntent(rows: readonly ReorgedTransfer[]): ReorgedTransfer[][] {
-  const chunks: ReorgedTransfer[][] = [];
-  let chunk: ReorgedTransfer[] = [];
-  for (const own of Map.groupBy(
-    rows,
-    ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id,
-  ).values()) {
-    if (chunk.length > 0 && chunk.length + own.length > maxAtOnce) {
-      chunks.push(chunk);
-      chunk = [];
-    }
-    for (const row of own) chunk.push(row);
-  }
-  return [...chunks, chunk];
 }
 
 /** The transfers with these ids that are not reorged. */

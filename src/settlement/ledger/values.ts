@@ -11,3 +11,20 @@ export const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
 export function* inChunks<T>(items: readonly T[], size: number = maxAtOnce): Generator<readonly T[]> {
   for (let begin = 0; begin < items.length; begin += size) yield items.slice(begin, begin + size);
 }
+
+/** Chunks of at most `size` items, or of more with the same key: those stay together. */
+export function* inGroups<T>(
+  items: readonly T[],
+  keyOf: (item: T) => unknown,
+  size: number = maxAtOnce,
+): Generator<T[]> {
+  let chunk: T[] = [];
+  for (const own of Map.groupBy(items, keyOf).values()) {
+    if (chunk.length > 0 && chunk.length + own.length > size) {
+      yield chunk;
+      chunk = [];
+    }
+    for (const item of own) chunk.push(item);
+  }
+  if (chunk.length > 0) yield chunk;
+}
