@@ -4,11 +4,12 @@
 import { mapInSlices } from '../scheduling/slices.ts';
 import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
+import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import type { RangeSize } from './range-size.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
-import { Denials, heldByNone } from './verify-payments.ts';
+import { heldByNone } from './verify-payments.ts';
 
 /** Doubtful blocks, and reverted transfers, checked in one pass. */
 const maxDoubtful = 64;
@@ -17,18 +18,21 @@ const maxDoubtful = 64;
 export class Verification {
   readonly #context: WatchContext;
   readonly #deniedAgainMs: number;
-  readonly #denials: Denials;
+  /**
+   * Since when transfers have been denied, by transfer and block: a denial does not count after the transfer has moved to
+   * another block.
+   */
+  readonly #deniedSince = new Map<string, number>();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: WatchContext, deniedAgainMs: number) {
     this.#context = context;
     this.#deniedAgainMs = deniedAgainMs;
-    this.#denials = new Denials(deniedAgainMs);
   }
 
   /** Forgets earlier denials, after another watcher may have had the lease. */
   forgetDenials(): void {
-    this.#denials.clear();
+    this.#deniedSince.clear();
   }
 
   /** Verifies the next range of final blocks. Resolves with true if there are more. */
@@ -125,7 +129,7 @@ export class Verification {
     const keys = new Set(await mapInSlices(read, ({ log }) => keyOf(log)));
     const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
     const invented = await heldByNone(this.#context, lease, new Set([state.confirmer, ...nodes]), unread);
-    if (!this.#denials.isOld(known, invented)) {
+    if (!this.#areOld(known, invented)) {
       throw new NodeError(
         'contradiction',
         `${state.confirmer.name} does not have ${invented.length} recorded transfers; asked again`,
@@ -148,6 +152,25 @@ export class Verification {
     await (read.length === 0 ? undefined : trace(work, apply));
     reportDifference(this.#context, { from, to, missed, invented: invented.length });
     return invented.length;
+  }
+
+  /**
+   * True if each of the denied transfers was denied at every pass since long enough ago: a short failure of a node reverts
+   * nothing.
+   */
+  #areOld(known: readonly RecordedTransfer[], denied: readonly RecordedTransfer[]): boolean {
+    const since = this.#deniedSince;
+    const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
+    const places = new Set(denied.map(placeOf));
+    if (since.size > 0) for (const place of known.map(placeOf)) if (!places.has(place)) since.delete(place);
+    const now = performance.now();
+    const ageOf = (place: string) => now - (since.get(place) ?? Number.POSITIVE_INFINITY);
+    const areOld = [...places].every((place) => ageOf(place) >= this.#deniedAgainMs);
+    for (const place of places) {
+      if (areOld) since.delete(place);
+      else since.set(place, since.get(place) ?? now);
+    }
+    return areOld;
   }
 }
 

@@ -72,36 +72,3 @@ async function heldBy(
     return receipt === undefined ? !needsReceipt(transfer) : receiptHasTransfer(receipt, transfer.log);
   });
 }
-
-/** Remembers since when transfers have been denied, so that a short failure of a node reverts nothing. */
-export class Denials {
-  readonly #longEnoughMs: number;
-  /** By transfer and block: a denial does not count after the transfer has moved to another block. */
-  readonly #since = new Map<string, number>();
-
-  constructor(longEnoughMs: number) {
-    this.#longEnoughMs = longEnoughMs;
-  }
-
-  /** Returns true if each of the denied transfers was denied at every pass since long enough ago. */
-  isOld(known: readonly RecordedTransfer[], denied: readonly RecordedTransfer[]): boolean {
-    const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
-    const places = new Set(denied.map(placeOf));
-    if (this.#since.size > 0) {
-      for (const place of known.map(placeOf)) if (!places.has(place)) this.#since.delete(place);
-    }
-    const now = performance.now();
-    let isOld = true;
-    for (const place of places) {
-      const since = this.#since.get(place);
-      if (since === undefined) this.#since.set(place, now);
-      if (since === undefined || now - since < this.#longEnoughMs) isOld = false;
-    }
-    if (isOld) for (const place of places) this.#since.delete(place);
-    return isOld;
-  }
-
-  clear(): void {
-    this.#since.clear();
-  }
-}
