@@ -2,6 +2,7 @@
 // database, no chain, no clock.
 
 import type { RefundRow } from '../database/entities/refund.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 
 /** The fields that a change of a refund may set. */
@@ -16,11 +17,7 @@ export interface RefundStep {
 }
 
 /** A transfer that has the refund's id, or that the merchant has named. */
-export interface RefundArrival {
-  amountUnits: bigint;
-  destination: string;
-  blockTime: Date;
-}
+export type RefundArrival = Pick<TransferRow, 'amountUnits' | 'toAddress' | 'blockTime'>;
 
 export interface JudgedRefundTransfer {
   /** It is the one that the refund waits for. */
@@ -31,12 +28,12 @@ export interface JudgedRefundTransfer {
 /** Judges a transfer by the refund's state at the time it was found. */
 function judge(
   refund: RefundRow,
-  { amountUnits, destination, blockTime }: RefundArrival,
+  { amountUnits, toAddress, blockTime }: RefundArrival,
 ): JudgedRefundTransfer {
   const { status } = refund;
   const labels = [
-    ...(amountUnits === BigInt(refund.amountUnits) ? [] : ['other_amount']),
-    ...(destination === refund.destination ? [] : ['other_destination']),
+    ...(BigInt(amountUnits) === BigInt(refund.amountUnits) ? [] : ['other_amount']),
+    ...(toAddress === refund.destination ? [] : ['other_destination']),
     ...(status === 'processing' || status === 'succeeded' ? ['twice'] : []),
     ...(status === 'canceled' ? ['after_cancel'] : []),
     ...(status === 'expired' || (status === 'requires_transfer' && blockTime > refund.expiresAt)
@@ -75,12 +72,7 @@ export function confirm({ status }: RefundRow, at: Date): RefundStep | undefined
 }
 
 /** A transfer of a refund that is still on the chain. */
-export interface RemainingTransfer {
-  id: string;
-  isConfirmed: boolean;
-  counts: boolean;
-  labels: readonly string[];
-}
+export type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>;
 
 /**
  * The steps of a refund after transfers of it were reverted. Of those that remain, in the order of the chain, one that came
@@ -94,12 +86,12 @@ export function revert(
   const isPaid = refund.status === 'processing' || refund.status === 'succeeded';
   const isVacant = isPaid && !remaining.some(({ counts }) => counts);
   const next = isVacant
-    ? remaining.find(({ labels }) => labels.length === 1 && labels[0] === 'twice')
+    ? remaining.find(({ labels }) => labels?.length === 1 && labels[0] === 'twice')
     : undefined;
   const labels = withLabels(
     // A person decides what happens to a refund whose payment has gone.
     (refund.labels ?? []).filter((label) => label === 'payment_reorged'),
-    remaining.filter((transfer) => transfer !== next).flatMap((transfer) => transfer.labels),
+    remaining.filter((transfer) => transfer !== next).flatMap((transfer) => transfer.labels ?? []),
   );
   const steps: RefundStep[] = [
     {
@@ -108,7 +100,8 @@ export function revert(
     },
   ];
   if (next !== undefined) steps.push({ type: 'processing', fields: { status: 'processing' } });
-  if (next?.isConfirmed) steps.push({ type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } });
+  if (next?.state === 'confirmed')
+    steps.push({ type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } });
   return { promoted: next?.id, steps };
 }
 

@@ -56,14 +56,7 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       const byRefund = Map.groupBy(rows, ({ refund }) => refund as string);
       for (const [id, refund] of await lock(inside, byRefund.keys())) {
         const own = byRefund.get(id) ?? [];
-        const { judged, steps: taken } = arrive(
-          refund,
-          own.map(({ amountUnits, toAddress, blockTime }) => ({
-            amountUnits: BigInt(amountUnits),
-            destination: toAddress,
-            blockTime,
-          })),
-        );
+        const { judged, steps: taken } = arrive(refund, own);
         for (const [i, { counts, labels }] of judged.entries()) {
           Object.assign(own[i] as TransferRow, { counts, labels: labels.length > 0 ? labels : null });
         }
@@ -113,13 +106,7 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       for (const [id, refund] of refunds) {
         const own: RefundStep[] = [];
         if (reverted.has(id)) {
-          const left = (remaining.get(id) ?? []).map((row) => ({
-            id: row.id,
-            isConfirmed: row.state === 'confirmed',
-            counts: row.counts,
-            labels: row.labels ?? [],
-          }));
-          const { promoted: next, steps: taken } = revert(refund, left, at);
+          const { promoted: next, steps: taken } = revert(refund, remaining.get(id) ?? [], at);
           if (next !== undefined) promoted.push(next);
           own.push(...taken);
         }
