@@ -11,7 +11,6 @@ import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { createOwners } from '../src/settlement/ledger/owners.ts';
-import { createRefundOwners } from '../src/settlement/ledger/refund-owners.ts';
 import { loadByH2load, requireTools } from './load.ts';
 import {
   inTurn,
@@ -220,8 +219,7 @@ async function measureExport({ orm: { em }, environment, merchantId }: PreparedD
 async function measureRefunds({ orm: { em }, merchantId }: PreparedDatabase, rounds: number) {
   const settings = chainNamed('testnet', 'base');
   const { run } = createPreparedStatements(em);
-  const { ownersOf } = createOwners(run, settings);
-  const { refundsAt } = createRefundOwners(run, settings);
+  const { ownersOf, refundsAt } = createOwners(run, settings);
   const random = (bytes: number) => `0x${randomBytes(bytes).toString('hex')}` as const;
   const logs = Array.from({ length: transfersOfBlock }, (_, logIndex) => ({
     token: settings.networks[0]?.tokenAddress.toLowerCase() as Address,

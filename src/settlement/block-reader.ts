@@ -8,7 +8,6 @@ import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
 import type { Authorizations } from './ledger/authorizations.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Owners } from './ledger/owners.ts';
-import type { RefundOwners } from './ledger/refund-owners.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
@@ -28,11 +27,7 @@ export type RelevantLog = TransferLog &
  */
 export async function transfersToMerchants(
   logs: readonly TransferLog[],
-  {
-    ownersOf,
-    refundsAt,
-    authorizedAt,
-  }: Pick<Owners, 'ownersOf'> & RefundOwners & Pick<Authorizations, 'authorizedAt'>,
+  { ownersOf, refundsAt, authorizedAt }: Owners & Pick<Authorizations, 'authorizedAt'>,
 ): Promise<RelevantLog[]> {
   const owners = await ownersOf([...new Set(logs.map(({ to }) => to))]);
   const refunds = await refundsAt(logs);

@@ -2,7 +2,16 @@ import type { Hash } from 'viem';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
-import type { WalletOwner } from './owners.ts';
+
+/** A merchant that transfers to a wallet concern. */
+export interface WalletOwner {
+  merchantId: string;
+  isPayoutWallet: boolean;
+  /** An intent of the merchant expected a payment there lately. */
+  isExpected: boolean;
+  /** The transfer is one of this merchant's refunds, and no payment. Without an id it is only known to look like one. */
+  refund?: { id: string | undefined };
+}
 
 /** A transfer that concerns merchants, by its wallets or by a refund's id. */
 export interface FoundTransfer {

@@ -18,7 +18,6 @@ import { createExpireByChain } from './expire-by-chain.ts';
 import { createLease, type LeaseTimes } from './lease.ts';
 import { createOwners } from './owners.ts';
 import { Recording } from './recording.ts';
-import { createRefundOwners } from './refund-owners.ts';
 import { createReverting } from './reverting.ts';
 
 export type Ledger = ReturnType<typeof createLedger>;
@@ -69,6 +68,7 @@ export function createLedger(
   };
   const reverting = createReverting(run, { holding }, steps, refunding, chainId, durable);
   const { revertTransfers } = reverting;
+  const owners = createOwners(runLimited, settings);
   const recording = new Recording({
     em,
     run,
@@ -76,6 +76,7 @@ export function createLedger(
     steps,
     refunding,
     revertTransfers,
+    proveRefunds: owners.proveRefunds,
     settings,
     unattributedMinUnits,
     traceparent: tracing.chainTraceparent,
@@ -97,8 +98,7 @@ export function createLedger(
   return {
     ...lease,
     ...createCursor(run, { holding }, settings),
-    ...createOwners(runLimited, settings),
-    ...createRefundOwners(runLimited, settings),
+    ...owners,
     ...createAuthorizations(runLimited, { holding }, settings),
     ...createConfirming(run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,

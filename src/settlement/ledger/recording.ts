@@ -19,7 +19,7 @@ import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
-import { createProveRefunds, type ProveRefunds } from './refund-owners.ts';
+import type { Owners } from './owners.ts';
 import type { Reverting } from './reverting.ts';
 import { type Entry, type StoringOptions, storeTransfers } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
@@ -37,6 +37,7 @@ export interface RecordingOptions extends StoringOptions {
   run: RunPrepared;
   lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
   revertTransfers: Reverting['revertTransfers'];
+  proveRefunds: Owners['proveRefunds'];
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
   /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
@@ -56,7 +57,6 @@ export class Recording {
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
   readonly #attribute: AttributeTransfers;
-  readonly #prove: ProveRefunds;
 
   constructor(options: RecordingOptions) {
     const { em, lease, settings, onFailedAlone } = options;
@@ -73,7 +73,6 @@ export class Recording {
     );
     const networkIds = settings.networks.map(({ id }) => id);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
-    this.#prove = createProveRefunds(lease.runLimited, settings);
   }
 
   /**
@@ -86,9 +85,9 @@ export class Recording {
     read: readonly FoundTransfer[],
     after: Hash | undefined,
   ): Promise<Recorded> {
-    const { run, revertTransfers, settings } = this.#options;
+    const { run, revertTransfers, proveRefunds, settings } = this.#options;
     const at = new Date();
-    const found = await this.#prove(read);
+    const found = await proveRefunds(read);
     const replaced = [settings.chainId, block.number, bytes(block.hash)];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
     const known = await this.#readKnown(found);
