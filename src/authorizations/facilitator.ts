@@ -3,6 +3,7 @@
 
 import { checksum } from 'ox/Address';
 import { Agent, request } from 'undici';
+import type { ChainFacilitator } from '../config/config.ts';
 import {
   networkName,
   objectIn,
@@ -18,13 +19,6 @@ const maxReason = 100;
 /** Over HTTP/1.1, as nodes are asked. */
 const dispatcher = new Agent({ allowH2: false, maxResponseSize: maxAnswerBytes });
 
-export interface FacilitatorOptions {
-  /** Without a slash at its end. */
-  url: string;
-  /** Sent as a Bearer token. */
-  token: string | undefined;
-}
-
 /** What a facilitator answered to a payment. */
 export interface FacilitatorAnswer {
   isAccepted: boolean;
@@ -36,14 +30,9 @@ export interface FacilitatorAnswer {
   isUnasked?: boolean;
 }
 
-export interface Facilitator {
-  /** Rejects if it cannot be asked. */
-  supports(chainId: number): Promise<boolean>;
-  /** Has the payment verified and sent. Never rejects. */
-  send(payment: SignedPayment): Promise<FacilitatorAnswer>;
-}
+export type Facilitator = ReturnType<typeof createFacilitator>;
 
-export function createFacilitator({ url, token }: FacilitatorOptions): Facilitator {
+export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
   const ask = async (path: string, body?: object): Promise<Record<string, unknown>> => {
     const { statusCode, body: answered } = await request(`${url}${path}`, {
       method: body === undefined ? 'GET' : 'POST',
@@ -62,7 +51,8 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
   };
 
   return {
-    async supports(chainId) {
+    /** Rejects if it cannot be asked. */
+    async supports(chainId: number): Promise<boolean> {
       const { kinds } = await ask('/supported');
       return (Array.isArray(kinds) ? kinds : []).some(
         (kind) =>
@@ -71,7 +61,8 @@ export function createFacilitator({ url, token }: FacilitatorOptions): Facilitat
           [networkName(chainId), 'eip155:*'].includes(kind?.network),
       );
     },
-    async send(payment) {
+    /** Has the payment verified and sent. Never rejects. */
+    async send(payment: SignedPayment): Promise<FacilitatorAnswer> {
       const payload = requestOf(payment);
       try {
         const verified = await ask('/verify', payload);

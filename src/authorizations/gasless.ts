@@ -27,13 +27,7 @@ export interface GaslessChain {
   refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined>;
 }
 
-export interface Gasless {
-  /** The chain, if one can pay by a signature there now. */
-  on(chainId: number): GaslessChain | undefined;
-  /** Adds a chain, such as a local one that has started. */
-  add(nodes: ChainNodes, facilitator: ChainFacilitator): void;
-  stop(): Promise<void>;
-}
+export type Gasless = ReturnType<typeof offerGasless>;
 
 /** A chain that may be offered. */
 interface Candidate {
@@ -56,7 +50,7 @@ export function offerGasless(
   { chainNodes, facilitators, roles }: Pick<Config, 'chainNodes' | 'facilitators' | 'roles'>,
   onAdded: (chain: ChainSettings) => void,
   logger: Logger,
-): Gasless {
+) {
   const candidates: Candidate[] = [];
   const offered = new Map<number, GaslessChain>();
   const refresh = async (candidate: Candidate): Promise<void> => {
@@ -73,7 +67,7 @@ export function offerGasless(
     if (!offered.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
     offered.set(chainId, candidate.connected);
   };
-  const add: Gasless['add'] = ({ urls, ...settings }, { url, token }) => {
+  const add = ({ urls, ...settings }: ChainNodes, { url, token }: ChainFacilitator) => {
     const { chainId, tokens } = settings;
     const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
     candidates.push({ settings, nodes, facilitator: createFacilitator({ url, token }) });
@@ -95,8 +89,10 @@ export function offerGasless(
     logger,
   });
   return {
-    on: (chainId) => offered.get(chainId),
-    add(nodes, facilitator) {
+    /** The chain, if one can pay by a signature there now. */
+    on: (chainId: number) => offered.get(chainId),
+    /** Adds a chain, such as a local one that has started. */
+    add(nodes: ChainNodes, facilitator: ChainFacilitator) {
       add(nodes, facilitator);
       refreshing.wake();
     },
