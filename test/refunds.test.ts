@@ -3,8 +3,9 @@
 import { type Address, concatHex, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
-import { createRefundMeasure } from '../src/refunds/measure.ts';
+import { measureRefunds } from '../src/refunds/measure.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { createTestWatcher, endWatch } from './support/settlement.ts';
@@ -533,7 +534,7 @@ describe('on the chain', () => {
     await service.query(`update refunds set created_at = now() - interval '1 day' where id = $1`, [
       uuidOf(waiting.id),
     ]);
-    const { counts, oldestMs } = await createRefundMeasure(em)();
+    const { counts, oldestMs } = await measureRefunds(createPreparedStatements(em).run);
     const open = await service.query(`select from refunds where status = 'requires_transfer'`);
     expect(counts.requires_transfer).toBe(open.length);
     expect(oldestMs).toBeGreaterThan(86_000_000);

@@ -7,7 +7,8 @@ import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { chainNamed, networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
-import { createUnattributedMeasure } from '../src/settlement/unattributed.ts';
+import { createPreparedStatements } from '../src/database/prepared.ts';
+import { measureUnattributed } from '../src/settlement/measures.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -175,7 +176,8 @@ test('the log names the largest unattributed transfer of a block', async () => {
 
 test('the age of unattributed transfers is that of the oldest one of seven days, of any merchant', async () => {
   const service = await openService({ ROLES: 'api' });
-  const measure = createUnattributedMeasure(service.database.orm.em);
+  const { run } = createPreparedStatements(service.database.orm.em);
+  const measure = () => measureUnattributed(run);
   expect(await measure()).toEqual({ count: 0, oldestMs: 0 });
   const hoursAgo = (hours: number) => new Date(Date.now() - hours * 3_600_000);
   const other = await service.newMerchant();

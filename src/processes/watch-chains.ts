@@ -6,14 +6,14 @@ import type { ChainNodes } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
-import { createRefundMeasure } from '../refunds/measure.ts';
+import { createPreparedStatements } from '../database/prepared.ts';
+import { measureRefunds } from '../refunds/measure.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
 import { createLedger, type LedgerOptions } from '../settlement/ledger/ledger.ts';
+import { measureReceived, measureUnattributed } from '../settlement/measures.ts';
 import { Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
-import { createReceivedMeasure } from '../settlement/received.ts';
-import { createUnattributedMeasure } from '../settlement/unattributed.ts';
 import { Watcher } from '../settlement/watcher.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -52,21 +52,19 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
-  const measureUnattributed = createUnattributedMeasure(em);
-  const measureRefunds = createRefundMeasure(em);
+  const { run } = createPreparedStatements(em);
   const measuring = startRepeater({
     name: 'unattributed transfers and refunds',
     work: async () => {
-      options.metrics.unattributed(await measureUnattributed());
-      options.metrics.refunds(await measureRefunds());
+      options.metrics.unattributed(await measureUnattributed(run));
+      options.metrics.refunds(await measureRefunds(run));
     },
     intervalMs: measureEveryMs,
     logger: options.logger,
   });
-  const measureReceived = createReceivedMeasure(em);
   const measuringReceived = startRepeater({
     name: 'received today',
-    work: async () => options.metrics.received(await measureReceived()),
+    work: async () => options.metrics.received(await measureReceived(run)),
     intervalMs: measureReceivedEveryMs,
     logger: options.logger,
   });

@@ -1,6 +1,5 @@
-import type { EntityManager } from '@mikro-orm/postgresql';
 import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 export interface RefundMeasure {
   /** Refunds that are open, or ended within the last 30 days; of more than 100,000 some. */
@@ -9,22 +8,19 @@ export interface RefundMeasure {
   oldestMs: number;
 }
 
-/** Returns a function that counts the refunds whose transfers are watched for. */
-export function createRefundMeasure(em: EntityManager): () => Promise<RefundMeasure> {
-  const { run } = createPreparedStatements(em);
-  return async () => {
-    const { rows } = await run(measure, []);
-    const counts = Object.fromEntries(refundStatusNames.map((status) => [status, 0]));
-    for (const { status, count } of rows) counts[status] = count;
-    const waiting = rows.find(({ status }) => status === 'requires_transfer');
-    return {
-      counts: counts as RefundMeasure['counts'],
-      oldestMs: waiting === undefined ? 0 : Math.max(0, Date.now() - new Date(waiting.oldest).getTime()),
-    };
+/** Counts the refunds whose transfers are watched for. */
+export async function measureRefunds(run: RunPrepared): Promise<RefundMeasure> {
+  const { rows } = await run(countRefunds, []);
+  const counts = Object.fromEntries(refundStatusNames.map((status) => [status, 0]));
+  for (const { status, count } of rows) counts[status] = count;
+  const waiting = rows.find(({ status }) => status === 'requires_transfer');
+  return {
+    counts: counts as RefundMeasure['counts'],
+    oldestMs: waiting === undefined ? 0 : Math.max(0, Date.now() - new Date(waiting.oldest).getTime()),
   };
 }
 
-const measure = preparedStatement(
+const countRefunds = preparedStatement(
   'measure_refunds',
   `select status, count(*)::int as count, min(created_at) as oldest
      from (select status, created_at from refunds where watched_until > now() limit 100000) r group by status`,

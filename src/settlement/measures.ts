@@ -1,0 +1,62 @@
+// What metrics show of transfers.
+
+import { chains } from '../contract/chains.ts';
+import type { ChainName, ModeName } from '../contract/words.ts';
+import { lowestUuid } from '../database/identifiers.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+const dayMs = 86_400_000;
+/** Older unattributed transfers are left out: some will never be attributed. */
+const unattributedDays = 7;
+
+/** The amount received on a chain, in USDC's smallest unit. */
+export interface Received {
+  mode: ModeName;
+  chain: ChainName;
+  units: number;
+}
+
+/** Today's (UTC) confirmed payments that count, by chain. Reads every transfer of the day. */
+export async function measureReceived(run: RunPrepared): Promise<Received[]> {
+  const { rows } = await run(sumReceived, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
+  return chains.map(({ mode, chain, chainId }) => ({
+    mode,
+    chain,
+    units: Number(rows.find(({ chain_id }) => chain_id === chainId)?.units ?? 0),
+  }));
+}
+
+/** The unattributed transfers, up to a thousand, and the age of the oldest of the last seven days. */
+export async function measureUnattributed(run: RunPrepared): Promise<{ count: number; oldestMs: number }> {
+  const { rows } = await run(findUnattributed, [lowestUuid(Date.now() - unattributedDays * dayMs)]);
+  return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };
+}
+
+/** An id begins with its time, so the primary key finds the transfers of the day. */
+const sumReceived = preparedStatement(
+  'measure_received',
+  `select chain_id, sum(amount_units) as units from transfers
+    where id >= $1 and payment_intent is not null and counts and state = 'confirmed' group by chain_id`,
+);
+
+/** The index begins with the merchant and the mode, so the oldest transfer is looked up for each. */
+const findUnattributed = preparedStatement(
+  'measure_unattributed_transfers',
+  `with recursive owners as (
+     (select merchant_id, mode from transfers where payment_intent is null and not is_refund order by merchant_id, mode limit 1)
+     union all
+     select next.merchant_id, next.mode
+       from owners o
+      cross join lateral (select t.merchant_id, t.mode from transfers t
+                           where t.payment_intent is null and not t.is_refund and (t.merchant_id, t.mode) > (o.merchant_id, o.mode)
+                           order by t.merchant_id, t.mode limit 1) next
+   )
+   select (select count(*)::int
+             from (select from transfers where payment_intent is null and not is_refund and state <> 'reorged' limit 1000) as waiting) as count,
+          greatest(0, extract(epoch from now() - min(oldest.created_at)) * 1000)::bigint as oldest_ms
+     from owners o
+    cross join lateral (select t.created_at from transfers t
+                         where t.merchant_id = o.merchant_id and t.mode = o.mode and t.payment_intent is null
+                           and not t.is_refund and t.state <> 'reorged' and t.id >= $1
+                         order by t.id limit 1) oldest`,
+);
