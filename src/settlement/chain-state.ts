@@ -8,7 +8,6 @@ import type { Tip } from './ledger/cursor.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import type { Header } from './node-answers.ts';
-import type { RangeSize } from './range-size.ts';
 
 /** Valid while the lease is held. */
 export interface ChainState {
@@ -49,8 +48,6 @@ export interface ChainIdentity {
 export interface WatchContext {
   settings: ChainSettings;
   identity: ChainIdentity;
-  /** The number of blocks per request of each node. */
-  ranges: ReadonlyMap<Node, RangeSize>;
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
   logger: Logger;

@@ -24,7 +24,9 @@ import {
   transferTopic,
 } from './node-answers.ts';
 import { createNodePace, type NodePace } from './node-pace.ts';
+import { createRangeSize } from './range-size.ts';
 
+const maxRange = 2_000;
 /** Includes reading the body. */
 const defaultTimeoutMs = 10_000;
 /** An empty answer that contradicts the block's bloom filter is accepted after this many attempts. */
@@ -78,6 +80,8 @@ export class Node {
   readonly name: string;
   /** The request rate, shared by this process. */
   readonly pace: NodePace;
+  /** The blocks in one request of their transfers. */
+  readonly range = createRangeSize(maxRange);
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
   readonly #address: URL;

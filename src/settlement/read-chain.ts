@@ -7,7 +7,6 @@ import type { Tip } from './ledger/cursor.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
-import type { RangeSize } from './range-size.ts';
 
 /** With more recipients, some nodes refuse the filter, so all transfers are read. */
 const maxRecipients = 1_000;
@@ -80,9 +79,8 @@ export async function readBlock(
 
 /** Reads final blocks behind `after`, as many as the node serves at once, and returns the last. */
 export async function readRange(context: WatchContext, lease: bigint, after: Tip, to: number): Promise<Tip> {
-  const { identity, ranges, state } = context;
-  const range = ranges.get(state.node) as RangeSize;
-  const { last, blocks } = await range.reading(to - after.number, async (count) => {
+  const { identity, state } = context;
+  const { last, blocks } = await state.node.range.reading(to - after.number, async (count) => {
     // The local chain removes old empty blocks.
     const end = (await state.node.header(after.number + count)) ?? (await identity.headerAt(to));
     return { last: end, blocks: await readBetween(context, lease, state.node, after.number + 1, end.number) };

@@ -7,7 +7,6 @@ import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
-import type { RangeSize } from './range-size.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { heldByNone } from './verify-payments.ts';
 
@@ -37,7 +36,7 @@ export class Verification {
 
   /** Verifies the next range of final blocks. Resolves with true if there are more. */
   async verify(): Promise<boolean> {
-    const { identity, ledger, ranges, state } = this.#context;
+    const { identity, ledger, state } = this.#context;
     if (state.lease === undefined || state.finalized === undefined) return false;
     for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     const lease = state.lease;
@@ -52,16 +51,12 @@ export class Verification {
     const from = progress.verifiedNumber + 1;
     if (from > final) return false;
     // Ends at a block that this node has, too. The local chain removes old empty blocks.
-    const found = await (ranges.get(state.confirmer) as RangeSize).reading(
-      final - from + 1,
-      async (count) => {
-        const last =
-          (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
-        if (last === undefined) return undefined;
-        const blocks = await readBetween(this.#context, lease, state.confirmer, from, last.number);
-        return { to: last.number, blocks };
-      },
-    );
+    const found = await state.confirmer.range.reading(final - from + 1, async (count) => {
+      const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
+      if (last === undefined) return undefined;
+      const blocks = await readBetween(this.#context, lease, state.confirmer, from, last.number);
+      return { to: last.number, blocks };
+    });
     if (found === undefined) return false;
     const { to, blocks } = found;
     // A reverted transfer is looked for once more: it returns if the node has it after all.

@@ -16,13 +16,11 @@ import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
 import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
-import { createRangeSize } from './range-size.ts';
 import { readBlock, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
 import { maxHeaders, revertToAncestor } from './reorganisation.ts';
 import { Verification } from './verify-final-blocks.ts';
 
-const maxRange = 2_000;
 const defaultFinalizedEveryMs = 10_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
@@ -92,8 +90,7 @@ export class Watcher {
       suspected: undefined,
       later: new Map(),
     };
-    const ranges = new Map(nodes.map((each) => [each, createRangeSize(maxRange)]));
-    const context = { settings, nodes, ranges, ledger, logger, observer, trace, state };
+    const context = { settings, nodes, ledger, logger, observer, trace, state };
     const identity = createChainIdentity(context, holder, finalizedEveryMs);
     this.#context = { ...context, identity };
     this.#verification = new Verification(this.#context, deniedAgainMs);
