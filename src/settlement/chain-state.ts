@@ -48,11 +48,12 @@ export interface ChainIdentity {
 export interface WatchContext {
   settings: ChainSettings;
   identity: ChainIdentity;
+  /** The first that works is the reader, another one confirms. All are asked before a payment is reverted. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
   logger: Logger;
   observer: Partial<ChainMetrics>;
-  /** Runs work in a trace of its own. */
+  /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
   trace: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   state: ChainState;
 }

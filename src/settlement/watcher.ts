@@ -2,18 +2,12 @@
 // blocks, and expires intents by the chain's clock. All progress is in the database: a watcher may stop at any time,
 // and any other continues.
 
-import type { Logger } from 'pino';
-import type { ChainSettings } from '../contract/chains.ts';
-import type { ChainWork } from '../requests/trace.ts';
-import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import { createChainIdentity } from './chain-identity.ts';
 import type { ChainState, WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
-import type { Ledger } from './ledger/ledger.ts';
-import type { Node } from './node.ts';
 import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readRange } from './read-chain.ts';
@@ -30,17 +24,11 @@ const maxExpiringMs = 1_000;
 const forgetEvery = 256;
 const minHeaders = 256;
 
-export interface WatcherOptions {
-  settings: ChainSettings;
-  /** The first that works is the reader, another one confirms. All are asked before a payment is reverted. */
-  nodes: readonly [Node, ...Node[]];
-  ledger: Ledger;
+export interface WatcherOptions
+  extends Pick<WatchContext, 'settings' | 'nodes' | 'ledger' | 'logger'>,
+    Partial<Pick<WatchContext, 'observer' | 'trace'>> {
   /** The UUID of this watcher. */
   holder: string;
-  logger: Logger;
-  observer?: Partial<ChainMetrics>;
-  /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
-  trace?: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
   /**
@@ -66,19 +54,14 @@ export class Watcher {
   #isRead = false;
 
   constructor({
-    settings,
-    nodes,
-    ledger,
     holder,
-    logger,
-    observer = {},
-    trace = (_, run) => run(),
     finalizedEveryMs = defaultFinalizedEveryMs,
     deniedAgainMs = defaultDeniedAgainMs,
     nodeChoice,
+    ...given
   }: WatcherOptions) {
     this.#holder = holder;
-    this.#choice = createNodeChoice(nodes, logger, nodeChoice);
+    this.#choice = createNodeChoice(given.nodes, given.logger, nodeChoice);
     const state: ChainState = {
       node: this.#choice.reader,
       confirmer: this.#choice.confirmer,
@@ -90,7 +73,7 @@ export class Watcher {
       suspected: undefined,
       later: new Map(),
     };
-    const context = { settings, nodes, ledger, logger, observer, trace, state };
+    const context = { observer: {}, trace: <T>(_: unknown, run: () => Promise<T>) => run(), ...given, state };
     const identity = createChainIdentity(context, holder, finalizedEveryMs);
     this.#context = { ...context, identity };
     this.#verification = new Verification(this.#context, deniedAgainMs);

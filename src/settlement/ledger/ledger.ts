@@ -4,8 +4,6 @@
 // The lock order is the same everywhere: lease, intents by id, refunds by id, authorizations, transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Hash } from 'viem';
-import type { ChainSettings } from '../../contract/chains.ts';
 import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
@@ -17,22 +15,16 @@ import { createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
 import { createLease, type LeaseTimes } from './lease.ts';
 import { createOwners } from './owners.ts';
-import { Recording } from './recording.ts';
+import { Recording, type RecordingOptions } from './recording.ts';
 import { createReverting } from './reverting.ts';
 
 export type Ledger = ReturnType<typeof createLedger>;
 
-export interface LedgerOptions {
-  settings: ChainSettings;
+export interface LedgerOptions
+  extends Pick<RecordingOptions, 'settings' | 'onFailedAlone' | 'onSettled' | 'unattributedMinUnits'> {
   /** Called with the changes after each commit. */
   onChanges: (changes: readonly Change[]) => void;
   onUnreadable: (id: string, reason: unknown) => void;
-  /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
-  onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
-  /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
-  onSettled?: (ms: number) => void;
-  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
-  unattributedMinUnits: bigint;
   /** The traces of transactions and of the events recorded in them. */
   tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
   times?: LeaseTimes;
@@ -46,17 +38,9 @@ const untraced: NonNullable<LedgerOptions['tracing']> = {
 /** Returns the ledger of one chain. Any number may exist, in any number of processes: only the lease holder writes. */
 export function createLedger(
   em: EntityManager,
-  {
-    settings,
-    onChanges,
-    onUnreadable,
-    onFailedAlone,
-    onSettled = () => {},
-    unattributedMinUnits,
-    tracing = untraced,
-    times = {},
-  }: LedgerOptions,
+  { onChanges, onUnreadable, tracing = untraced, times = {}, ...given }: LedgerOptions,
 ) {
+  const { settings } = given;
   const { chainId } = settings;
   const statements = createPreparedStatements(em);
   const { run } = statements;
@@ -70,6 +54,7 @@ export function createLedger(
   const { revertTransfers } = reverting;
   const owners = createOwners(runLimited, settings);
   const recording = new Recording({
+    ...given,
     em,
     run,
     lease: { holding, runLimited, renew: lease.renew },
@@ -77,12 +62,8 @@ export function createLedger(
     refunding,
     revertTransfers,
     proveRefunds: owners.proveRefunds,
-    settings,
-    unattributedMinUnits,
     traceparent: tracing.chainTraceparent,
     durable,
-    onFailedAlone,
-    onSettled,
   });
 
   // Following and verifying share the lease, so work of several transactions is serialised.

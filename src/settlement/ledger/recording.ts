@@ -38,10 +38,10 @@ export interface RecordingOptions extends StoringOptions {
   lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
   revertTransfers: Reverting['revertTransfers'];
   proveRefunds: Owners['proveRefunds'];
-  /** Unattributed transfers below this amount are not recorded. */
+  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
   /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
-  onSettled: (ms: number) => void;
+  onSettled?: (ms: number) => void;
   /** Called with the changes after each commit. */
   durable: (changes: readonly Change[]) => void;
   /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
@@ -199,7 +199,7 @@ export class Recording {
       durable(changes);
       for (const { authorizedBy, before } of some) {
         if (authorizedBy !== undefined && before === undefined)
-          onSettled(block.time.getTime() - timeOfUuid(authorizedBy));
+          onSettled?.(block.time.getTime() - timeOfUuid(authorizedBy));
       }
       for (const change of changes) all.push(change);
     };
