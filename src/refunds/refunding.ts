@@ -29,20 +29,6 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
         for update skip locked`,
   );
 
-  /** Sets what was returned of intents, and returns those that were returned more of than they have. */
-  const updateIntents = async (inside: RunPrepared, intents: Intents): Promise<string[]> => {
-    const { rows } = intents.size === 0 ? { rows: [] } : await inside(findRefunded, [[...intents.keys()]]);
-    const money = await readReturnedMoney(
-      inside,
-      rows.map(({ id }) => id),
-    );
-    await storeRefundedUnits(inside, money);
-    for (const [id, { refundedUnits }] of money) {
-      (intents.get(id) as PaymentIntentRow).amountRefundedUnits = refundedUnits;
-    }
-    return [...money].flatMap(([id, of]) => (of.committedUnits > of.confirmedUnits ? id : []));
-  };
-
   return {
     /** The intents of refunds, by the refunds' ids: what has to be locked first. */
     async intentsOf(inside: RunPrepared, refundIds: readonly string[]): Promise<Map<string, string>> {
@@ -131,6 +117,20 @@ export function createRefunding(em: EntityManager, traceparent?: () => string | 
       return (await apply(...of)).changes;
     },
   };
+}
+
+/** Sets what was returned of intents, and returns those that were returned more of than they have. */
+async function updateIntents(inside: RunPrepared, intents: Intents): Promise<string[]> {
+  const { rows } = intents.size === 0 ? { rows: [] } : await inside(findRefunded, [[...intents.keys()]]);
+  const money = await readReturnedMoney(
+    inside,
+    rows.map(({ id }) => id),
+  );
+  await storeRefundedUnits(inside, money);
+  for (const [id, { refundedUnits }] of money) {
+    (intents.get(id) as PaymentIntentRow).amountRefundedUnits = refundedUnits;
+  }
+  return [...money].flatMap(([id, of]) => (of.committedUnits > of.confirmedUnits ? id : []));
 }
 
 const findIntentsOf = preparedStatement(

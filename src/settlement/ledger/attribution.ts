@@ -37,13 +37,21 @@ export interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-export type AttributeTransfers = ReturnType<typeof createAttribution>;
+/**
+ * Attributes the transfers of a block with this time, in their order. `beforeRetry` is called before a lookup that has
+ * failed is repeated in halves.
+ */
+export type AttributeTransfers = (
+  blockTime: Date,
+  transfers: readonly TransferToAttribute[],
+  beforeRetry: () => Promise<void>,
+) => Promise<Attribution[]>;
 
 /** Returns the function that attributes the transfers of a chain. */
 export function createAttribution(
   run: RunPrepared,
   { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
-) {
+): AttributeTransfers {
   /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
   const ask = async <T>(
     beforeRetry: () => Promise<void>,
@@ -110,15 +118,7 @@ export function createAttribution(
     return found;
   };
 
-  /**
-   * Attributes the transfers of a block with this time, in their order. `beforeRetry` is called before a lookup that has
-   * failed is repeated in halves.
-   */
-  return async (
-    blockTime: Date,
-    transfers: readonly TransferToAttribute[],
-    beforeRetry: () => Promise<void>,
-  ): Promise<Attribution[]> => {
+  return async (blockTime, transfers, beforeRetry) => {
     const named = await findNamed(transfers, beforeRetry);
     const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
