@@ -15,6 +15,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
+  type PreparedStatement,
   preparedStatement,
   type RunPrepared,
   unpreparedStatement,
@@ -163,6 +164,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
       where t.transaction_hash = $1 and t.merchant_id = $2 and t.chain_id = $3 and t.is_refund and t.state <> 'reorged'
       order by t.log_index`,
   );
+  const lockTransfers = preparedStatement('lock_transfers_of_refund', `${findTransfers.text} for update`);
 
   /** Resolves with false if the transfer is the refund's already. */
   const confirm = async (
@@ -172,18 +174,19 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
     traceparent: string | null,
   ): Promise<boolean> => {
     const chainId = networkOf(refund.network)?.chainId;
-    const find = async () => {
-      const { rows } = await inside(findTransfers, [byteaOf(hash), refund.merchantId, chainId]);
+    const find = async (statement: PreparedStatement) => {
+      const { rows } = await inside(statement, [byteaOf(hash), refund.merchantId, chainId]);
       const all = rows.map((row) => transfers.read(row));
       if (all.some((transfer) => transfer.refund === refund.id)) return undefined;
       const found = all.find((transfer) => transfer.refund == null && looksLike(transfer, refund));
       return found ?? Promise.reject(noSuchTransfer(refund));
     };
     // Refused without a lock: a merchant that asks all the time must not keep the chain.
-    if ((await find()) === undefined) return false;
+    if ((await find(findTransfers)) === undefined) return false;
     await inside(holdChain, [chainId]);
     const locked = await intents.lock(inside, [refund.paymentIntent]);
-    const found = await find();
+    // Two refunds of different intents may ask for the same transfer.
+    const found = await find(lockTransfers);
     if (found === undefined) return false;
     const at = new Date();
     const transfer = { ...found, refund: refund.id };
