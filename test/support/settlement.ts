@@ -9,7 +9,7 @@ import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { Node } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
-import { createWatcher, type WatcherOptions } from '../../src/settlement/watcher.ts';
+import { Watcher, type WatcherOptions } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import type { TestChain } from './chain.ts';
 import type { LyingNode } from './lying-node.ts';
