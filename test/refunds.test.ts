@@ -1,7 +1,9 @@
 // Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
+import pg from 'pg';
 import { type Address, concatHex, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
@@ -333,6 +335,35 @@ describe('on the chain', () => {
     // One refund for each transfer.
     const other = await newRefund();
     expect((await confirm(other.id, hash)).code).toBe('invalid_state');
+  });
+
+  test('one transfer that two refunds name at the same time is of one of them', async () => {
+    const refunds = [await newRefund(), await newRefund()];
+    const transaction_hash = await chain.transfer({
+      from: wallet,
+      to: payer as Address,
+      amountUnits: 1_000n,
+    });
+    await mine(10);
+    const holder = new pg.Client(pgConfigOf(service.location));
+    await holder.connect();
+    await holder.query('begin');
+    await holder.query('select from transfers where transaction_hash = $1 for update', [
+      `\\x${transaction_hash.slice(2)}`,
+    ]);
+    const confirmed = refunds.map(({ id }) => service.call('confirmRefund', { id, transaction_hash }));
+    const waiting = () =>
+      service.query(
+        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+    await expect.poll(waiting).toHaveLength(2);
+    await holder.end();
+    const codes = (await Promise.all(confirmed)).map(({ code }) => code);
+    expect(codes.sort()).toEqual(['invalid_state', 'ok']);
+    const returned = await Promise.all(
+      refunds.map(async (each) => (await intentOf(each.payment_intent)).amount_refunded_units ?? 0),
+    );
+    expect(returned.sort()).toEqual([0, 1_000]);
   });
 
   test.each<[string, (refund: Made) => Promise<Hex>]>([
