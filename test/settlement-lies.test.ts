@@ -480,6 +480,28 @@ describe('with two nodes,', () => {
     await first.close();
   });
 
+  test('a payment in whose place the first one invents another is found before that is reverted', async () => {
+    await watcher.release();
+    watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
+    await watcher.catchUp();
+    const intent = await createIntent();
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine(1);
+    node.lieInTurn([
+      { lie: 'log of another amount', times: 1 },
+      { lie: 'receipt of another amount', times: 3 },
+    ]);
+    await watcher.catchUp();
+    node.lie(undefined);
+    await chain.mine(6);
+    await watcher.catchUp();
+    const amountsOf = async () =>
+      (await getIntent(intent.id)).payments.map(({ amount_units }: { amount_units: number }) => amount_units);
+    expect(await amountsOf()).toEqual([intent.amount_units + 1]);
+    await expect(watcher.verify()).rejects.toThrow('asked again');
+    expect(await amountsOf()).toContain(intent.amount_units);
+  });
+
   test('the second one on another fork neither adds nor reverts', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));

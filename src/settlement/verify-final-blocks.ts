@@ -124,16 +124,11 @@ export class Verification {
     const keys = new Set(await mapInSlices(read, ({ log }) => keyOf(log)));
     const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
     const invented = await heldByNone(this.#context, lease, new Set([state.confirmer, ...nodes]), unread);
-    if (!this.#areOld(known, invented)) {
-      throw new NodeError(
-        'contradiction',
-        `${state.confirmer.name} does not have ${invented.length} recorded transfers; asked again`,
-      );
-    }
-    if (invented.length > 0) {
+    const old = this.#oldOf(known, invented);
+    if (old.length > 0) {
       await ledger.revertTransfers(
         lease,
-        invented.map(({ id }) => id),
+        old.map(({ id }) => id),
       );
     }
     let missed = 0;
@@ -145,27 +140,35 @@ export class Verification {
     const { chainId } = settings;
     const work = { name: 'second reading', chainId, block: to, transfers: read.length } as const;
     await (read.length === 0 ? undefined : trace(work, apply));
-    reportDifference(this.#context, { from, to, missed, invented: invented.length });
-    return invented.length;
+    reportDifference(this.#context, { from, to, missed, invented: old.length });
+    // Last: what a node has hidden is recorded, whatever it has invented beside it.
+    const young = invented.length - old.length;
+    if (young > 0) {
+      throw new NodeError(
+        'contradiction',
+        `${state.confirmer.name} does not have ${young} recorded transfers; asked again`,
+      );
+    }
+    return old.length;
   }
 
-  /**
-   * True if each of the denied transfers was denied at every pass since long enough ago: a short failure of a node reverts
-   * nothing.
-   */
-  #areOld(known: readonly RecordedTransfer[], denied: readonly RecordedTransfer[]): boolean {
+  /** Those that were denied at every pass since long enough ago: a short failure of a node reverts nothing. */
+  #oldOf(
+    known: readonly RecordedTransfer[],
+    denied: readonly RecordedTransfer[],
+  ): readonly RecordedTransfer[] {
     const since = this.#deniedSince;
     const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
     const places = new Set(denied.map(placeOf));
     if (since.size > 0) for (const place of known.map(placeOf)) if (!places.has(place)) since.delete(place);
     const now = performance.now();
-    const ageOf = (place: string) => now - (since.get(place) ?? Number.POSITIVE_INFINITY);
-    const areOld = [...places].every((place) => ageOf(place) >= this.#deniedAgainMs);
-    for (const place of places) {
-      if (areOld) since.delete(place);
+    return denied.filter((transfer) => {
+      const place = placeOf(transfer);
+      const isOld = now - (since.get(place) ?? Number.POSITIVE_INFINITY) >= this.#deniedAgainMs;
+      if (isOld) since.delete(place);
       else since.set(place, since.get(place) ?? now);
-    }
-    return areOld;
+      return isOld;
+    });
   }
 }
 
