@@ -11,7 +11,6 @@ import {
 } from '../src/contract/chains.ts';
 import { parseWalletAddress } from '../src/contract/wallet-address.ts';
 import { chainNames, modeNames } from '../src/contract/words.ts';
-import { clampExpiryMinutes } from '../src/payment-intents/create-payment-intent-request.ts';
 
 const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };
 
@@ -99,15 +98,4 @@ describe('wallet addresses', () => {
     }
     expect(parseWalletAddress(`0x${'10000'.padStart(40, '0')}`)).toHaveProperty('address');
   });
-});
-
-test('clamping returns the nearest number from 5 to 60', () => {
-  fc.assert(
-    fc.property(fc.integer(), (minutes) => {
-      const clamped = clampExpiryMinutes(minutes);
-      expect(clamped >= 5 && clamped <= 60).toBe(true);
-      if (minutes >= 5 && minutes <= 60) expect(clamped).toBe(minutes);
-      else expect(clamped).toBe(minutes < 5 ? 5 : 60);
-    }),
-  );
 });

@@ -3,11 +3,6 @@
 import http from 'node:http';
 import { afterAll, describe, expect, test } from 'vitest';
 import { createPaymentIntentsClient, type List, type PaymentIntentsClient } from '../client/index.ts';
-import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
-import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
-import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
-import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { MethodName } from './support/call.ts';
 import { furnished, idempotencyKey, rows, withKey } from './support/client-rows.ts';
@@ -27,14 +22,6 @@ const receiver = await listen(
   }),
 );
 afterAll(() => receiver.close());
-
-test('every method of the contract has a row here', () => {
-  const methods = [PaymentIntentService, EventService, RefundService, TransferService, WebhookEndpointService]
-    .flatMap((each) => each.methods)
-    .filter(({ methodKind }) => methodKind === 'unary')
-    .map(({ localName }) => localName);
-  expect(Object.keys(rows).sort()).toEqual(methods.sort());
-});
 
 const uuidOf = (id: string) => parseIdentifier('pi', id);
 const idsOf = (items: readonly { id: string }[]) => items.map(({ id }) => id);

@@ -82,14 +82,6 @@ describe.each(doors)('over %s', (door) => {
   });
 
   test.each([
-    ['all lower case', '0xd8da6bf26964af9d7eed9e03e53415d37aa96045'],
-    ['all upper case', '0xD8DA6BF26964AF9D7EED9E03E53415D37AA96045'],
-  ])('returns a wallet in %s with its checksum', async (_, wallet_address) => {
-    const intent = await create(door, { amount_units: 1, wallet_address });
-    expect(intent.expected_wallet).toBe('0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045');
-  });
-
-  test.each([
     [-2147483648, 5],
     [-1, 5],
     [0, 5],

@@ -23,17 +23,6 @@ test.each(documents.map((document) => [document.kind, document] as const))(
   },
 );
 
-test('the check detects a wrong type, a missing field and an unknown name', () => {
-  const deployment = documents.find(({ kind }) => kind === 'Deployment');
-  const faulty = structuredClone(deployment) as { spec: Record<string, unknown> };
-  faulty.spec.replicas = 'two';
-  faulty.spec.replica = 2;
-  delete faulty.spec.selector;
-  const faults = check(validators.Deployment as Validator, faulty);
-  expect(faults).toHaveLength(3);
-  expect(faults.join('; ')).toMatch(/"selector".*replicas.*: \.spec\.replica$/);
-});
-
 type Validator = ((data: unknown) => boolean) & { errors: { instancePath: string; message?: string }[] };
 
 /**
