@@ -336,6 +336,46 @@ test('the payment of a locked intent is recorded after the lock is released', as
   expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
 });
 
+test('twelve thousand payments of one intent are reverted in parts', async () => {
+  const intent = await calls.createIntent({ amount_units: 9_000_000 });
+  await chain.mine(3);
+  await watcher.catchUp();
+  const { number, hash: blockHash } = await chain.client.getBlock();
+  const payment = {
+    paymentIntent: intent.id,
+    state: 'pending',
+    amountUnits: 1,
+    blockNumber: Number(number),
+  } as const;
+  for (let some = 0; some < 4; some++) {
+    const rows = Array.from({ length: 3_000 }, () => ({ ...payment, blockHash }));
+    await insertTransfers(service, service.merchant, rows);
+  }
+  const id = parseIdentifier('pi', intent.id);
+  await service.query(
+    `update payment_intents set status = 'processing', amount_received_units = 12000, payments_count = 12000 where id = $1`,
+    [id],
+  );
+  await chain.reorg(2);
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  await watcher.catchUp();
+  expect(
+    await service.query(
+      `select count(*)::int as n, state from transfers where payment_intent = $1 group by state`,
+      [id],
+    ),
+  ).toEqual([{ n: 12_000, state: 'reorged' }]);
+  const events = await service.query(
+    `select from events where payment_intent = $1 and type = 'payment_intent.reorged'`,
+    [id],
+  );
+  expect(events).toHaveLength(3);
+  expect(await calls.getIntent(intent.id)).toMatchObject({
+    status: 'requires_payment',
+    amount_received_units: 0,
+  });
+});
+
 test('a payment whose COMMIT exceeds the statement timeout is counted once', async () => {
   const intent = await calls.createIntent({ amount_units: 5_000_003 });
   const [payer] = chain.accounts;

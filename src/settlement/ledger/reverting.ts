@@ -11,7 +11,7 @@ import { isOpen, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
-import { hashOf, inGroups } from './values.ts';
+import { hashOf, inChunks, inGroups } from './values.ts';
 
 /** A transfer to revert, and its intent. */
 interface ReorgedTransfer {
@@ -20,6 +20,9 @@ interface ReorgedTransfer {
   payment_intent: string | null;
   refund: string | null;
 }
+
+/** Most payments of one intent in one transaction: strangers decide how many there are. */
+const maxTogether = 5_000;
 
 export type Reverting = ReturnType<typeof createReverting>;
 
@@ -39,9 +42,11 @@ export function createReverting(
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<Change[]> => {
     const all: Change[] = [];
-    // Together, so that an intent gets one `reorged` event. Without rows, one empty chunk runs `last`.
+    // Together, so that an intent gets one `reorged` event, if it has not more payments than a transaction reverts in time.
+    // Without rows, one empty chunk runs `last`.
     const groups = inGroups(rows, ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id);
-    const chunks = rows.length === 0 ? [[]] : [...groups];
+    const parts = [...groups].flatMap((group) => [...inChunks(group, maxTogether)]);
+    const chunks = rows.length === 0 ? [[]] : parts;
     for (const [i, chunk] of chunks.entries()) {
       const reverted = await holding(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
