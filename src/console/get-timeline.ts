@@ -72,8 +72,9 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
 
 const findParts = preparedStatement(
   'find_parts_of_intent',
-  `select array(select r.id from refunds r where r.payment_intent = i.id order by r.id limit ${maxEntries}) as refunds,
-          array(select t.id from transfers t where t.payment_intent = i.id limit ${maxEntries}) as transfers
+  `select array(select r.id from refunds r where r.payment_intent = i.id order by r.id desc limit ${maxEntries}) as refunds,
+          array(select t.id from transfers t where t.payment_intent = i.id
+                 order by t.block_number desc, t.log_index desc limit ${maxEntries}) as transfers
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
 /** Of transfers that belonged to the intent once, too, as a done attribution says. `admin` names no merchant. */

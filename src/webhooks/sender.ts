@@ -69,7 +69,7 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
         response: undefined,
       }));
       // The merchant must not see what a private address answers.
-      if (permittedOrigins.has(URL.parse(url)?.origin ?? '')) result.response = undefined;
+      if (permittedOrigins.get(URL.parse(url)?.origin ?? '')) result.response = undefined;
       return { at, durationMs: Math.round(performance.now() - startedAtMs), ...result };
     },
     close: () => agent.destroy(),
