@@ -484,7 +484,8 @@ describe('with two nodes,', () => {
     await watcher.release();
     watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
     await watcher.catchUp();
-    const intent = await createIntent();
+    const wallet_address = `0x${randomBytes(20).toString('hex')}`;
+    const intent = await calls.createIntent({ amount_units: 100, wallet_address });
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(1);
     node.lieInTurn([

@@ -125,6 +125,16 @@ export class Verification {
     const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
     const invented = await heldByNone(this.#context, lease, new Set([state.confirmer, ...nodes]), unread);
     const old = this.#oldOf(known, invented);
+    const young = invented.length - old.length;
+    const expectHeld = () => {
+      if (young === 0) return;
+      throw new NodeError(
+        'contradiction',
+        `${state.confirmer.name} does not have ${young} recorded transfers; asked again`,
+      );
+    };
+    // One node that contradicts itself is not believed. Of two, what the reader has hidden is recorded, whatever it invents.
+    if (state.confirmer === state.node) expectHeld();
     if (old.length > 0) {
       await ledger.revertTransfers(
         lease,
@@ -141,14 +151,7 @@ export class Verification {
     const work = { name: 'second reading', chainId, block: to, transfers: read.length } as const;
     await (read.length === 0 ? undefined : trace(work, apply));
     reportDifference(this.#context, { from, to, missed, invented: old.length });
-    // Last: what a node has hidden is recorded, whatever it has invented beside it.
-    const young = invented.length - old.length;
-    if (young > 0) {
-      throw new NodeError(
-        'contradiction',
-        `${state.confirmer.name} does not have ${young} recorded transfers; asked again`,
-      );
-    }
+    expectHeld();
     return old.length;
   }
 
