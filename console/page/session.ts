@@ -32,7 +32,8 @@ const stored = {
   },
   set(name: string, text: string): void {
     try {
-      sessionStorage.setItem(name, text);
+      if (text === '') sessionStorage.removeItem(name);
+      else sessionStorage.setItem(name, text);
     } catch {
       // Until it is closed, the tab knows.
     }
