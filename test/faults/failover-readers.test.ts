@@ -48,7 +48,7 @@ const list = (service: ServiceProcess, request: Parameters<ServiceProcess['call'
       const answer = await service.call('listEvents', request, { door });
       return answer.code === 'unavailable' ? undefined : answer;
     },
-    { timeout: 15_000 },
+    { timeout: 30_000 },
   );
 const idsOf = ({ json }: Awaited<ReturnType<typeof list>>) => json.events.map(({ id }) => id);
 
