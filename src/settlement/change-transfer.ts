@@ -130,6 +130,7 @@ export function attributeTransfer(
     },
   };
 }
+
 /** Throws ServiceError with the reason if the transfer cannot become a payment of the intent. */
 function assertPossible(
   transfer: TransferRow,
