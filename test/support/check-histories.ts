@@ -46,8 +46,8 @@ async function checkHistories(histories: number): Promise<void> {
   if (failed?.status === 'rejected') throw failed.reason;
   const seconds = Math.round((performance.now() - started) / 1000);
   console.log(`${histories} histories in ${seconds} s, with ${[...seen].sort().join(' ')}`);
-  if (histories < 200 || HISTORY_PATH !== undefined) return;
-  // Histories in which nothing happens are worth nothing.
+  // Histories in which nothing happens are worth nothing. What is rare is missing in a few of other seeds.
+  if (HISTORY_PATH !== undefined || histories < (seed === usualSeed ? 200 : 5_000)) return;
   expect([...seen]).toEqual(
     expect.arrayContaining([
       'succeeded',
