@@ -42,6 +42,20 @@ async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): P
   return chain.transfer({ from, to, amountUnits, suffix: idBytes(id) });
 }
 
+/** Sends a payment in whose place the node invents one of a unit more. */
+async function sendMisread(intent: Intent, amountUnits: bigint): Promise<void> {
+  await send(intent, amountUnits);
+  await chain.mine(1);
+  node.lieInTurn([
+    { lie: 'log of another amount', times: 1 },
+    { lie: 'receipt of another amount', times: 3 },
+  ]);
+  await watcher.catchUp();
+  node.lie(undefined);
+  await chain.mine(6);
+  await watcher.catchUp();
+}
+
 /** Follows as a process does that goes on after each failure. */
 async function tryToFollow(times: number): Promise<void> {
   for (let i = 0; i < times; i++) {
@@ -100,6 +114,20 @@ describe.each(lies)('%s', (lie) => {
       amount_received_units: 0,
     });
   });
+});
+
+test('what the only node denies is reverted once all of it is denied for long enough', async () => {
+  const wallet_address = `0x${randomBytes(20).toString('hex')}`;
+  const intent = await calls.createIntent({ amount_units: 1_000, wallet_address });
+  for (let passes = 0; passes < 2; passes++) {
+    await sendMisread(intent, 10n);
+    // The second time, the first one is denied for longer.
+    await expect(watcher.verify()).rejects.toThrow('asked again');
+  }
+  await watcher.verify();
+  const { payments } = await getIntent(intent.id);
+  const invented = payments.filter(({ amount_units }: { amount_units: number }) => amount_units === 11);
+  expect(invented).toMatchObject([{ status: 'reorged' }, { status: 'reorged' }]);
 });
 
 test('confirmed payments stay confirmed if the node fails before the others', async () => {
@@ -486,16 +514,7 @@ describe('with two nodes,', () => {
     await watcher.catchUp();
     const wallet_address = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address });
-    await send(intent, BigInt(intent.amount_units));
-    await chain.mine(1);
-    node.lieInTurn([
-      { lie: 'log of another amount', times: 1 },
-      { lie: 'receipt of another amount', times: 3 },
-    ]);
-    await watcher.catchUp();
-    node.lie(undefined);
-    await chain.mine(6);
-    await watcher.catchUp();
+    await sendMisread(intent, BigInt(intent.amount_units));
     const amountsOf = async () =>
       (await getIntent(intent.id)).payments.map(({ amount_units }: { amount_units: number }) => amount_units);
     expect(await amountsOf()).toEqual([intent.amount_units + 1]);

@@ -17,10 +17,7 @@ const maxDoubtful = 64;
 export class Verification {
   readonly #context: WatchContext;
   readonly #deniedAgainMs: number;
-  /**
-   * Since when transfers have been denied, by transfer and block: a denial does not count after the transfer has moved to
-   * another block.
-   */
+  /** Since when transfers have been denied, by their places. */
   readonly #deniedSince = new Map<string, number>();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
@@ -140,6 +137,7 @@ export class Verification {
         lease,
         old.map(({ id }) => id),
       );
+      for (const each of old) this.#deniedSince.delete(placeOf(each));
     }
     let missed = 0;
     const apply = async () => {
@@ -161,19 +159,20 @@ export class Verification {
     denied: readonly RecordedTransfer[],
   ): readonly RecordedTransfer[] {
     const since = this.#deniedSince;
-    const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
     const places = new Set(denied.map(placeOf));
     if (since.size > 0) for (const place of known.map(placeOf)) if (!places.has(place)) since.delete(place);
     const now = performance.now();
     return denied.filter((transfer) => {
       const place = placeOf(transfer);
-      const isOld = now - (since.get(place) ?? Number.POSITIVE_INFINITY) >= this.#deniedAgainMs;
-      if (isOld) since.delete(place);
-      else since.set(place, since.get(place) ?? now);
-      return isOld;
+      const sinceMs = since.get(place);
+      if (sinceMs === undefined) since.set(place, now);
+      return sinceMs !== undefined && now - sinceMs >= this.#deniedAgainMs;
     });
   }
 }
+
+/** Where a denial counts: not after the transfer has moved to another block. */
+const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
 
 /**
  * Throws unless the reader has these blocks of the confirming node, and the last block read. Otherwise one of them is on
