@@ -35,7 +35,7 @@ export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
   violations?(request: Input, caller: Caller): FieldViolation[];
   /** `run` refuses what is invalid itself: its parser finds the violations. */
   readonly isSelfChecking?: boolean;
-  /** Serves a request. Any error that is not a `ServiceError` is reported as `internal`. */
+  /** Serves a request. An error of the database that may pass is `unavailable`, any other but a `ServiceError` `internal`. */
   run(request: Input, caller: Caller, call: Call): Promise<Output>;
 }
 

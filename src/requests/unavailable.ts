@@ -123,8 +123,9 @@ export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Returns `unavailable` if the database is at fault, or else the reason. */
+/** Returns `unavailable` if the database is at fault, or else the reason. A refusal stays as it is. */
 export function unavailableOr(reason: unknown): unknown {
+  if (reason instanceof ServiceError) return reason;
   return isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
 }
 
