@@ -1,8 +1,6 @@
 // verifyWebhook accepts what the service sends, refuses everything else, and says what is wrong.
 
-import { once } from 'node:events';
 import http, { type IncomingHttpHeaders } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient, type Event } from '../client/index.ts';
@@ -12,6 +10,7 @@ import {
   WebhookVerificationError,
   type WebhookVerificationErrorCode,
 } from '../client/webhook.ts';
+import { listen } from './support/listen.ts';
 import { useService } from './support/use-service.ts';
 
 interface Received {
@@ -38,17 +37,15 @@ const client = createPaymentIntentsClient({
   baseUrl: service.publicUrl,
   apiKey: service.merchant.keys.testnet.apiKey,
 });
-const receiver = http.createServer(async (request, response) => {
-  const chunks: Buffer[] = [];
-  for await (const chunk of request) chunks.push(chunk);
-  received.push({ headers: request.headers, body: Buffer.concat(chunks) });
-  response.end();
-});
-receiver.listen(0, '127.0.0.1');
-await once(receiver, 'listening');
-const endpoint = await client.createWebhookEndpoint({
-  url: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`,
-});
+const receiver = await listen(
+  http.createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk);
+    received.push({ headers: request.headers, body: Buffer.concat(chunks) });
+    response.end();
+  }),
+);
+const endpoint = await client.createWebhookEndpoint({ url: receiver.url });
 const { id } = await client.createPaymentIntent({
   amountUnits: 12_500_000,
   // More bytes than characters, and what JSON may write in several ways.
@@ -59,10 +56,7 @@ await client.cancelPaymentIntent(id);
 const sent = await nextWebhook('payment_intent.canceled');
 const event = await client.retrieveEvent(String(sent.headers['webhook-id']));
 
-afterAll(async () => {
-  receiver.closeAllConnections();
-  await once(receiver.close(), 'close');
-});
+afterAll(receiver.close);
 
 const verify = (change: Partial<ReceivedWebhook> = {}): Event =>
   verifyWebhook({ body: sent.body, headers: sent.headers, secret: endpoint.secret, ...change });

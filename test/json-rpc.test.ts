@@ -1,30 +1,20 @@
 // Answers of a node's server, and their classification.
 
-import { once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { callJsonRpc } from '../src/settlement/json-rpc.ts';
 import { NodeError } from '../src/settlement/node-answers.ts';
+import { listen } from './support/listen.ts';
 
 type Answer = (request: http.IncomingMessage, response: http.ServerResponse) => void;
 
 const secret = 'a-key-of-a-plan';
 let answer: Answer;
-const server = http.createServer((request, response) => answer(request, response));
+const server = await listen(http.createServer((request, response) => answer(request, response)));
+afterAll(server.close);
 
-beforeAll(async () => {
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-});
-
-afterAll(async () => {
-  server.closeAllConnections();
-  await once(server.close(), 'close');
-});
-
-const url = (user: string) =>
-  new URL(`http://${user}127.0.0.1:${(server.address() as AddressInfo).port}/v2/${secret}`);
+const url = (user: string) => new URL(`http://${user}127.0.0.1:${server.port}/v2/${secret}`);
 const ask = (given: Answer, { user = '', timeoutMs = 20_000 } = {}) => {
   answer = given;
   return callJsonRpc(url(user), 'eth_chainId', ['0x1'], timeoutMs);

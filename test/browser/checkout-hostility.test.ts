@@ -1,13 +1,12 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
 // Pages, shops, links, merchants and wallets that mean harm.
 
-import { once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { hasBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, type Device, startCheckoutWorld } from '../support/checkout-page.ts';
+import { listenInTest } from '../support/listen.ts';
 import type { WalletAnswer } from '../support/wallet.ts';
 
 const shop = 'https://shop.example';
@@ -32,18 +31,15 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         `<link rel="icon" href="data:,"><iframe src="${world.service.publicUrl}/checkout#${client_secret}"></iframe>`,
       );
     });
-    framing.listen(0, '127.0.0.1');
-    await once(framing, 'listening');
+    const framingUrl = await listenInTest(framing);
     const device = await world.openDevice();
     const page = await device.context.newPage();
-    await page.goto(`http://127.0.0.1:${(framing.address() as AddressInfo).port}/`);
+    await page.goto(framingUrl);
     await expect.poll(() => device.complaints.join()).toMatch(/frame-ancestors/);
     expect(device.requests.map(({ url }) => url).filter((url) => /page\.js|v1/.test(url))).toEqual([]);
     await page.close();
     device.complaints.splice(0);
     device.requests.splice(0);
-    framing.close();
-    framing.closeAllConnections();
   });
 
   test.each([

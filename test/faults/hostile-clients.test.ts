@@ -161,28 +161,32 @@ const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
 /** A valid gRPC message: `amount_units` is 1. */
 const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
 
-/** Connections that are each given some bytes, then one more at a time. */
-async function dribbled(count: number, port: number, first: string, more: string) {
+/** Connections that are each given some bytes, then one more at a time, until they are refused by a timeout. */
+async function dribbled(
+  timeout: keyof typeof limits,
+  { count, port, first, more }: { count: number; port: number; first: string; more: string },
+) {
   const attackers = await Promise.all(Array.from({ length: count }, () => connect(port)));
   for (const { socket } of attackers) {
     socket.write(first);
     dribble(socket, () => more);
   }
-  return timed(Promise.all(attackers.map(({ closed }) => closed)));
-}
-
-async function headersByteByByte(count: number, port: number) {
-  const first = 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ';
-  const [answers, tookMs] = await dribbled(count, port, first, 'x');
-  expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + slackMs);
+  const [answers, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
+  expect(tookMs).toBeLessThan(seconds(timeout) + slackMs);
   for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
 }
 
-async function bodyByteByByte() {
+const headersByteByByte = (count: number, port: number) =>
+  dribbled('HEADERS_TIMEOUT', {
+    count,
+    port,
+    first: 'POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nX-Slow: ',
+    more: 'x',
+  });
+
+function bodyByteByByte() {
   const first = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n`;
-  const [answers, tookMs] = await dribbled(200, httpPort, first, ' ');
-  expect(tookMs).toBeLessThan(seconds('REQUEST_TIMEOUT') + slackMs);
-  for (const answer of answers) expect(answer).toMatch(/^HTTP\/1\.1 408 /);
+  return dribbled('REQUEST_TIMEOUT', { count: 200, port: httpPort, first, more: ' ' });
 }
 
 const streams = Array.from({ length: 200 }, (_, i) => 2 * i + 1);
