@@ -10,8 +10,10 @@ export default defineConfig({
     include: ['test/*.test.ts'],
     sequence: { sequencer: LongestFirst },
     globalSetup: ['test/support/postgres.ts'],
-    // One more than can run at once: some tests wait for a process or for a time to pass.
-    maxWorkers: availableParallelism() + 1,
+    // A worker loads the modules once for all of its files: that is a quarter of the work. A file sets up its own world.
+    isolate: false,
+    // Two more than can run at once: some tests wait for a process or for a time to pass.
+    maxWorkers: availableParallelism() + 2,
     testTimeout: 60_000,
     hookTimeout: 120_000,
     // What is awaited may be another process's, on a busy machine.

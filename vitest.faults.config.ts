@@ -13,6 +13,7 @@ const measured = [
 ].map((name) => `test/faults/${name}.test.ts`);
 
 const common = {
+  isolate: false,
   testTimeout: 120_000,
   hookTimeout: 60_000,
   globalSetup: ['test/support/postgres.ts'],
