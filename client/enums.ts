@@ -21,17 +21,3 @@ export type Label =
   | 'wrong_token'
   | 'reorged'
   | (string & {});
-
-/** Returns the word of a value in the service's JSON. A number that came over gRPC has none, and stays as it is. */
-export function wordOf(value: string): string {
-  return value.replace(/^unknown:(?!\d+$)/, '');
-}
-
-/** Returns the value for what the server sent: a name over JSON, a number over gRPC. */
-export function enumValueOf<Word extends string>(
-  words: Readonly<Record<Word, number>>,
-  sent: string | number,
-): Word | Unknown {
-  const known = (Object.keys(words) as Word[]).find((word) => word === sent || words[word] === sent);
-  return known ?? `unknown:${sent}`;
-}

@@ -1,6 +1,6 @@
 // What JSON and gRPC have in common: one try of a call.
 
-import type { CheckedRequest, RequestFields } from './request-fields.ts';
+import type { CheckedRequest } from './request-fields.ts';
 import type { Fields } from './resource-fields.ts';
 import type { WatchedEvent } from './watch-events.ts';
 
@@ -14,7 +14,7 @@ export interface Method {
   status: 200 | 201;
   takesId: boolean;
   takesKey: boolean;
-  request?: RequestFields;
+  request?: Fields;
   isRequestOptional?: boolean;
   answer: Fields;
   /** The field of its answer that it returns page by page. */

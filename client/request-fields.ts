@@ -2,24 +2,9 @@
 
 import { notAName } from '../src/contract/nearest-name.ts';
 import { unitsHint } from '../src/contract/units.ts';
-import type { JsonObject } from './api-resource.ts';
 import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
-import { snakeCase } from './resource-fields.ts';
-
-/** How a field of one type is read and sent. */
-export interface Input<Checked, Sent> {
-  /** Returns the value, or reports why neither protocol could send it. */
-  read(value: unknown, field: string, violate: Violate): Checked | undefined;
-  /** Default: the value itself. */
-  toJson?(value: Checked): unknown;
-  toMessage?(value: Checked): Sent;
-  isRequired?: boolean;
-}
-
-/** One row for each field that the caller gives. */
-// biome-ignore lint/suspicious/noExplicitAny: what a row reads is passed to that row alone.
-export type RequestFields = Readonly<Record<string, Input<any, unknown>>>;
+import { type Field, type Fields, snakeCase, toJson } from './resource-fields.ts';
 
 /** A request that was read once, so that every try sends the same. The server checks the values. */
 export interface CheckedRequest {
@@ -33,7 +18,7 @@ const maxFaults = 20;
  * Reads the caller's object. Throws `invalid_body` with every fault: unknown fields, and values that one of the
  * protocols would drop, change or fail to send.
  */
-export function readRequest(fields: RequestFields, request: unknown): CheckedRequest {
+export function readRequest(fields: Fields, request: unknown): CheckedRequest {
   const details: { field: string; message: string }[] = [];
   const violate: Violate = (field, message) => void details.push({ field, message });
   if (typeof request !== 'object' || request === null) {
@@ -46,12 +31,12 @@ export function readRequest(fields: RequestFields, request: unknown): CheckedReq
   const given = request as Readonly<Record<string, unknown>>;
   const json: Record<string, unknown> = {};
   const message: Record<string, unknown> = {};
-  for (const [name, input] of Object.entries(fields)) {
-    if (given[name] == null && input.isRequired !== true) continue;
-    const value = input.read(given[name], snakeCase(name), violate);
+  for (const [name, field] of Object.entries(fields)) {
+    if (given[name] == null && field.presence !== 'required') continue;
+    const value = read(field, given[name], snakeCase(name), violate);
     if (value === undefined) continue;
-    json[snakeCase(name)] = input.toJson ? input.toJson(value) : value;
-    message[name] = input.toMessage ? input.toMessage(value) : value;
+    json[snakeCase(name)] = toJson(field, value);
+    message[name] = toMessage(field, value);
   }
   if (details.length > 0) throw invalidBody(details);
   return { json, message };
@@ -66,100 +51,75 @@ export function readId(id: unknown): string {
 }
 
 const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
-
-/** A value that both protocols send as it is. */
-function unchanged<Value>(what: string, isValid: (given: unknown) => given is Value): Input<Value, Value> {
-  return {
-    read: (given, field, violate) =>
-      isValid(given) ? given : violate(field, `must be ${what}, not ${describe(given)}`),
-  };
-}
-
-/** An exact amount. It is never rounded. */
-export const amount: Input<bigint, bigint> = {
-  read(given, field, violate) {
-    if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
-    if (typeof given === 'number' && Number.isSafeInteger(given)) return BigInt(given);
-    return violate(
-      field,
-      `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}, ${unitsHint(given)}`,
-    );
-  },
-  toJson: Number,
-};
-
 const isInteger = (given: unknown): given is number => Number.isSafeInteger(given);
 
-/** An integer that the server clamps. gRPC sends the nearest that the field can hold. */
-export const clampedInteger: Input<number, number> = {
-  ...unchanged('an integer, as a number', isInteger),
-  toMessage: (value) => Math.min(Math.max(value, minInt32), maxInt32),
-};
-
-/** An integer within the limits that the field has over both protocols. */
-export function integerFrom(min: number): Input<number, number> {
-  return unchanged(
-    `an integer from ${min} on, as a number`,
-    (given): given is number => isInteger(given) && given >= min && given <= maxInt32,
-  );
+/** Returns the value, or reports why neither protocol could send it. */
+function read(field: Field, given: unknown, path: string, violate: Violate): unknown {
+  const { type, words = {}, min, presence } = field;
+  const unchanged = (what: string, isValid: boolean) =>
+    isValid ? given : violate(path, `must be ${what}, not ${describe(given)}`);
+  if (presence === 'list') {
+    if (!Array.isArray(given)) return violate(path, `must be an array, not ${describe(given)}`);
+    // No texts at all would mean the default over gRPC.
+    if (given.length === 0) return violate(path, 'must not be empty; leave it out instead');
+    return given.map((item, i) => read({ type }, item, `${path}[${i}]`, violate) ?? '');
+  }
+  if (given === '' && presence === 'required') return violate(path, 'must not be empty');
+  switch (type) {
+    case 'text':
+    case 'filledText':
+      // Empty, it would select everything over gRPC.
+      if (given === '' && type === 'filledText') {
+        return violate(path, 'must not be empty; leave it out instead');
+      }
+      return unchanged('text', typeof given === 'string' && given.isWellFormed());
+    case 'flag':
+      return unchanged('true or false', typeof given === 'boolean');
+    case 'integer':
+      if (min === undefined) return unchanged('an integer, as a number', isInteger(given));
+      return unchanged(
+        `an integer from ${min} on, as a number`,
+        isInteger(given) && given >= min && given <= maxInt32,
+      );
+    case 'units':
+      // Exact. It is never rounded.
+      if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
+      if (isInteger(given)) return BigInt(given);
+      return violate(
+        path,
+        `must be an integer from 1 to ${Number.MAX_SAFE_INTEGER}, as a number or bigint, not ${describe(given)}, ${unitsHint(given)}`,
+      );
+    case 'moment': {
+      if (given instanceof Date && !Number.isNaN(given.getTime())) return new Date(given);
+      const what = given instanceof Date ? 'an invalid Date' : describe(given);
+      return violate(path, `must be a Date, not ${what}`);
+    }
+    case 'metadata':
+      return copyMetadata(given, violate);
+    case 'word': {
+      const known = Object.keys(words).map((word) => `"${word}"`);
+      return unchanged(known.join(' or '), typeof given === 'string' && Object.hasOwn(words, given));
+    }
+    default:
+      throw new Error(`a request has no ${type}`);
+  }
 }
 
-export const text = unchanged(
-  'text',
-  (given): given is string => typeof given === 'string' && given.isWellFormed(),
-);
-
-/** Text that selects something. Empty, it would select everything over gRPC. */
-export const filledText: Input<string, string> = {
-  read: (given, field, violate) =>
-    given === ''
-      ? violate(field, 'must not be empty; leave it out instead')
-      : text.read(given, field, violate),
-};
-
-/** A field without which the request means nothing. */
-export function required<Checked, Sent>(input: Input<Checked, Sent>): Input<Checked, Sent> {
-  return {
-    ...input,
-    read: (given, field, violate) =>
-      given === '' ? violate(field, 'must not be empty') : input.read(given, field, violate),
-    isRequired: true,
-  };
-}
-
-/** Texts. No texts at all would mean the default over gRPC. */
-export const filledTexts: Input<string[], string[]> = {
-  read(given, field, violate) {
-    if (!Array.isArray(given)) return violate(field, `must be an array, not ${describe(given)}`);
-    if (given.length === 0) return violate(field, 'must not be empty; leave it out instead');
-    return given.map((item, i) => text.read(item, `${field}[${i}]`, violate) ?? '');
-  },
-};
-
-export const flag = unchanged('true or false', (given): given is boolean => typeof given === 'boolean');
-
-export const moment: Input<Date, object> = {
-  read(given, field, violate) {
-    if (given instanceof Date && !Number.isNaN(given.getTime())) return new Date(given);
-    const what = given instanceof Date ? 'an invalid Date' : describe(given);
-    return violate(field, `must be a Date, not ${what}`);
-  },
-  toJson: (value) => value.toISOString(),
-  toMessage(value) {
-    const seconds = Math.floor(value.getTime() / 1_000);
-    return { seconds: BigInt(seconds), nanos: (value.getTime() - seconds * 1_000) * 1_000_000 };
-  },
-};
-
-export const metadata: Input<JsonObject, JsonObject> = {
-  read: (given, _, violate) => copyMetadata(given, violate),
-};
-
-/** A value of an enum: its word over JSON, its number over gRPC. */
-export function word<Word extends string>(words: Readonly<Record<Word, number>>): Input<Word, number> {
-  const known = Object.keys(words).map((name) => `"${name}"`);
-  const isWord = (given: unknown): given is Word => typeof given === 'string' && Object.hasOwn(words, given);
-  return { ...unchanged(known.join(' or '), isWord), toMessage: (value) => words[value] };
+function toMessage({ type, words = {} }: Field, value: unknown): unknown {
+  switch (type) {
+    case 'integer':
+      // The server clamps it. gRPC sends the nearest that the field can hold.
+      return Math.min(Math.max(value as number, minInt32), maxInt32);
+    case 'moment': {
+      const ms = (value as Date).getTime();
+      const seconds = Math.floor(ms / 1_000);
+      return { seconds: BigInt(seconds), nanos: (ms - seconds * 1_000) * 1_000_000 };
+    }
+    case 'word':
+      return words[value as string];
+    default:
+      return value;
+  }
 }
 
 function invalidBody(details: readonly { field: string; message: string }[]): PaymentIntentsError {

@@ -1,15 +1,31 @@
 // How the fields of a resource are read, from JSON and from a protobuf message, and written as JSON. One table for all.
 
 import type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
-import { enumValueOf, type Unknown, wordOf } from './enums.ts';
+import type { Unknown } from './enums.ts';
 
-/** How a field of one type is read and written. Those that read throw a {@link FieldFault} for a value of another type. */
-export interface Kind<Value, Sent> {
-  fromJson(json: unknown, path: string): Value;
-  fromMessage(sent: Sent, path: string): Value;
-  /** Returns the value as the service's JSON has it; undefined if that leaves the field out. */
-  toJson(value: Value): JsonValue | undefined;
+/** A row of a generated table: how a field of a resource, or of a request, is sent and read. */
+export interface Field {
+  /**
+   * Filled text is never empty, such as an identifier or a secret. Units are an amount of money. A word is a value of an
+   * enum: its word over JSON, its number over gRPC.
+   */
+  type: 'text' | 'filledText' | 'flag' | 'integer' | 'units' | 'moment' | 'metadata' | 'word' | 'resource';
+  /** Of a word. */
+  words?: Readonly<Record<string, number>>;
+  /** Of a resource. */
+  fields?: Fields;
+  /** Of an integer in a request: the least one. Without it, the server clamps every integer. */
+  min?: number;
+  /**
+   * `optional`: it may be absent. `omitted`: the same for a text, which is empty in a message then. `required`: its
+   * absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one. Default: an answer always
+   * has it, a request need not.
+   */
+  presence?: 'optional' | 'required' | 'omitted' | 'list';
 }
+
+/** One row for each field of a resource or a request. */
+export type Fields = Readonly<Record<string, Field>>;
 
 /** Names a field of an answer that is missing or of another type. */
 export class FieldFault extends Error {
@@ -20,29 +36,32 @@ export class FieldFault extends Error {
   }
 }
 
-/** One row for each field of a resource. */
-export type Fields = Readonly<Record<string, Kind<unknown, never>>>;
-
 /** Reads a resource from parsed JSON. Throws a {@link FieldFault}. */
 export function readJson<Resource>(fields: Fields, json: unknown, path = ''): Resource {
   if (!isObject(json)) throw new FieldFault(path);
-  return mapFields(fields, path, (kind, name, at) => kind.fromJson(json[snakeCase(name)], at));
+  return readFields(fields, path, (name) => json[snakeCase(name)], fromJson);
 }
 
 /** Reads a resource from a message. Throws a {@link FieldFault} for a field that is never empty, and is. */
 export function readMessage<Resource>(fields: Fields, message: object, path = ''): Resource {
   const sent = message as Readonly<Record<string, unknown>>;
-  return mapFields(fields, path, (kind, name, at) => kind.fromMessage(sent[name] as never, at));
+  return readFields(fields, path, (name) => sent[name], fromMessage);
 }
 
-function mapFields<Resource>(
+/** Reads one value. Throws a {@link FieldFault} for a value of another type. */
+type ReadValue = (field: Field, sent: unknown, path: string) => unknown;
+
+function readFields<Resource>(
   fields: Fields,
   path: string,
-  read: (kind: Kind<unknown, never>, name: string, path: string) => unknown,
+  sentAs: (name: string) => unknown,
+  readValue: ReadValue,
 ): Resource {
-  const prefix = path === '' ? '' : `${path}.`;
   const resource = Object.fromEntries(
-    Object.entries(fields).map(([name, kind]) => [name, read(kind, name, prefix + snakeCase(name))]),
+    Object.entries(fields).map(([name, field]) => {
+      const at = path === '' ? snakeCase(name) : `${path}.${snakeCase(name)}`;
+      return [name, readField(field, sentAs(name), at, readValue)];
+    }),
   );
   const toJSON: ApiResource['toJSON'] = () => writeJson(fields, resource);
   // Not enumerable: whoever goes through the fields of a resource finds its fields.
@@ -53,11 +72,27 @@ function mapFields<Resource>(
   }) as Resource;
 }
 
+function readField(field: Field, sent: unknown, path: string, readValue: ReadValue): unknown {
+  const { presence } = field;
+  const isAbsent = sent === undefined || sent === null || (sent === '' && presence === 'omitted');
+  if (presence === 'list') {
+    if (isAbsent) return [];
+    if (!Array.isArray(sent)) throw new FieldFault(path);
+    return sent.map((item, i) => readValue(field, item, `${path}[${i}]`));
+  }
+  if (!isAbsent || presence === undefined) return readValue(field, sent, path);
+  if (presence === 'required') throw new FieldFault(path);
+  return undefined;
+}
+
 function writeJson(fields: Fields, resource: Readonly<Record<string, unknown>>): JsonObject {
   const json: JsonObject = {};
-  for (const [name, kind] of Object.entries(fields)) {
-    const value = kind.toJson(resource[name]);
-    if (value !== undefined) json[snakeCase(name)] = value;
+  for (const [name, field] of Object.entries(fields)) {
+    const value = resource[name];
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
+    json[snakeCase(name)] = Array.isArray(value)
+      ? value.map((item) => toJson(field, item))
+      : toJson(field, value);
   }
   return json;
 }
@@ -78,121 +113,80 @@ function checked<Value>(isValid: (value: unknown) => value is Value, value: unkn
   return value;
 }
 
-const unchanged = <Value extends JsonValue | undefined>(value: Value) => value;
-
-/** A value that is the same over both protocols. */
-function plain<Value extends JsonValue>(isValid: (value: unknown) => value is Value): Kind<Value, Value> {
-  return {
-    fromJson: (json, path) => checked(isValid, json, path),
-    fromMessage: unchanged,
-    toJson: unchanged,
-  };
-}
-
-export const text = plain(isText);
-export const flag = plain(isBoolean);
-export const integer = plain(isInteger);
-
-/** Text that is never empty, such as an identifier or a secret. */
-export const filledText: Kind<string, string> = {
-  fromJson: (json, path) => filled(checked(isText, json, path), path),
-  fromMessage: filled,
-  toJson: unchanged,
-};
-
 function filled(value: string, path: string): string {
   if (value === '') throw new FieldFault(path);
   return value;
 }
 
-/** Text that JSON leaves out if it is empty. */
-export const textOrNone: Kind<string | undefined, string> = {
-  ...optional(text),
-  fromMessage: (sent) => (sent === '' ? undefined : sent),
-};
-
-/** An int64 that is small, such as the number of a block. */
-export const smallInteger: Kind<number, bigint> = { ...integer, fromMessage: Number };
-
-/** An amount of money. */
-export const units: Kind<bigint, bigint> = {
-  fromJson: (json, path) => BigInt(checked(isInteger, json, path)),
-  fromMessage: (sent) => sent,
-  // The service's JSON has no greater ones. A number would be another amount.
-  toJson: (value) => (isInteger(Number(value)) ? Number(value) : String(value)),
-};
-
-/** The part of a `google.protobuf.Timestamp` that is read; protobuf's own functions are not for the edge. */
-interface Timestamp {
-  seconds: bigint;
-  nanos: number;
+function fromJson({ type, words = {}, fields = {} }: Field, json: unknown, path: string): unknown {
+  switch (type) {
+    case 'text':
+      return checked(isText, json, path);
+    case 'filledText':
+      return filled(checked(isText, json, path), path);
+    case 'flag':
+      return checked(isBoolean, json, path);
+    case 'integer':
+      return checked(isInteger, json, path);
+    case 'units':
+      return BigInt(checked(isInteger, json, path));
+    case 'moment': {
+      const date = new Date(checked(isText, json, path));
+      if (Number.isNaN(date.getTime())) throw new FieldFault(path);
+      return date;
+    }
+    case 'metadata':
+      return checked(isObject, json, path);
+    case 'word':
+      return wordOf(words, checked(isText, json, path));
+    case 'resource':
+      return readJson(fields, json, path);
+  }
 }
 
-export const moment: Kind<Date, Timestamp> = {
-  fromJson(json, path) {
-    const date = new Date(checked(isText, json, path));
-    if (Number.isNaN(date.getTime())) throw new FieldFault(path);
-    return date;
-  },
-  fromMessage: (sent) => new Date(Number(sent.seconds) * 1_000 + Math.floor(sent.nanos / 1_000_000)),
-  toJson: (value) => value.toISOString(),
-};
-
-export const metadata: Kind<JsonObject, JsonObject | undefined> = {
-  fromJson: (json, path) => checked(isObject, json, path) as JsonObject,
-  fromMessage: (sent) => sent ?? {},
-  toJson: unchanged,
-};
-
-/** A value of an enum: a word over JSON, a number over gRPC. */
-export function word<Word extends string>(
-  words: Readonly<Record<Word, number>>,
-): Kind<Word | Unknown, number> {
-  return {
-    fromJson: (json, path) => enumValueOf(words, checked(isText, json, path)),
-    fromMessage: (sent) => enumValueOf(words, sent),
-    toJson: wordOf,
-  };
+function fromMessage({ type, words = {}, fields = {} }: Field, sent: unknown, path: string): unknown {
+  switch (type) {
+    case 'filledText':
+      return filled(sent as string, path);
+    case 'integer':
+      // An int64 is a bigint in a message.
+      return Number(sent);
+    case 'moment': {
+      // A `google.protobuf.Timestamp`; protobuf's own functions are not for the edge.
+      const { seconds, nanos } = sent as { seconds: bigint; nanos: number };
+      return new Date(Number(seconds) * 1_000 + Math.floor(nanos / 1_000_000));
+    }
+    case 'metadata':
+      return sent ?? {};
+    case 'word':
+      return wordOf(words, sent as number);
+    case 'resource':
+      return readMessage(fields, sent as object, path);
+    default:
+      return sent;
+  }
 }
 
-/** A field that may be absent. */
-export function optional<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value | undefined, Sent | undefined> {
-  return {
-    fromJson: (json, path) => (json == null ? undefined : kind.fromJson(json, path)),
-    fromMessage: (sent, path) => (sent === undefined ? undefined : kind.fromMessage(sent, path)),
-    toJson: (value) => (value === undefined ? undefined : kind.toJson(value)),
-  };
+/** Returns the value for what the server sent: a name over JSON, a number over gRPC. */
+function wordOf(words: Readonly<Record<string, number>>, sent: string | number): string {
+  const known = Object.keys(words).find((word) => word === sent || words[word] === sent);
+  return known ?? (`unknown:${sent}` satisfies Unknown);
 }
 
-/** A field that could be absent from the message and never is. */
-export function present<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value, Sent | undefined> {
-  return {
-    ...kind,
-    fromMessage(sent, path) {
-      if (sent === undefined) throw new FieldFault(path);
-      return kind.fromMessage(sent, path);
-    },
-  };
-}
-
-/** A list, which JSON leaves out if it is empty. */
-export function list<Value, Sent>(kind: Kind<Value, Sent>): Kind<Value[], Sent[]> {
-  return {
-    fromJson(json, path) {
-      if (json == null) return [];
-      if (!Array.isArray(json)) throw new FieldFault(path);
-      return json.map((item, i) => kind.fromJson(item, `${path}[${i}]`));
-    },
-    fromMessage: (sent, path) => sent.map((item, i) => kind.fromMessage(item, `${path}[${i}]`)),
-    toJson: (value) => (value.length === 0 ? undefined : value.map((item) => kind.toJson(item) as JsonValue)),
-  };
-}
-
-/** A message within the message. */
-export function resource(fields: Fields): Kind<Readonly<Record<string, unknown>>, object> {
-  return {
-    fromJson: (json, path) => readJson(fields, json, path),
-    fromMessage: (sent, path) => readMessage(fields, sent, path),
-    toJson: (value) => writeJson(fields, value),
-  };
+/** Returns a value as the service's JSON has it. */
+export function toJson({ type, fields = {} }: Field, value: unknown): JsonValue {
+  switch (type) {
+    case 'units':
+      // The service's JSON has no greater ones. A number would be another amount.
+      return isInteger(Number(value)) ? Number(value) : String(value);
+    case 'moment':
+      return (value as Date).toISOString();
+    case 'word':
+      // A number that came over gRPC has no word, and stays as it is.
+      return (value as string).replace(/^unknown:(?!\d+$)/, '');
+    case 'resource':
+      return writeJson(fields, value as Readonly<Record<string, unknown>>);
+    default:
+      return value as JsonValue;
+  }
 }

@@ -1,322 +1,362 @@
 // Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
 
 import * as words from '../../src/contract/gen/words.ts';
-import * as input from '../request-fields.ts';
-import * as kind from '../resource-fields.ts';
+import type { Fields } from '../resource-fields.ts';
 
-export const paymentFields: kind.Fields = {
-  transactionHash: kind.text,
-  logIndex: kind.integer,
-  blockNumber: kind.smallInteger,
-  blockHash: kind.text,
-  blockTime: kind.present(kind.moment),
-  fromAddress: kind.text,
-  toAddress: kind.text,
-  tokenAddress: kind.text,
-  amountUnits: kind.units,
-  confirmations: kind.integer,
-  status: kind.word(words.paymentStatusWords),
-  labels: kind.list(kind.text),
-  counts: kind.optional(kind.flag),
+export const paymentFields: Fields = {
+  transactionHash: { type: 'text' },
+  logIndex: { type: 'integer' },
+  blockNumber: { type: 'integer' },
+  blockHash: { type: 'text' },
+  blockTime: { type: 'moment', presence: 'required' },
+  fromAddress: { type: 'text' },
+  toAddress: { type: 'text' },
+  tokenAddress: { type: 'text' },
+  amountUnits: { type: 'units' },
+  confirmations: { type: 'integer' },
+  status: { type: 'word', words: words.paymentStatusWords },
+  labels: { type: 'text', presence: 'list' },
+  counts: { type: 'flag', presence: 'optional' },
 };
 
-export const paymentIntentFields: kind.Fields = {
-  id: kind.filledText,
-  status: kind.word(words.paymentIntentStatusWords),
-  clientSecret: kind.filledText,
-  mode: kind.word(words.modeWords),
-  chain: kind.word(words.chainWords),
-  chainId: kind.smallInteger,
-  confirmationsRequired: kind.integer,
-  amountUnits: kind.units,
-  decimals: kind.integer,
-  tokenSymbol: kind.text,
-  tokenAddress: kind.text,
-  expectedWallet: kind.text,
-  expiresAt: kind.present(kind.moment),
-  expiresInMinutes: kind.integer,
-  lane: kind.word(words.laneWords),
-  metadata: kind.metadata,
+export const paymentIntentFields: Fields = {
+  id: { type: 'filledText' },
+  status: { type: 'word', words: words.paymentIntentStatusWords },
+  clientSecret: { type: 'filledText' },
+  mode: { type: 'word', words: words.modeWords },
+  chain: { type: 'word', words: words.chainWords },
+  chainId: { type: 'integer' },
+  confirmationsRequired: { type: 'integer' },
+  amountUnits: { type: 'units' },
+  decimals: { type: 'integer' },
+  tokenSymbol: { type: 'text' },
+  tokenAddress: { type: 'text' },
+  expectedWallet: { type: 'text' },
+  expiresAt: { type: 'moment', presence: 'required' },
+  expiresInMinutes: { type: 'integer' },
+  lane: { type: 'word', words: words.laneWords },
+  metadata: { type: 'metadata' },
 };
 
-export const paymentIntentStateFields: kind.Fields = {
-  id: kind.filledText,
-  status: kind.word(words.paymentIntentStatusWords),
-  mode: kind.word(words.modeWords),
-  chain: kind.word(words.chainWords),
-  chainId: kind.smallInteger,
-  confirmationsRequired: kind.integer,
-  amountUnits: kind.units,
-  decimals: kind.integer,
-  tokenSymbol: kind.text,
-  tokenAddress: kind.text,
-  expectedWallet: kind.text,
-  expiresAt: kind.present(kind.moment),
-  expiresInMinutes: kind.integer,
-  lane: kind.word(words.laneWords),
-  metadata: kind.metadata,
-  createdAt: kind.present(kind.moment),
-  amountReceivedUnits: kind.present(kind.units),
-  payments: kind.list(kind.resource(paymentFields)),
-  paymentsCount: kind.present(kind.integer),
-  labels: kind.list(kind.text),
-  succeededAt: kind.optional(kind.moment),
-  canceledAt: kind.optional(kind.moment),
-  expiredAt: kind.optional(kind.moment),
-  amountRefundedUnits: kind.optional(kind.units),
+export const paymentIntentStateFields: Fields = {
+  id: { type: 'filledText' },
+  status: { type: 'word', words: words.paymentIntentStatusWords },
+  mode: { type: 'word', words: words.modeWords },
+  chain: { type: 'word', words: words.chainWords },
+  chainId: { type: 'integer' },
+  confirmationsRequired: { type: 'integer' },
+  amountUnits: { type: 'units' },
+  decimals: { type: 'integer' },
+  tokenSymbol: { type: 'text' },
+  tokenAddress: { type: 'text' },
+  expectedWallet: { type: 'text' },
+  expiresAt: { type: 'moment', presence: 'required' },
+  expiresInMinutes: { type: 'integer' },
+  lane: { type: 'word', words: words.laneWords },
+  metadata: { type: 'metadata' },
+  createdAt: { type: 'moment', presence: 'required' },
+  amountReceivedUnits: { type: 'units', presence: 'required' },
+  payments: { type: 'resource', fields: paymentFields, presence: 'list' },
+  paymentsCount: { type: 'integer', presence: 'required' },
+  labels: { type: 'text', presence: 'list' },
+  succeededAt: { type: 'moment', presence: 'optional' },
+  canceledAt: { type: 'moment', presence: 'optional' },
+  expiredAt: { type: 'moment', presence: 'optional' },
+  amountRefundedUnits: { type: 'units', presence: 'optional' },
 };
 
-export const retrievedPaymentIntentFields: kind.Fields = {
-  id: kind.filledText,
-  status: kind.word(words.paymentIntentStatusWords),
-  clientSecret: kind.filledText,
-  mode: kind.word(words.modeWords),
-  chain: kind.word(words.chainWords),
-  chainId: kind.smallInteger,
-  confirmationsRequired: kind.integer,
-  amountUnits: kind.units,
-  decimals: kind.integer,
-  tokenSymbol: kind.text,
-  tokenAddress: kind.text,
-  expectedWallet: kind.text,
-  expiresAt: kind.present(kind.moment),
-  expiresInMinutes: kind.integer,
-  lane: kind.word(words.laneWords),
-  metadata: kind.metadata,
-  createdAt: kind.present(kind.moment),
-  amountReceivedUnits: kind.present(kind.units),
-  payments: kind.list(kind.resource(paymentFields)),
-  paymentsCount: kind.present(kind.integer),
-  labels: kind.list(kind.text),
-  succeededAt: kind.optional(kind.moment),
-  canceledAt: kind.optional(kind.moment),
-  expiredAt: kind.optional(kind.moment),
-  amountRefundedUnits: kind.optional(kind.units),
+export const retrievedPaymentIntentFields: Fields = {
+  id: { type: 'filledText' },
+  status: { type: 'word', words: words.paymentIntentStatusWords },
+  clientSecret: { type: 'filledText' },
+  mode: { type: 'word', words: words.modeWords },
+  chain: { type: 'word', words: words.chainWords },
+  chainId: { type: 'integer' },
+  confirmationsRequired: { type: 'integer' },
+  amountUnits: { type: 'units' },
+  decimals: { type: 'integer' },
+  tokenSymbol: { type: 'text' },
+  tokenAddress: { type: 'text' },
+  expectedWallet: { type: 'text' },
+  expiresAt: { type: 'moment', presence: 'required' },
+  expiresInMinutes: { type: 'integer' },
+  lane: { type: 'word', words: words.laneWords },
+  metadata: { type: 'metadata' },
+  createdAt: { type: 'moment', presence: 'required' },
+  amountReceivedUnits: { type: 'units', presence: 'required' },
+  payments: { type: 'resource', fields: paymentFields, presence: 'list' },
+  paymentsCount: { type: 'integer', presence: 'required' },
+  labels: { type: 'text', presence: 'list' },
+  succeededAt: { type: 'moment', presence: 'optional' },
+  canceledAt: { type: 'moment', presence: 'optional' },
+  expiredAt: { type: 'moment', presence: 'optional' },
+  amountRefundedUnits: { type: 'units', presence: 'optional' },
 };
 
-export const webhookEndpointFields: kind.Fields = {
-  id: kind.filledText,
-  url: kind.text,
-  eventTypes: kind.list(kind.text),
-  enabled: kind.flag,
-  disabledReason: kind.optional(kind.text),
-  description: kind.optional(kind.text),
-  mode: kind.word(words.modeWords),
-  createdAt: kind.present(kind.moment),
+export const webhookEndpointFields: Fields = {
+  id: { type: 'filledText' },
+  url: { type: 'text' },
+  eventTypes: { type: 'text', presence: 'list' },
+  enabled: { type: 'flag' },
+  disabledReason: { type: 'text', presence: 'optional' },
+  description: { type: 'text', presence: 'optional' },
+  mode: { type: 'word', words: words.modeWords },
+  createdAt: { type: 'moment', presence: 'required' },
 };
 
-export const webhookEndpointWithSecretFields: kind.Fields = {
-  id: kind.filledText,
-  url: kind.text,
-  eventTypes: kind.list(kind.text),
-  enabled: kind.flag,
-  disabledReason: kind.optional(kind.text),
-  description: kind.optional(kind.text),
-  mode: kind.word(words.modeWords),
-  createdAt: kind.present(kind.moment),
-  secret: kind.filledText,
+export const webhookEndpointWithSecretFields: Fields = {
+  id: { type: 'filledText' },
+  url: { type: 'text' },
+  eventTypes: { type: 'text', presence: 'list' },
+  enabled: { type: 'flag' },
+  disabledReason: { type: 'text', presence: 'optional' },
+  description: { type: 'text', presence: 'optional' },
+  mode: { type: 'word', words: words.modeWords },
+  createdAt: { type: 'moment', presence: 'required' },
+  secret: { type: 'filledText' },
 };
 
-export const transferCandidateFields: kind.Fields = {
-  id: kind.filledText,
-  amountUnits: kind.units,
-  status: kind.word(words.paymentIntentStatusWords),
-  createdAt: kind.present(kind.moment),
+export const transferCandidateFields: Fields = {
+  id: { type: 'filledText' },
+  amountUnits: { type: 'units' },
+  status: { type: 'word', words: words.paymentIntentStatusWords },
+  createdAt: { type: 'moment', presence: 'required' },
 };
 
-export const transferFields: kind.Fields = {
-  id: kind.filledText,
-  chain: kind.word(words.chainWords),
-  status: kind.word(words.transferStatusWords),
-  paymentIntent: kind.textOrNone,
-  transactionHash: kind.text,
-  logIndex: kind.integer,
-  blockNumber: kind.smallInteger,
-  blockHash: kind.text,
-  blockTime: kind.present(kind.moment),
-  fromAddress: kind.text,
-  toAddress: kind.text,
-  tokenAddress: kind.text,
-  amountUnits: kind.units,
-  confirmations: kind.integer,
-  labels: kind.list(kind.text),
-  candidates: kind.list(kind.resource(transferCandidateFields)),
+export const transferFields: Fields = {
+  id: { type: 'filledText' },
+  chain: { type: 'word', words: words.chainWords },
+  status: { type: 'word', words: words.transferStatusWords },
+  paymentIntent: { type: 'text', presence: 'omitted' },
+  transactionHash: { type: 'text' },
+  logIndex: { type: 'integer' },
+  blockNumber: { type: 'integer' },
+  blockHash: { type: 'text' },
+  blockTime: { type: 'moment', presence: 'required' },
+  fromAddress: { type: 'text' },
+  toAddress: { type: 'text' },
+  tokenAddress: { type: 'text' },
+  amountUnits: { type: 'units' },
+  confirmations: { type: 'integer' },
+  labels: { type: 'text', presence: 'list' },
+  candidates: { type: 'resource', fields: transferCandidateFields, presence: 'list' },
 };
 
-export const refundTransactionFields: kind.Fields = {
-  chainId: kind.smallInteger,
-  to: kind.text,
-  value: kind.text,
-  data: kind.text,
+export const refundTransactionFields: Fields = {
+  chainId: { type: 'integer' },
+  to: { type: 'text' },
+  value: { type: 'text' },
+  data: { type: 'text' },
 };
 
-export const refundFields: kind.Fields = {
-  id: kind.filledText,
-  paymentIntent: kind.text,
-  mode: kind.word(words.modeWords),
-  chain: kind.word(words.chainWords),
-  chainId: kind.smallInteger,
-  amountUnits: kind.units,
-  tokenAddress: kind.text,
-  destination: kind.text,
-  status: kind.word(words.refundStatusWords),
-  reason: kind.textOrNone,
-  metadata: kind.metadata,
-  createdAt: kind.present(kind.moment),
-  expiresAt: kind.present(kind.moment),
-  succeededAt: kind.optional(kind.moment),
-  canceledAt: kind.optional(kind.moment),
-  expiredAt: kind.optional(kind.moment),
-  transaction: kind.present(kind.resource(refundTransactionFields)),
-  transfers: kind.list(kind.resource(paymentFields)),
-  labels: kind.list(kind.text),
+export const refundFields: Fields = {
+  id: { type: 'filledText' },
+  paymentIntent: { type: 'text' },
+  mode: { type: 'word', words: words.modeWords },
+  chain: { type: 'word', words: words.chainWords },
+  chainId: { type: 'integer' },
+  amountUnits: { type: 'units' },
+  tokenAddress: { type: 'text' },
+  destination: { type: 'text' },
+  status: { type: 'word', words: words.refundStatusWords },
+  reason: { type: 'text', presence: 'omitted' },
+  metadata: { type: 'metadata' },
+  createdAt: { type: 'moment', presence: 'required' },
+  expiresAt: { type: 'moment', presence: 'required' },
+  succeededAt: { type: 'moment', presence: 'optional' },
+  canceledAt: { type: 'moment', presence: 'optional' },
+  expiredAt: { type: 'moment', presence: 'optional' },
+  transaction: { type: 'resource', fields: refundTransactionFields, presence: 'required' },
+  transfers: { type: 'resource', fields: paymentFields, presence: 'list' },
+  labels: { type: 'text', presence: 'list' },
 };
 
-export const eventDataFields: kind.Fields = {
-  paymentIntent: kind.optional(kind.resource(paymentIntentStateFields)),
-  webhookEndpoint: kind.optional(kind.resource(webhookEndpointFields)),
-  transfer: kind.optional(kind.resource(transferFields)),
-  transfersCount: kind.optional(kind.integer),
-  refund: kind.optional(kind.resource(refundFields)),
+export const eventDataFields: Fields = {
+  paymentIntent: { type: 'resource', fields: paymentIntentStateFields, presence: 'optional' },
+  webhookEndpoint: { type: 'resource', fields: webhookEndpointFields, presence: 'optional' },
+  transfer: { type: 'resource', fields: transferFields, presence: 'optional' },
+  transfersCount: { type: 'integer', presence: 'optional' },
+  refund: { type: 'resource', fields: refundFields, presence: 'optional' },
 };
 
-export const eventFields: kind.Fields = {
-  id: kind.filledText,
-  type: kind.filledText,
-  createdAt: kind.present(kind.moment),
-  mode: kind.word(words.modeWords),
-  sequence: kind.optional(kind.integer),
-  data: kind.present(kind.resource(eventDataFields)),
+export const eventFields: Fields = {
+  id: { type: 'filledText' },
+  type: { type: 'filledText' },
+  createdAt: { type: 'moment', presence: 'required' },
+  mode: { type: 'word', words: words.modeWords },
+  sequence: { type: 'integer', presence: 'optional' },
+  data: { type: 'resource', fields: eventDataFields, presence: 'required' },
 };
 
-export const webhookAttemptFields: kind.Fields = {
-  at: kind.present(kind.moment),
-  statusCode: kind.optional(kind.integer),
-  durationMs: kind.integer,
-  error: kind.optional(kind.text),
-  response: kind.optional(kind.text),
+export const listEventsResponseFields: Fields = {
+  events: { type: 'resource', fields: eventFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const webhookDeliveryFields: kind.Fields = {
-  id: kind.filledText,
-  event: kind.text,
-  webhookEndpoint: kind.text,
-  status: kind.word(words.webhookDeliveryStatusWords),
-  attempts: kind.list(kind.resource(webhookAttemptFields)),
-  nextAttemptAt: kind.optional(kind.moment),
-  createdAt: kind.present(kind.moment),
-  eventType: kind.text,
-  paymentIntent: kind.textOrNone,
+export const listPaymentIntentsResponseFields: Fields = {
+  paymentIntents: { type: 'resource', fields: paymentIntentStateFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const watchEventsResponseFields: kind.Fields = {
-  event: kind.optional(kind.resource(eventFields)),
-  position: kind.filledText,
+export const listRefundsResponseFields: Fields = {
+  refunds: { type: 'resource', fields: refundFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const listEventsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  after: input.filledText,
-  type: input.filledText,
-  paymentIntent: input.filledText,
-  refund: input.filledText,
+export const listTransfersResponseFields: Fields = {
+  transfers: { type: 'resource', fields: transferFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const createPaymentIntentFields: input.RequestFields = {
-  amountUnits: input.required(input.amount),
-  chain: input.word(words.chainWords),
-  walletAddress: input.text,
-  expiresInMinutes: input.clampedInteger,
-  lane: input.word(words.laneWords),
-  metadata: input.metadata,
-  token: input.word(words.tokenWords),
+export const listWebhookEndpointsResponseFields: Fields = {
+  webhookEndpoints: { type: 'resource', fields: webhookEndpointFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const listPaymentIntentsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.paymentIntentStatusWords),
-  chain: input.word(words.chainWords),
-  lane: input.word(words.laneWords),
-  idempotencyKey: input.filledText,
-  createdFrom: input.moment,
-  createdBefore: input.moment,
-  label: input.filledText,
-  expectedWallet: input.filledText,
-  succeededFrom: input.moment,
-  succeededBefore: input.moment,
-  metadataKey: input.filledText,
-  metadataValue: input.filledText,
+export const deleteWebhookEndpointResponseFields: Fields = {
 };
 
-export const createRefundFields: input.RequestFields = {
-  paymentIntent: input.required(input.filledText),
-  amountUnits: input.amount,
-  destination: input.required(input.filledText),
-  reason: input.filledText,
-  metadata: input.metadata,
+export const webhookAttemptFields: Fields = {
+  at: { type: 'moment', presence: 'required' },
+  statusCode: { type: 'integer', presence: 'optional' },
+  durationMs: { type: 'integer' },
+  error: { type: 'text', presence: 'optional' },
+  response: { type: 'text', presence: 'optional' },
 };
 
-export const listRefundsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  paymentIntent: input.filledText,
-  status: input.word(words.refundStatusWords),
+export const webhookDeliveryFields: Fields = {
+  id: { type: 'filledText' },
+  event: { type: 'text' },
+  webhookEndpoint: { type: 'text' },
+  status: { type: 'word', words: words.webhookDeliveryStatusWords },
+  attempts: { type: 'resource', fields: webhookAttemptFields, presence: 'list' },
+  nextAttemptAt: { type: 'moment', presence: 'optional' },
+  createdAt: { type: 'moment', presence: 'required' },
+  eventType: { type: 'text' },
+  paymentIntent: { type: 'text', presence: 'omitted' },
 };
 
-export const confirmRefundFields: input.RequestFields = {
-  transactionHash: input.required(input.filledText),
+export const listWebhookDeliveriesResponseFields: Fields = {
+  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'list' },
+  nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
-export const listTransfersFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.transferStatusWords),
-  transactionHash: input.filledText,
-  paymentIntent: input.filledText,
-  fromAddress: input.filledText,
-  toAddress: input.filledText,
-  chain: input.word(words.chainWords),
-  blockTimeFrom: input.moment,
-  blockTimeBefore: input.moment,
+export const redeliverWebhookEndpointResponseFields: Fields = {
+  deliveriesCount: { type: 'integer' },
 };
 
-export const attributeTransferFields: input.RequestFields = {
-  paymentIntent: input.required(input.filledText),
-  allowEnded: input.flag,
+export const redeliverEventResponseFields: Fields = {
+  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'list' },
 };
 
-export const createWebhookEndpointFields: input.RequestFields = {
-  url: input.required(input.filledText),
-  eventTypes: input.filledTexts,
-  enabled: input.flag,
-  description: input.text,
+export const watchEventsResponseFields: Fields = {
+  event: { type: 'resource', fields: eventFields, presence: 'optional' },
+  position: { type: 'filledText' },
 };
 
-export const listWebhookEndpointsFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
+export const listEventsFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+  after: { type: 'filledText' },
+  type: { type: 'filledText' },
+  paymentIntent: { type: 'filledText' },
+  refund: { type: 'filledText' },
 };
 
-export const updateWebhookEndpointFields: input.RequestFields = {
-  url: input.text,
-  eventTypes: input.filledTexts,
-  enabled: input.flag,
-  description: input.text,
+export const createPaymentIntentFields: Fields = {
+  amountUnits: { type: 'units', presence: 'required' },
+  chain: { type: 'word', words: words.chainWords },
+  walletAddress: { type: 'text' },
+  expiresInMinutes: { type: 'integer' },
+  lane: { type: 'word', words: words.laneWords },
+  metadata: { type: 'metadata' },
+  token: { type: 'word', words: words.tokenWords },
 };
 
-export const rotateWebhookSecretFields: input.RequestFields = {
-  overlapHours: input.integerFrom(0),
+export const listPaymentIntentsFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+  status: { type: 'word', words: words.paymentIntentStatusWords },
+  chain: { type: 'word', words: words.chainWords },
+  lane: { type: 'word', words: words.laneWords },
+  idempotencyKey: { type: 'filledText' },
+  createdFrom: { type: 'moment' },
+  createdBefore: { type: 'moment' },
+  label: { type: 'filledText' },
+  expectedWallet: { type: 'filledText' },
+  succeededFrom: { type: 'moment' },
+  succeededBefore: { type: 'moment' },
+  metadataKey: { type: 'filledText' },
+  metadataValue: { type: 'filledText' },
 };
 
-export const listWebhookDeliveriesFields: input.RequestFields = {
-  pageSize: input.integerFrom(1),
-  status: input.word(words.webhookDeliveryStatusWords),
+export const createRefundFields: Fields = {
+  paymentIntent: { type: 'filledText', presence: 'required' },
+  amountUnits: { type: 'units' },
+  destination: { type: 'filledText', presence: 'required' },
+  reason: { type: 'filledText' },
+  metadata: { type: 'metadata' },
 };
 
-export const redeliverWebhookEndpointFields: input.RequestFields = {
-  status: input.word({ pending: 1, failed: 3 }),
-  createdFrom: input.moment,
-  createdBefore: input.moment,
+export const listRefundsFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+  paymentIntent: { type: 'filledText' },
+  status: { type: 'word', words: words.refundStatusWords },
 };
 
-export const redeliverEventFields: input.RequestFields = {
-  webhookEndpoint: input.filledText,
+export const confirmRefundFields: Fields = {
+  transactionHash: { type: 'filledText', presence: 'required' },
+};
+
+export const listTransfersFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+  status: { type: 'word', words: words.transferStatusWords },
+  transactionHash: { type: 'filledText' },
+  paymentIntent: { type: 'filledText' },
+  fromAddress: { type: 'filledText' },
+  toAddress: { type: 'filledText' },
+  chain: { type: 'word', words: words.chainWords },
+  blockTimeFrom: { type: 'moment' },
+  blockTimeBefore: { type: 'moment' },
+};
+
+export const attributeTransferFields: Fields = {
+  paymentIntent: { type: 'filledText', presence: 'required' },
+  allowEnded: { type: 'flag' },
+};
+
+export const createWebhookEndpointFields: Fields = {
+  url: { type: 'filledText', presence: 'required' },
+  eventTypes: { type: 'text', presence: 'list' },
+  enabled: { type: 'flag' },
+  description: { type: 'text' },
+};
+
+export const listWebhookEndpointsFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+};
+
+export const updateWebhookEndpointFields: Fields = {
+  url: { type: 'text' },
+  eventTypes: { type: 'text', presence: 'list' },
+  enabled: { type: 'flag' },
+  description: { type: 'text' },
+};
+
+export const rotateWebhookSecretFields: Fields = {
+  overlapHours: { type: 'integer', min: 0 },
+};
+
+export const listWebhookDeliveriesFields: Fields = {
+  pageSize: { type: 'integer', min: 1 },
+  status: { type: 'word', words: words.webhookDeliveryStatusWords },
+};
+
+export const redeliverWebhookEndpointFields: Fields = {
+  status: { type: 'word', words: { pending: 1, failed: 3 } },
+  createdFrom: { type: 'moment' },
+  createdBefore: { type: 'moment' },
+};
+
+export const redeliverEventFields: Fields = {
+  webhookEndpoint: { type: 'filledText' },
 };
 

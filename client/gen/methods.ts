@@ -3,7 +3,6 @@
 import type { List } from '../list.ts';
 import type { CallOptions, CreateOptions } from '../options.ts';
 import type { Method } from '../protocol.ts';
-import * as kind from '../resource-fields.ts';
 import * as fields from './fields.ts';
 import type * as requests from './requests.ts';
 import type * as resources from './resources.ts';
@@ -171,7 +170,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listEventsFields,
     isRequestOptional: true,
-    answer: { events: kind.list(kind.resource(fields.eventFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listEventsResponseFields,
     lists: 'events',
   },
   createPaymentIntent: {
@@ -200,7 +199,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listPaymentIntentsFields,
     isRequestOptional: true,
-    answer: { paymentIntents: kind.list(kind.resource(fields.paymentIntentStateFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listPaymentIntentsResponseFields,
     lists: 'paymentIntents',
   },
   cancelPaymentIntent: {
@@ -237,7 +236,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listRefundsFields,
     isRequestOptional: true,
-    answer: { refunds: kind.list(kind.resource(fields.refundFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listRefundsResponseFields,
     lists: 'refunds',
   },
   cancelRefund: {
@@ -274,7 +273,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listTransfersFields,
     isRequestOptional: true,
-    answer: { transfers: kind.list(kind.resource(fields.transferFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listTransfersResponseFields,
     lists: 'transfers',
   },
   attributeTransfer: {
@@ -321,7 +320,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listWebhookEndpointsFields,
     isRequestOptional: true,
-    answer: { webhookEndpoints: kind.list(kind.resource(fields.webhookEndpointFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listWebhookEndpointsResponseFields,
     lists: 'webhookEndpoints',
   },
   updateWebhookEndpoint: {
@@ -340,7 +339,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     status: 200,
     takesId: true,
     takesKey: false,
-    answer: {},
+    answer: fields.deleteWebhookEndpointResponseFields,
     returns: null,
   },
   rotateWebhookSecret: {
@@ -369,7 +368,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.listWebhookDeliveriesFields,
     isRequestOptional: true,
-    answer: { webhookDeliveries: kind.list(kind.resource(fields.webhookDeliveryFields)), nextPageToken: kind.textOrNone },
+    answer: fields.listWebhookDeliveriesResponseFields,
     lists: 'webhookDeliveries',
   },
   redeliverWebhookEndpoint: {
@@ -380,7 +379,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.redeliverWebhookEndpointFields,
     isRequestOptional: true,
-    answer: { deliveriesCount: kind.integer },
+    answer: fields.redeliverWebhookEndpointResponseFields,
     returns: 'deliveriesCount',
   },
   redeliverEvent: {
@@ -391,7 +390,7 @@ export const methods: Readonly<Record<keyof Methods, Method>> = {
     takesKey: false,
     request: fields.redeliverEventFields,
     isRequestOptional: true,
-    answer: { webhookDeliveries: kind.list(kind.resource(fields.webhookDeliveryFields)) },
+    answer: fields.redeliverEventResponseFields,
     returns: 'webhookDeliveries',
   },
 };

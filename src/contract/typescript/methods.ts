@@ -4,15 +4,14 @@ import type { DescField } from '@bufbuild/protobuf';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { isRequiredField } from '../json/field-rules.ts';
 import { givenFields, hasMetadata, requestFieldsOf, requestTables, requestType } from './requests.ts';
-import { fieldsOf, formAnswered, formInside, resourceTables } from './resources.ts';
+import { fieldsOf, formAnswered, formInside, resourceTables, sourceOf } from './resources.ts';
 import { type Contract, docComment, fileHead, isAnswer } from './text.ts';
 
 /** The tables of fields that both protocols work from. */
 export function fieldsSource(contract: Contract): string {
   const head = fileHead([
     "import * as words from '../../src/contract/gen/words.ts';",
-    "import * as input from '../request-fields.ts';",
-    "import * as kind from '../resource-fields.ts';",
+    "import type { Fields } from '../resource-fields.ts';",
   ]);
   return head + [...resourceTables(contract), ...requestTables(contract)].join('\n');
 }
@@ -31,7 +30,6 @@ export function methodsSource(contract: Contract): string {
       "import type { List } from '../list.ts';",
       "import type { CallOptions, CreateOptions } from '../options.ts';",
       "import type { Method } from '../protocol.ts';",
-      "import * as kind from '../resource-fields.ts';",
       "import * as fields from './fields.ts';",
       "import type * as requests from './requests.ts';",
       "import type * as resources from './resources.ts';",
@@ -68,7 +66,7 @@ function signatureOf(route: HttpRoute) {
     ...(given.length > 0
       ? [`request: fields.${requestFieldsOf(input)}`, `isRequestOptional: ${isOptional}`]
       : []),
-    `answer: ${answer.table}`,
+    `answer: fields.${fieldsOf(answer.form)}`,
     ...(answer.field === undefined ? [] : [`${isList ? 'lists' : 'returns'}: '${answer.field.localName}'`]),
     ...(answer.type === 'void' ? ['returns: null'] : []),
   ];
@@ -86,27 +84,18 @@ function signatureOf(route: HttpRoute) {
 }
 
 /** What the client returns of an answer: its resource, or the one field of an answer that is none. */
-function answerOf(route: HttpRoute): { type: string; table: string; field?: DescField } {
+function answerOf(route: HttpRoute): { form: string; type: string; field?: DescField } {
   const { output } = route.method;
   if (!isAnswer(output)) {
     const form = formAnswered(route);
     // The forms that have a secret say so themselves.
     const isPlain = takesIdempotencyKey(route) && form === formInside(output);
-    const type = `resources.${form}${isPlain ? ' & { replayed: boolean }' : ''}`;
-    return { type, table: `fields.${fieldsOf(form)}` };
+    return { form, type: `resources.${form}${isPlain ? ' & { replayed: boolean }' : ''}` };
   }
   const [field] = output.fields;
-  if (field === undefined) return { type: 'void', table: '{}' };
-  const rows = output.fields.map((each) => `${each.localName}: ${kindOf(each)}`);
-  const table = `{ ${rows.join(', ')} }`;
-  if (field.fieldKind !== 'list' || field.listKind !== 'message') return { type: 'number', table, field };
+  const form = output.name;
+  if (field === undefined) return { form, type: 'void' };
+  if (field.message === undefined) return { form, type: sourceOf(field).type, field };
   const item = `resources.${formInside(field.message)}`;
-  return { type: output.fields.length > 1 ? item : `${item}[]`, table, field };
-}
-
-function kindOf(field: DescField): string {
-  if (field.fieldKind === 'list' && field.listKind === 'message') {
-    return `kind.list(kind.resource(fields.${fieldsOf(formInside(field.message))}))`;
-  }
-  return field.name === 'next_page_token' ? 'kind.textOrNone' : 'kind.integer';
+  return { form, type: output.fields.length > 1 ? item : `${item}[]`, field };
 }

@@ -6,9 +6,8 @@ import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import type { HttpRoute } from '../http-routes.ts';
 import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { schemaOptionsOf } from '../openapi/schemas.ts';
-import { textType } from './resources.ts';
-import { type Contract, docComment, fileHead, lowerFirst } from './text.ts';
-import { wordsOf } from './words.ts';
+import { sourceOf, valueSource } from './resources.ts';
+import { type Contract, docComment, fileHead, lowerFirst, tableSource } from './text.ts';
 
 /** The name of a request's type: what its method does. */
 export const requestType = ({ name }: DescMessage) => name.replace(/Request$/, '');
@@ -23,7 +22,6 @@ export const givenFields = ({ method, pathFields }: HttpRoute) =>
 export const hasMetadata = ({ fields }: DescMessage) => fields.some(isStruct);
 
 const isStruct = ({ message }: DescField) => message?.typeName === 'google.protobuf.Struct';
-const isMoment = ({ message }: DescField) => message?.typeName === 'google.protobuf.Timestamp';
 
 const requestsOf = ({ routes }: Contract) =>
   routes
@@ -44,7 +42,7 @@ export function requestsSource(contract: Contract): string {
 }
 
 export function requestTables(contract: Contract): string[] {
-  return requestsOf(contract).map(({ desc, fields }) => tableSource(desc, fields));
+  return requestsOf(contract).map(({ desc, fields }) => tableSource(requestFieldsOf(desc), fields, rowOf));
 }
 
 function typeSource(contract: Contract, desc: DescMessage, fields: readonly DescField[]): string {
@@ -57,63 +55,38 @@ function typeSource(contract: Contract, desc: DescMessage, fields: readonly Desc
   return `${docComment(contract.clientParagraphsOf(desc))}export interface ${requestType(desc)}${parameter} {\n${members.join('')}}\n`;
 }
 
-function tableSource(desc: DescMessage, fields: readonly DescField[]): string {
-  const rows = fields.map((field) => {
-    const kind = inputOf(field);
-    return `  ${field.localName}: ${isRequiredField(field) ? `input.required(${kind})` : kind},\n`;
-  });
-  return `export const ${requestFieldsOf(desc)}: input.RequestFields = {\n${rows.join('')}};\n`;
-}
-
 /** The words that a field takes, if not all of its enum's. */
 const someWords = (field: DescField) => schemaOptionsOf(field).enum as string[] | undefined;
 
 function typeOf(field: DescField): string {
-  if (field.fieldKind === 'list') return `readonly ${textType(field)}[]`;
+  const { type } = valueSource(field);
+  if (field.fieldKind === 'list') return `readonly ${type}[]`;
   if (field.fieldKind === 'enum') {
-    return (
-      someWords(field)
-        ?.map((word) => `'${word}'`)
-        .join(' | ') ?? `words.${field.enum.name}`
-    );
+    const words = someWords(field)?.map((word) => `'${word}'`);
+    return words?.join(' | ') ?? `words.${field.enum.name}`;
   }
-  if (isMoment(field)) return 'Date';
   if (isStruct(field)) return '(Metadata & JsonCompatible<Metadata>)';
-  switch (field.scalar) {
-    case ScalarType.BOOL:
-      return 'boolean';
-    case ScalarType.INT64:
-      return 'number | bigint';
-    case ScalarType.INT32:
-      return 'number';
-    default:
-      return textType(field);
-  }
+  return field.scalar === ScalarType.INT64 ? 'number | bigint' : type;
 }
 
-/** The way in request-fields.ts in which a field is read. */
-function inputOf(field: DescField): string {
-  if (field.fieldKind === 'list') return 'input.filledTexts';
-  if (field.fieldKind === 'enum') {
-    const words = someWords(field);
-    if (words === undefined) return `input.word(words.${wordsOf(field.enum)})`;
-    const numbers = enumWords(field.enum).filter(({ word }) => words.includes(word));
-    return `input.word({ ${numbers.map(({ word, value }) => `${word}: ${value.number}`).join(', ')} })`;
-  }
-  if (isMoment(field)) return 'input.moment';
-  if (isStruct(field)) return 'input.metadata';
+/** What a field's row says, as client/request-fields.ts reads it. */
+function rowOf(field: DescField): string {
+  if (field.fieldKind === 'list') return sourceOf(field).row;
+  const row = valueRowOf(field);
+  return isRequiredField(field) ? `${row}, presence: 'required'` : row;
+}
+
+function valueRowOf(field: DescField): string {
+  const { row } = valueSource(field);
   // Without presence, over gRPC the field's zero means that it was not given.
-  const hasPresence = field.presence !== FeatureSet_FieldPresence.IMPLICIT;
-  const { minimum } = schemaOptionsOf(field);
-  switch (field.scalar) {
-    case ScalarType.BOOL:
-      return 'input.flag';
-    case ScalarType.INT64:
-      return 'input.amount';
-    case ScalarType.INT32:
-      if (minimum !== undefined || !hasPresence) return `input.integerFrom(${minimum ?? 1})`;
-      return 'input.clampedInteger';
-    default:
-      return hasPresence ? 'input.text' : 'input.filledText';
+  const isFilled = field.presence === FeatureSet_FieldPresence.IMPLICIT;
+  if (field.scalar === ScalarType.STRING) return isFilled ? "type: 'filledText'" : "type: 'text'";
+  if (field.scalar === ScalarType.INT32) {
+    const { minimum = isFilled ? 1 : undefined } = schemaOptionsOf(field);
+    return minimum === undefined ? row : `${row}, min: ${minimum}`;
   }
+  const some = someWords(field);
+  if (field.fieldKind !== 'enum' || some === undefined) return row;
+  const words = enumWords(field.enum).filter(({ word }) => some.includes(word));
+  return `type: 'word', words: { ${words.map(({ word, value }) => `${word}: ${value.number}`).join(', ')} }`;
 }

@@ -5,13 +5,22 @@ import { type DescField, type DescMessage, getOption, ScalarType } from '@bufbui
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
-import { type Contract, docComment, fileHead, isOurs, isSecret, lowerFirst } from './text.ts';
+import {
+  type Contract,
+  docComment,
+  fileHead,
+  isAnswer,
+  isOurs,
+  isSecret,
+  lowerFirst,
+  tableSource,
+} from './text.ts';
 import { wordsOf } from './words.ts';
 
-/** A field's type in the client, and the kind in resource-fields.ts that reads it. */
+/** A field's type in the client, and what its row in a table says, as client/resource-fields.ts reads it. */
 interface FieldSource {
   type: string;
-  kind: string;
+  row: string;
 }
 
 /** One form in which answers have a message. */
@@ -94,7 +103,9 @@ export function formAnswered(route: HttpRoute): string {
 export const fieldsOf = (form: string) => `${lowerFirst(form)}Fields`;
 
 export function resourcesSource(contract: Contract): string {
-  const forms = contract.resources.flatMap((desc) => formsOf(desc).map((form) => ({ desc, form })));
+  const forms = contract.answers
+    .filter((desc) => !isAnswer(desc))
+    .flatMap((desc) => formsOf(desc).map((form) => ({ desc, form })));
   return (
     fileHead([
       "import type { ApiResource, JsonObject } from '../api-resource.ts';",
@@ -105,8 +116,10 @@ export function resourcesSource(contract: Contract): string {
 }
 
 export function resourceTables(contract: Contract): string[] {
-  const forms = contract.resources.flatMap(formsOf);
-  return forms.filter(({ isBase }) => !isBase).map(tableSource);
+  return contract.answers
+    .flatMap(formsOf)
+    .filter(({ isBase }) => !isBase)
+    .map(({ name, fields }) => tableSource(fieldsOf(name), fields, (field) => sourceOf(field).row));
 }
 
 function typeSource(contract: Contract, desc: DescMessage, form: Form): string {
@@ -129,11 +142,6 @@ function typeSource(contract: Contract, desc: DescMessage, form: Form): string {
   return `${about}export interface ${form.name} extends ${form.base ?? 'ApiResource'} {\n${members.join('')}}\n`;
 }
 
-function tableSource({ name, fields }: Form): string {
-  const rows = fields.map((field) => `  ${field.localName}: ${sourceOf(field).kind},\n`).join('');
-  return `export const ${fieldsOf(name)}: kind.Fields = {\n${rows}};\n`;
-}
-
 /** Texts of which the known ones have a type. */
 const namedTexts: Readonly<Record<string, string>> = {
   type: 'EventType',
@@ -142,46 +150,51 @@ const namedTexts: Readonly<Record<string, string>> = {
   labels: 'Label',
 };
 
-/** The type of a text. */
-export const textType = ({ name }: DescField) => namedTexts[name] ?? 'string';
-
 /** True for a text that callers keep to go on with, or decide by: an empty one would lose money or events. */
 const isKept = (field: DescField) => isSecret(field) || ['id', 'type', 'position'].includes(field.name);
 
-function sourceOf(field: DescField): FieldSource {
-  const { type, kind } = valueSource(field);
-  if (field.fieldKind === 'list') return { type: `${type}[]`, kind: `kind.list(${kind})` };
+export function sourceOf(field: DescField): FieldSource {
+  const { type, row } = valueSource(field);
+  const as = (presence: string) => `${row}, presence: '${presence}'`;
+  if (field.fieldKind === 'list') return { type: `${type}[]`, row: as('list') };
   const { required, omitEmpty } = getOption(field, json_field);
-  if (omitEmpty) return { type: `${type} | undefined`, kind: 'kind.textOrNone' };
-  if (field.presence === FeatureSet_FieldPresence.IMPLICIT || kind === 'kind.metadata') return { type, kind };
-  if (required) return { type, kind: `kind.present(${kind})` };
-  return { type: `${type} | undefined`, kind: `kind.optional(${kind})` };
+  if (omitEmpty) return { type: `${type} | undefined`, row: as('omitted') };
+  // No metadata is an empty object.
+  if (field.presence === FeatureSet_FieldPresence.IMPLICIT || type === 'JsonObject') return { type, row };
+  if (required) return { type, row: as('required') };
+  return { type: `${type} | undefined`, row: as('optional') };
 }
 
 /** The source of the field's value, or of each in its list. */
-function valueSource(field: DescField): FieldSource {
+export function valueSource(field: DescField): FieldSource {
   if (field.message !== undefined) return messageSource(field.message);
   if (field.enum !== undefined) {
-    return { type: `words.${field.enum.name} | Unknown`, kind: `kind.word(words.${wordsOf(field.enum)})` };
+    return {
+      type: `words.${field.enum.name} | Unknown`,
+      row: `type: 'word', words: words.${wordsOf(field.enum)}`,
+    };
   }
   switch (field.scalar) {
     case ScalarType.BOOL:
-      return { type: 'boolean', kind: 'kind.flag' };
+      return { type: 'boolean', row: "type: 'flag'" };
     case ScalarType.INT32:
-      return { type: 'number', kind: 'kind.integer' };
+      return { type: 'number', row: "type: 'integer'" };
     case ScalarType.INT64:
       // Amounts are exact. Other integers of this width, such as the number of a block, are small.
       return field.name.endsWith('_units')
-        ? { type: 'bigint', kind: 'kind.units' }
-        : { type: 'number', kind: 'kind.smallInteger' };
+        ? { type: 'bigint', row: "type: 'units'" }
+        : { type: 'number', row: "type: 'integer'" };
     default:
-      return { type: textType(field), kind: isKept(field) ? 'kind.filledText' : 'kind.text' };
+      return {
+        type: namedTexts[field.name] ?? 'string',
+        row: `type: '${isKept(field) ? 'filledText' : 'text'}'`,
+      };
   }
 }
 
 function messageSource(desc: DescMessage): FieldSource {
-  if (desc.typeName === 'google.protobuf.Timestamp') return { type: 'Date', kind: 'kind.moment' };
-  if (!isOurs(desc)) return { type: 'JsonObject', kind: 'kind.metadata' };
+  if (desc.typeName === 'google.protobuf.Timestamp') return { type: 'Date', row: "type: 'moment'" };
+  if (!isOurs(desc)) return { type: 'JsonObject', row: "type: 'metadata'" };
   const form = formInside(desc);
-  return { type: form, kind: `kind.resource(${fieldsOf(form)})` };
+  return { type: form, row: `type: 'resource', fields: ${fieldsOf(form)}` };
 }

@@ -30,10 +30,10 @@ export function createContract(files: readonly DescFile[]) {
     if (found === undefined) throw new Error(`the contract has no message ${name}`);
     return found;
   };
-  const resources = new Set<DescMessage>();
+  const answers = new Set<DescMessage>();
   const add = (desc: DescMessage) => {
     for (const { message } of desc.fields) if (message !== undefined && isOurs(message)) add(message);
-    resources.add(desc);
+    answers.add(desc);
   };
   for (const { method } of routes) add(method.output);
   add(message('WatchEventsResponse'));
@@ -41,8 +41,8 @@ export function createContract(files: readonly DescFile[]) {
     enums: files.flatMap((file) => file.enums),
     /** The methods that a merchant's key calls over HTTP. */
     routes,
-    /** Every message that their answers hold, those that others hold first. */
-    resources: [...resources].filter((desc) => !isAnswer(desc)),
+    /** Their answers, and every message in those, which comes first. */
+    answers: [...answers],
     message,
     paragraphsOf,
     /** A comment in the client's terms: its names of fields, its moments as dates. */
@@ -76,7 +76,7 @@ function clientText(text: string, names: ReadonlySet<string>): string {
     .replace(/^Moment\b/, 'The moment');
 }
 
-export const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
+const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 
 /** The name with a lower-case first letter. */
 export const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
@@ -106,6 +106,16 @@ function wrapped(text: string, width: number): string[] {
     } else line += (line === '' ? '' : ' ') + word;
   }
   return [...lines, line];
+}
+
+/** A table of fields, with what `rowOf` says of each. */
+export function tableSource(
+  name: string,
+  fields: readonly DescField[],
+  rowOf: (field: DescField) => string,
+): string {
+  const rows = fields.map((field) => `  ${field.localName}: { ${rowOf(field)} },\n`);
+  return `export const ${name}: Fields = {\n${rows.join('')}};\n`;
 }
 
 /** The first line of a generated file, and its imports. */
