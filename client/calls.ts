@@ -2,14 +2,10 @@
 
 import { PaymentIntentsError } from './error.ts';
 import type { CheckedCallOptions, CheckedOptions } from './options.ts';
-import type { Answer, Method, Send } from './protocol.ts';
-import type { CheckedRequest } from './request-fields.ts';
+import type { Answer, Method, Send, Try } from './protocol.ts';
 
 /** What a call asks for. */
-export interface Asked {
-  id?: string | undefined;
-  request?: CheckedRequest;
-}
+export type Asked = Pick<Try, 'id' | 'request'>;
 
 /** Makes a call: tries until one is answered, or fails for good. */
 export type Call = (method: Method, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
@@ -18,11 +14,10 @@ const firstPauseMs = 100;
 export const maxPauseMs = 5_000;
 /** If the server asks for more, the call fails instead. */
 const maxRetryAfterMs = 60_000;
-const nothing: CheckedRequest = { json: {}, message: {} };
 
 /** Returns a function that sends each call by `send`, and again after a failure that may pass. */
-export function createCall({ maxTries }: Pick<CheckedOptions<string>, 'maxTries'>, send: Send): Call {
-  return async (method, { id, request = nothing }, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
+export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send: Send): Call {
+  return async (method, asked, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
     const startedAtMs = performance.now();
     const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
     for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -31,8 +26,7 @@ export function createCall({ maxTries }: Pick<CheckedOptions<string>, 'maxTries'
       try {
         return await send({
           method,
-          id,
-          request,
+          ...asked,
           idempotencyKey,
           signal: anyOf(tryTimeout, callTimeout, signal),
         });

@@ -1,6 +1,12 @@
-import type { Methods } from './gen/methods.ts';
+import { type Call, createCall } from './calls.ts';
+import { PaymentIntentsError } from './error.ts';
+import { type Methods, methods } from './gen/methods.ts';
 import type { Payment, Transfer } from './gen/resources.ts';
-import type { WatchEvents, WatchedEvent } from './watch-events.ts';
+import { createList } from './list.ts';
+import { type CheckedOptions, readCallOptions } from './options.ts';
+import type { Method, OpenStream, Send } from './protocol.ts';
+import { readId, readRequest } from './request-fields.ts';
+import { type WatchEvents, type WatchedEvent, watchEvents } from './watch-events.ts';
 
 /** A transfer on the chain, whether or not it is the payment of an intent. */
 export type AnyTransfer = Payment | Transfer;
@@ -31,4 +37,66 @@ export interface GrpcPaymentIntentsClient extends PaymentIntentsClient {
    * of `signal` once that is aborted.
    */
   watchEvents(options?: WatchEvents): AsyncIterable<WatchedEvent>;
+}
+
+/**
+ * Returns a client that sends each try of a call by `send`. Without `openStream` it cannot watch events, whatever its
+ * type says.
+ */
+export function createClient(
+  options: CheckedOptions,
+  send: Send,
+  openStream?: OpenStream,
+): GrpcPaymentIntentsClient {
+  const call = createCall(options, send);
+  const made = Object.entries<Method>(methods).map(([name, method]) => [
+    name,
+    callable(method, call, options),
+  ]);
+  return {
+    ...(Object.fromEntries(made) as Methods),
+    watchEvents(watch = {}) {
+      if (openStream !== undefined) return watchEvents(openStream, watch, options.timeoutMs);
+      throw new TypeError(
+        "watchEvents needs gRPC: create the client with protocol: 'grpc' and the address of the internal port, or follow events with listEvents",
+      );
+    },
+  };
+}
+
+/** Returns the function of a method: of its id, its request and options, as far as it takes them. */
+function callable(method: Method, call: Call, options: CheckedOptions) {
+  const { takesId, takesKey, isRequestOptional, lists } = method;
+  const read = (given: unknown[]) => {
+    const [id, ...others] = takesId ? given : [undefined, ...given];
+    const [request, callOptions = {}] = method.request === undefined ? [undefined, ...others] : others;
+    const checked = readCallOptions(callOptions, takesKey, options);
+    try {
+      const isLeftOut = request === undefined && isRequestOptional !== false;
+      return {
+        asked: {
+          id: takesId ? readId(id) : undefined,
+          request: readRequest(method.request ?? {}, isLeftOut ? {} : request),
+        },
+        checked,
+      };
+    } catch (refusal) {
+      throw refusal instanceof PaymentIntentsError
+        ? PaymentIntentsError.from(refusal, checked.idempotencyKey)
+        : refusal;
+    }
+  };
+  if (lists !== undefined) {
+    return (...given: unknown[]) => {
+      const { asked, checked } = read(given);
+      return createList(call, { ...method, lists }, asked, checked);
+    };
+  }
+  return async (...given: unknown[]) => {
+    const { asked, checked } = read(given);
+    const { resource, replayed } = await call(method, asked, checked);
+    if (method.returns === null) return undefined;
+    if (method.returns !== undefined) return (resource as Record<string, unknown>)[method.returns];
+    return takesKey ? Object.assign(resource, { replayed }) : resource;
+  };
 }

@@ -1,9 +1,8 @@
 // The client with which our services and merchants' backends use payment intents, over JSON or gRPC.
 
-import type { GrpcPaymentIntentsClient, PaymentIntentsClient } from './client.ts';
+import { createClient, type GrpcPaymentIntentsClient, type PaymentIntentsClient } from './client.ts';
 import { grpc } from './grpc-protocol.ts';
 import { json } from './json-protocol.ts';
-import { createClient, createGrpcClient, refuseBrowsers } from './make-client.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
 export type { GrpcPaymentIntentsClient } from './client.ts';
@@ -20,9 +19,8 @@ export function createPaymentIntentsClient(
 ): GrpcPaymentIntentsClient;
 export function createPaymentIntentsClient(options: PaymentIntentsClientOptions): PaymentIntentsClient;
 export function createPaymentIntentsClient(options: PaymentIntentsClientOptions): PaymentIntentsClient {
-  refuseBrowsers();
   const checked = readOptions(options, ['json', 'grpc']);
-  return checked.protocol === 'grpc'
-    ? createGrpcClient(checked, grpc(checked))
-    : createClient(checked, json(checked));
+  if (checked.protocol === 'json') return createClient(checked, json(checked));
+  const { send, openStream } = grpc(checked);
+  return createClient(checked, send, openStream);
 }

@@ -27,7 +27,8 @@ export function json({ baseUrl, apiKey }: Target): Send {
       response.body === null ? '' : await readText(response.body, isExpected ? maxAnswerBytes : undefined);
     const answer = { status: response.status, headers: response.headers, text };
     if (!isExpected) throw refusalOf(answer);
-    return { resource: resourceIn(answer, tried), replayed: isReplayed(answer) };
+    const replayed = response.headers.get('Idempotent-Replayed') === 'true';
+    return { resource: resourceIn(answer, tried), replayed };
   };
 }
 
@@ -64,8 +65,4 @@ function resourceIn(answer: HttpAnswer, { method }: Try): object {
     }
     throw unexpectedAnswer({ ...answer, text: '' }, fault.message);
   }
-}
-
-function isReplayed({ headers }: HttpAnswer): boolean {
-  return headers.get('Idempotent-Replayed') === 'true';
 }

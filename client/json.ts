@@ -1,8 +1,7 @@
 // The client over JSON alone. It needs only `fetch`, so that it runs on edge runtimes too.
 
-import type { PaymentIntentsClient } from './client.ts';
+import { createClient, type PaymentIntentsClient } from './client.ts';
 import { json } from './json-protocol.ts';
-import { createClient, refuseBrowsers } from './make-client.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
 
 export type {
@@ -34,7 +33,6 @@ export type { CallOptions, CreateOptions, JsonClientOptions, Timeouts } from './
  * where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: JsonClientOptions): PaymentIntentsClient {
-  refuseBrowsers();
   const checked = readOptions(options, ['json']);
   return createClient(checked, json(checked));
 }

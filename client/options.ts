@@ -57,8 +57,8 @@ export interface Target {
   apiKey: string;
 }
 
-export interface CheckedOptions<Protocol extends string> extends Target {
-  protocol: Protocol;
+export interface CheckedOptions extends Target {
+  protocol: string;
   timeoutMs: number;
   callTimeoutMs: number | undefined;
   maxTries: number;
@@ -69,14 +69,19 @@ const defaultMaxTries = 6;
 /** A JavaScript timer above it fires immediately. */
 const maxTimerMs = 2 ** 31 - 1;
 
-/** Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key. */
-export function readOptions<Protocol extends string>(
-  options: unknown,
-  protocols: readonly [Protocol, ...Protocol[]],
-): CheckedOptions<Protocol> {
+/**
+ * Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key; and an Error
+ * in a browser, where a payer could read that.
+ */
+export function readOptions(options: unknown, protocols: readonly string[]): CheckedOptions {
+  if ('window' in globalThis || 'importScripts' in globalThis) {
+    throw new Error(
+      'The payment intents client runs on servers only: anybody could read an API key in a browser. Call your own server, and let it call this.',
+    );
+  }
   const given = namedOptions(options, clientOptions);
-  const { protocol = protocols[0], maxTries = defaultMaxTries } = given;
-  if (!(protocols as readonly unknown[]).includes(protocol)) {
+  const { protocol = 'json', maxTries = defaultMaxTries } = given;
+  if (typeof protocol !== 'string' || !protocols.includes(protocol)) {
     throw new TypeError(
       `protocol must be ${protocols.map((known) => `"${known}"`).join(' or ')}, not ${describe(protocol)}`,
     );
@@ -87,7 +92,7 @@ export function readOptions<Protocol extends string>(
   return {
     baseUrl: readBaseUrl(given.baseUrl),
     apiKey: readApiKey(given.apiKey),
-    protocol: protocol as Protocol,
+    protocol,
     timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaultTimeoutMs,
     callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs),
     maxTries: maxTries as number,

@@ -1,8 +1,8 @@
 // What JSON and gRPC have in common: one try of a call.
 
+import type { WatchEventsResponse } from './gen/resources.ts';
 import type { CheckedRequest } from './request-fields.ts';
 import type { Fields } from './resource-fields.ts';
-import type { WatchedEvent } from './watch-events.ts';
 
 /** A method of the service, as the client has it. */
 export interface Method {
@@ -48,4 +48,7 @@ export type Send = (tried: Try) => Promise<Answer>;
  * Opens one stream of events behind `after`, or from now on. It ends with PaymentIntentsError, or with the signal's
  * reason.
  */
-export type OpenStream = (after: string | undefined, signal: AbortSignal) => AsyncIterable<WatchedEvent>;
+export type OpenStream = (
+  after: string | undefined,
+  signal: AbortSignal,
+) => AsyncIterable<WatchEventsResponse>;

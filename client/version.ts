@@ -1,5 +1,5 @@
 /** The version in package.json. */
-export const version = '0.1.0';
+const version = '0.1.0';
 
 /** Returns the User-Agent: this client's version and its runtime. */
 export function userAgent(): string {
