@@ -1,5 +1,5 @@
 import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
-import type { Unknown } from './enums.ts';
+import type { Unknown } from './values.ts';
 
 /**
  * Why a call failed:

@@ -15,9 +15,7 @@ export type {
   TransferStatus,
   WebhookDeliveryStatus,
 } from '../src/contract/gen/words.ts';
-export type { ApiResource, JsonCompatible, JsonObject, JsonValue } from './api-resource.ts';
 export type { AnyTransfer, PaymentIntentsClient } from './client.ts';
-export type { EventType, Label, Unknown } from './enums.ts';
 export {
   PaymentIntentsError,
   type PaymentIntentsErrorCode,
@@ -27,6 +25,7 @@ export type * from './gen/requests.ts';
 export type * from './gen/resources.ts';
 export type { List, Page } from './list.ts';
 export type { CallOptions, CreateOptions, JsonClientOptions, Timeouts } from './options.ts';
+export type * from './values.ts';
 
 /**
  * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,

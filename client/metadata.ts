@@ -1,4 +1,4 @@
-import type { JsonObject, JsonValue } from './api-resource.ts';
+import type { JsonObject, JsonValue } from './values.ts';
 
 /** The contract's own limit. It also keeps a deep object from overflowing the stack. */
 const maxLevels = 15;

@@ -1,7 +1,6 @@
 // How the fields of a resource are read, from JSON and from a protobuf message, and written as JSON. One table for all.
 
-import type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
-import type { Unknown } from './enums.ts';
+import type { ApiResource, JsonObject, JsonValue, Unknown } from './values.ts';
 
 /** A row of a generated table: how a field of a resource, or of a request, is sent and read. */
 export interface Field {

@@ -7,9 +7,8 @@ import { describe } from './metadata.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
 export type { Mode, PaymentIntentStatus, PaymentStatus } from '../src/contract/gen/words.ts';
-export type { ApiResource, JsonObject, JsonValue } from './api-resource.ts';
-export type { EventType, Label, Unknown } from './enums.ts';
 export type * from './gen/resources.ts';
+export type { ApiResource, EventType, JsonObject, JsonValue, Label, Unknown } from './values.ts';
 
 /** A request to your webhook endpoint. */
 export interface ReceivedWebhook {

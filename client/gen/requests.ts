@@ -1,8 +1,7 @@
 // Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
 
 import type * as words from '../../src/contract/gen/words.ts';
-import type { JsonCompatible } from '../api-resource.ts';
-import type { EventType } from '../enums.ts';
+import type { EventType, JsonCompatible } from '../values.ts';
 
 /** Says which events to list. Without a filter: all that are kept. */
 export interface ListEvents {

@@ -1,8 +1,7 @@
 // Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.
 
-import type { ApiResource, JsonObject } from '../api-resource.ts';
-import type { EventType, Label, Unknown } from '../enums.ts';
 import type * as words from '../../src/contract/gen/words.ts';
+import type { ApiResource, EventType, JsonObject, Label, Unknown } from '../values.ts';
 
 /** A transfer on the chain that belongs to an intent. */
 export interface Payment extends ApiResource {

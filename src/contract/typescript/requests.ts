@@ -32,8 +32,7 @@ export function requestsSource(contract: Contract): string {
   return (
     fileHead([
       "import type * as words from '../../src/contract/gen/words.ts';",
-      "import type { JsonCompatible } from '../api-resource.ts';",
-      "import type { EventType } from '../enums.ts';",
+      "import type { EventType, JsonCompatible } from '../values.ts';",
     ]) +
     requestsOf(contract)
       .map(({ desc, fields }) => typeSource(contract, desc, fields))

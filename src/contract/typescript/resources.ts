@@ -108,9 +108,8 @@ export function resourcesSource(contract: Contract): string {
     .flatMap((desc) => formsOf(desc).map((form) => ({ desc, form })));
   return (
     fileHead([
-      "import type { ApiResource, JsonObject } from '../api-resource.ts';",
-      "import type { EventType, Label, Unknown } from '../enums.ts';",
       "import type * as words from '../../src/contract/gen/words.ts';",
+      "import type { ApiResource, EventType, JsonObject, Label, Unknown } from '../values.ts';",
     ]) + forms.map(({ desc, form }) => typeSource(contract, desc, form)).join('\n')
   );
 }

@@ -1,3 +1,8 @@
+// The types of the values in requests and resources. Some may be newer than this client: JSON sends their names, gRPC their
+// numbers.
+
+import type { EventType as KnownEventType } from '../src/contract/event-types.ts';
+
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 
 /** An object of JSON. */
@@ -27,3 +32,23 @@ export interface ApiResource {
    */
   toJSON(): JsonObject;
 }
+
+/**
+ * A value that is newer than this version of the client: `unknown:` and what the server sent, which is a name over JSON
+ * (`unknown:refunded`) and a number over gRPC (`unknown:9`). Give a `switch` a `default`, and store the value as it is.
+ */
+export type Unknown = `unknown:${string}`;
+
+/** The type of an event, as the service sent it. It may be newer than this client: give a `switch` a `default`. */
+export type EventType = KnownEventType | (string & {});
+
+/** A fact about an intent or a payment, as the service sent it. It may be newer than this client. */
+export type Label =
+  | 'underpaid'
+  | 'overpaid'
+  | 'late'
+  | 'after_cancel'
+  | 'found_late'
+  | 'wrong_token'
+  | 'reorged'
+  | (string & {});
