@@ -12,7 +12,7 @@ import { Html, html } from './html.ts';
 import { blockOf } from './text.ts';
 
 /** Something that the search finds. The owner is what it is a part of; by the text it is found, too. */
-export type SearchEntry = [id: string, title: string, kind: string, owner: string, text: string];
+type SearchEntry = [id: string, title: string, kind: string, owner: string, text: string];
 
 export interface PageContext {
   document: OpenApiDocument;
