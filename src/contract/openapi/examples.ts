@@ -32,7 +32,7 @@ export function answerExample({ method, successStatus }: HttpRoute): JsonSchema 
   });
 }
 
-export const withoutNulls = (example: JsonSchema): JsonSchema =>
+const withoutNulls = (example: JsonSchema): JsonSchema =>
   Object.fromEntries(Object.entries(example).filter(([, value]) => value !== null));
 
 const isAlwaysThere = (field: DescField) => {
@@ -41,7 +41,7 @@ const isAlwaysThere = (field: DescField) => {
 };
 
 /** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
-export function exampleOfMessage(
+function exampleOfMessage(
   desc: DescMessage,
   isShown: (field: DescField) => boolean = () => true,
 ): JsonSchema {
@@ -78,7 +78,8 @@ export function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
   const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
   const data = { [resource]: { ...example, ...ended } };
   // Only the events of an intent are counted.
-  return { type, data, ...(resource !== 'payment_intent' && { sequence: null }) };
+  const counted = resource === 'payment_intent' ? {} : { sequence: null };
+  return withoutNulls({ ...exampleOfMessage(message), type, data, ...counted });
 }
 
 /** The moment at which a resource got a status, if it has a field for it. */

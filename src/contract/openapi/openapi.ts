@@ -2,21 +2,11 @@
 // descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
 import { type DescField, type DescMessage, type DescService, getOption } from '@bufbuild/protobuf';
-import { catalogue } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf, takesIdempotencyKey } from '../http-routes.ts';
 import { hasRequiredField, integerRangeOf, isRequiredField } from '../json/field-rules.ts';
-import { answerExample, exampleOfEvent, exampleOfMessage, requestExample, withoutNulls } from './examples.ts';
-import {
-  errorReference,
-  errorSchema,
-  malformed,
-  malformedAnswer,
-  refsTo,
-  refusalOf,
-  refusalsOf,
-  requestIdExample,
-} from './refusals.ts';
+import { answerExample, exampleOfEvent, requestExample } from './examples.ts';
+import { errorReference, errorSchema, refsTo, refusalsOf, requestIdExample } from './refusals.ts';
 import {
   type Direction,
   type JsonSchema,
@@ -26,7 +16,7 @@ import {
   typeOf,
 } from './schemas.ts';
 
-export interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
+interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
   title: string;
   version: string;
   /** Markdown for the top of the page. */
@@ -123,8 +113,6 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
       example,
     },
   });
-  const byStatus = Map.groupBy(refusalsOf(route), (code) => catalogue[code].httpStatus);
-  const errors = [...byStatus].map(([status, codes]) => [status, refusalOf(codes)] as const);
   return {
     operationId: method.localName,
     summary: summary.replace(/\n/g, ' '),
@@ -167,8 +155,7 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
         },
       ],
       ...(isForPayers ? [['304', notModified] as const] : []),
-      ...errors.map(([status, response]) => [String(status), response]),
-      ...Object.entries(malformed).map(([status, message]) => [status, malformedAnswer(message)]),
+      ...refusalsOf(route),
     ]),
   };
 }
@@ -192,7 +179,7 @@ function webhooksOf(
         content: {
           'application/json': {
             schema: refTo(message, 'response', context),
-            example: withoutNulls({ ...exampleOfMessage(message), ...exampleOfEvent(message, type) }),
+            example: exampleOfEvent(message, type),
           },
         },
       },
@@ -295,6 +282,7 @@ function headers(): Record<string, object> {
   };
 }
 
+/** Returns "Payment intents" for `PaymentIntentService`. */
 function nounOf(service: DescService): string {
   const words = service.name
     .replace(/Service$/, '')
