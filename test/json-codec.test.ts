@@ -384,7 +384,7 @@ describe('details of the codec', () => {
     });
   });
 
-  test('field types that the contract does not use yet', () => {
+  test('every type of field, within the same message too', () => {
     const field = (name: string, number: number, type: number, label = 1, typeName?: string) => ({
       name,
       number,
@@ -406,9 +406,8 @@ describe('details of the codec', () => {
                 name: 'M',
                 field: [
                   field('flag', 1, 8),
-                  field('ratio', 2, 1),
-                  field('small', 3, 13),
-                  field('large', 4, 4),
+                  field('small', 3, 5),
+                  field('large', 4, 3),
                   field('words', 5, 9, 3),
                   field('at', 6, 11, 1, '.google.protobuf.Timestamp'),
                   field('inner', 7, 11, 3, '.k.M'),
@@ -423,22 +422,21 @@ describe('details of the codec', () => {
     if (desc === undefined) throw new Error('no such message');
     const codec = createJsonCodec(desc);
     const text =
-      '{"flag":true,"ratio":0.5,"small":4294967295,"large":9007199254740991,"words":["a",""],"at":"2026-01-01T00:00:00.120Z","inner":[{"flag":false,"ratio":0,"small":0,"large":0}]}';
+      '{"flag":true,"small":2147483647,"large":9007199254740991,"words":["a",""],"at":"2026-01-01T00:00:00.120Z","inner":[{"flag":false,"small":0,"large":0}]}';
     const { message, violations } = codec.decode(parseIJson(text));
     expect(violations).toEqual([]);
     expect(message && codec.encode(message)).toBe(text);
-    const faulty =
-      '{"flag":1,"ratio":"1","small":-1,"words":["a",null,2],"at":"2026-01-01","inner":[{"flag":0}]}';
+    const faulty = '{"flag":1,"small":"1","words":["a",null,2],"at":"2026-01-01","inner":[{"flag":0}]}';
     const refused = codec.decode(parseIJson(faulty));
     expect(refused.violations.map((violation) => violation.field)).toEqual([
       'flag',
-      'ratio',
+      'small',
       'words[1]',
       'words[2]',
       'at',
       'inner[0].flag',
     ]);
-    expect(refused.message).toMatchObject({ small: 0, words: [], inner: [] });
+    expect(refused.message).toMatchObject({ large: 0n, words: [], inner: [] });
     for (const at of [
       '2026-01-01T00:00:00Z',
       '2026-01-01t00:00:00.1+01:00',
@@ -456,6 +454,8 @@ describe('details of the codec', () => {
     ['a map', { name: 'f', number: 1, label: 3, type: 11, typeName: '.t.M.FEntry' }],
     ['bytes', { name: 'f', number: 1, label: 1, type: 12 }],
     ['float', { name: 'f', number: 1, label: 1, type: 2 }],
+    ['double', { name: 'f', number: 1, label: 1, type: 1 }],
+    ['uint64', { name: 'f', number: 1, label: 1, type: 4 }],
     ['a oneof', { name: 'f', number: 1, label: 1, type: 9, oneofIndex: 0 }],
   ])('building a codec for a message with %s fails', (what, field) => {
     const registry = createFileRegistry(

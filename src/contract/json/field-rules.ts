@@ -66,22 +66,10 @@ export interface IntegerRange {
   max: bigint;
 }
 
-const int32 = { min: -(2n ** 31n), max: 2n ** 31n - 1n };
-const uint32 = { min: 0n, max: 2n ** 32n - 1n };
-const int64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
-const uint64 = { min: 0n, max: 2n ** 64n - 1n };
 const integerRanges: Partial<Record<ScalarType, IntegerRange>> = {
-  [ScalarType.INT32]: int32,
-  [ScalarType.SINT32]: int32,
-  [ScalarType.SFIXED32]: int32,
-  [ScalarType.UINT32]: uint32,
-  [ScalarType.FIXED32]: uint32,
-  [ScalarType.INT64]: int64,
-  [ScalarType.SINT64]: int64,
-  [ScalarType.SFIXED64]: int64,
-  [ScalarType.UINT64]: uint64,
-  [ScalarType.FIXED64]: uint64,
+  [ScalarType.INT32]: { min: -(2n ** 31n), max: 2n ** 31n - 1n },
+  [ScalarType.INT64]: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
 };
 
-/** The range of an integer scalar, or undefined if the scalar is not an integer. */
+/** The range of an integer scalar, or undefined if the scalar is not an integer that the contract has. */
 export const integerRangeOf = (scalar: ScalarType): IntegerRange | undefined => integerRanges[scalar];

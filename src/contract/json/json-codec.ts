@@ -52,7 +52,7 @@ export function encodedAs<Shape extends Message>(message: Shape, text: string): 
 
 /**
  * Creates the codec of a message from its descriptor. Throws at once if a field has a type without a form in the public
- * JSON (maps, oneofs, bytes, extensions), so that the service does not start. Fields in `without` come from elsewhere,
+ * JSON (maps, oneofs, bytes, floating point, extensions), so that the service does not start. Fields in `without` come from elsewhere,
  * such as the path of a request, and are not part of its JSON.
  */
 export function createJsonCodec<Desc extends DescMessage>(
@@ -174,14 +174,10 @@ function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
       return stringCodec;
     case ScalarType.BOOL:
       return boolCodec;
-    case ScalarType.DOUBLE:
-      return doubleCodec;
   }
   const range = integerRangeOf(scalar);
   if (range === undefined) throw unsupported(field, ScalarType[scalar].toLowerCase());
-  // Integers of up to 32 bits are `number` in a message, those of 64 bits `bigint`.
-  const isWide = range.max > 2n ** 32n;
-  return integerCodec(field, range, isWide ? BigInt : Number);
+  return integerCodec(field, range, scalar === ScalarType.INT64 ? BigInt : Number);
 }
 
 const stringCodec: ValueCodec = {
@@ -196,14 +192,6 @@ const stringCodec: ValueCodec = {
 const boolCodec: ValueCodec = {
   decode: (json, path, violations) =>
     typeof json === 'boolean' ? json : violate(violations, path, 'must be true or false'),
-  encode: (value) => JSON.stringify(value),
-};
-
-const doubleCodec: ValueCodec = {
-  decode: (json, path, violations) =>
-    typeof json === 'number'
-      ? json
-      : violate(violations, path, 'must be a number that a double holds exactly'),
   encode: (value) => JSON.stringify(value),
 };
 

@@ -140,8 +140,6 @@ function valueTypeOf(
       return { type: 'string' };
     case ScalarType.BOOL:
       return { type: 'boolean' };
-    case ScalarType.DOUBLE:
-      return { type: 'number' };
   }
   if (integerRangeOf(scalar) !== undefined) return { type: 'integer' };
   throw new Error(
