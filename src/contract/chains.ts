@@ -4,7 +4,7 @@
 import type { Token } from './gen/words.ts';
 import type { ChainName, ModeName } from './words.ts';
 
-export type Address = `0x${string}`;
+type Address = `0x${string}`;
 
 interface ChainFacts {
   mode: ModeName;

@@ -148,7 +148,7 @@ export interface FieldViolation {
 }
 
 /** A refusal, as both doors send it. */
-export interface Refusal {
+interface Refusal {
   code: ErrorCode;
   message: string;
   violations: readonly FieldViolation[];

@@ -7,7 +7,7 @@ import { http } from './gen/google/api/annotations_pb.ts';
 import { isUnary } from './unary.ts';
 
 /** A part of a path between slashes: literal text, or the field that receives the value. */
-export type PathSegment = string | DescField;
+type PathSegment = string | DescField;
 
 export interface HttpRoute {
   httpMethod: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

@@ -15,7 +15,6 @@ export type {
   Lane as LaneName,
   Mode as ModeName,
   PaymentIntentStatus as StatusName,
-  PaymentStatus as PaymentStatusName,
   RefundStatus as RefundStatusName,
   WebhookDeliveryStatus as DeliveryStatusName,
 } from './gen/words.ts';
