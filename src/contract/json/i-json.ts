@@ -2,7 +2,7 @@
 // number's text from the double it rounds to, and limits the nesting.
 
 /** Deepest nesting of objects and arrays, including the outermost. */
-export const maxNesting = 16;
+const maxNesting = 16;
 
 export type IJsonValue =
   | null
