@@ -1,6 +1,6 @@
-// Releases the signed authorizations that no block can take any more: one at or after their end has all confirmations. What a
-// payer may be asked to sign again has to be unused, as both nodes say, or its transfer would have been seen: everything
-// up to that block was read twice.
+// Releases the signed authorizations that no block can take any more. Either a block at or after their end has all
+// confirmations, and both nodes have them unused in it or everything up to it was read twice. Or both have them used in a
+// block that was read twice without their transfers: their payers have canceled them.
 
 import { concat, pad } from 'viem';
 import { authorizationState } from '../contract/eip-3009.ts';
@@ -13,6 +13,7 @@ import { NodeError } from './node-answers.ts';
 /** An authorization that cannot be released is looked at again after this time. */
 const againMs = 60_000;
 const unused = `0x${'0'.repeat(64)}`;
+const used = `0x${'0'.repeat(63)}1`;
 
 /** Releases what is due below the tip. */
 export async function releaseAuthorizations(context: WatchContext, lease: bigint, tip: Tip): Promise<void> {
@@ -37,16 +38,21 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   const released: string[] = [];
   for (const each of due) {
     const endMs = each.validBefore.getTime();
-    if (endMs > confirmedMs) continue;
+    const isOver = endMs <= confirmedMs;
+    if (!isOver && endMs <= tip.time.getTime()) continue;
     if (endMs > readTwiceMs) await ledger.renew(lease);
-    if (endMs <= readTwiceMs || (await isUnusedForAll(context, nodes, each, deep))) released.push(each.id);
+    const isReleased = isOver
+      ? endMs <= readTwiceMs || (await allSay(unused, context, nodes, each, deep))
+      : await allSay(used, context, nodes, each, Math.min(deep, verified));
+    if (isReleased) released.push(each.id);
     else later.set(each.id, now + againMs);
   }
   if (released.length > 0) await ledger.releaseAuthorizations(lease, released);
 }
 
-/** True if every node says so. What a node does not answer is asked again later. */
-async function isUnusedForAll(
+/** True if every node says so of the authorization. What a node does not answer is asked again later. */
+async function allSay(
+  wanted: string,
   { observer }: WatchContext,
   nodes: readonly Node[],
   { token, from, nonce }: DueAuthorization,
@@ -55,7 +61,7 @@ async function isUnusedForAll(
   const call = concat([authorizationState, pad(from, { size: 32 }), nonce]);
   try {
     const states = await Promise.all(nodes.map((asked) => asked.call(token, call, at)));
-    return states.every((state) => state === unused);
+    return states.every((state) => state === wanted);
   } catch (reason) {
     if (!(reason instanceof NodeError)) throw reason;
     observer.nodeFault?.(reason);

@@ -10,7 +10,7 @@ import type { KnownTransfer } from './known-transfers.ts';
 import type { Lease } from './lease.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
-/** A submitted authorization whose `validBefore` has passed. */
+/** A submitted authorization whose `validBefore` has passed, or that has been submitted for a minute. */
 export interface DueAuthorization {
   id: string;
   token: Hex;
@@ -55,7 +55,7 @@ export function createAuthorizations(
       }
       return found;
     },
-    /** Submitted authorizations that end at or before this time, the oldest first, except these. */
+    /** Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except these. */
     async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
       return rows.map((row) => ({
@@ -126,8 +126,8 @@ const findUsed = preparedStatement(
 const findDue = preparedStatement(
   'find_due_authorizations',
   `select a.id, a.network, a.from_address, a.nonce, a.valid_before from authorizations a
-    where a.status = 'submitted' and a.network = any ($1::smallint[]) and a.valid_before <= $2
-      and a.id <> all ($4::uuid[])
+    where a.status = 'submitted' and a.network = any ($1::smallint[])
+      and (a.valid_before <= $2 or a.created_at < now() - interval '1 minute') and a.id <> all ($4::uuid[])
     order by a.valid_before limit $3`,
 );
 const release = preparedStatement(
