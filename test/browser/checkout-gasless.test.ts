@@ -134,7 +134,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     await again.view('processing');
     expect(wallet.requestsOf('eth_signTypedData_v4')).toHaveLength(1);
     expect(await world.transfersOf(account.address)).toBe(1);
-    expect(await again.page.evaluate(() => localStorage.length)).toBe(0);
+    await expect.poll(() => again.page.evaluate(() => localStorage.length)).toBe(0);
   });
 
   test('is not asked once the payer has gone on, however late the service answers', async () => {
