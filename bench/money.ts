@@ -30,6 +30,8 @@ import {
 
 const exported = 200_000;
 const finds = 2_000;
+/** After so many the server is warm. */
+const warming = 1_000;
 const openRefunds = 10_000;
 const transfersOfBlock = 2_000;
 const wallet = `'\\x${'11'.repeat(20)}'::bytea`;
@@ -162,7 +164,7 @@ export async function enterAll({ orm: { em } }: PreparedDatabase): Promise<void>
 async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: number) {
   const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
   const times: number[] = [];
-  for (let i = 0; i < finds; i++) {
+  for (let i = -warming; i < finds; i++) {
     const number = Math.floor(Math.random() * rows);
     const beganAtMs = performance.now();
     const answer = await fetch(
@@ -171,8 +173,7 @@ async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: num
     );
     const { payment_intents } = (await answer.json()) as { payment_intents: unknown[] };
     if (payment_intents.length !== 1) throw new Error(`order-${number} was not found`);
-    // After the first hundred, the server is warm.
-    if (i >= 100) times.push(performance.now() - beganAtMs);
+    if (i >= 0) times.push(performance.now() - beganAtMs);
   }
   await server.stop();
   return { p50: median(times).toFixed(1), p99: percentile(times, 0.99).toFixed(1) };
