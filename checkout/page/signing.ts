@@ -22,7 +22,7 @@ interface Signing {
   resume(intentId: string): void;
 }
 
-export interface SigningOptions {
+interface SigningOptions {
   facts: Facts;
   secret: () => string;
   change(changes: Partial<Facts>): void;

@@ -48,7 +48,7 @@ export interface Transfer {
 }
 
 /** What is known of the remembered transfer. */
-export type TransferPhase =
+type TransferPhase =
   /** The wallet shows the request, asked by this tab or by another one. */
   | 'asking'
   | 'asking-elsewhere'
@@ -183,7 +183,7 @@ function withWallet(facts: Facts, checkout: Checkout): ViewName {
 }
 
 /** Something the payer has to know besides the view. */
-export type Notice = keyof typeof notices;
+type Notice = keyof typeof notices;
 
 /** So little time is left that a transfer may come too late. */
 const hurryMs = 60_000;

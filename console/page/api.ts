@@ -12,7 +12,7 @@ import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webho
 import type { Mode } from '../../src/contract/gen/words.ts';
 
 /** For whom is called. */
-export interface Caller {
+interface Caller {
   token: string;
   /** Whom an operator looks at. */
   merchant?: { id: string; mode: Mode } | undefined;
@@ -112,7 +112,7 @@ export function wordsOf(reason: unknown): string {
 export class Advice extends Error {}
 
 /** True if the service was not reached, or could not answer now. */
-export function isLostConnection(reason: unknown): boolean {
+function isLostConnection(reason: unknown): boolean {
   if (reason instanceof Advice) return false;
   const { code } = ConnectError.from(reason);
   return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Aborted, Code.Canceled].includes(code);

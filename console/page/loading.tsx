@@ -7,7 +7,7 @@ import { Button } from './parts.tsx';
 
 const askAgainMs = 3_000;
 
-export interface Loaded<T> {
+interface Loaded<T> {
   value?: T;
   /** Why the last call failed. What was known before is still there. */
   failure?: unknown;

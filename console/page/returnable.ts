@@ -4,11 +4,7 @@ import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts'
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 
 /** The confirmed money of a payment's token that has not gone back. */
-export function returnableOf({
-  payments,
-  tokenAddress,
-  amountRefundedUnits: refunded = 0n,
-}: PaymentIntent): bigint {
+function returnableOf({ payments, tokenAddress, amountRefundedUnits: refunded = 0n }: PaymentIntent): bigint {
   const confirmed = payments.filter(
     (each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress,
   );

@@ -6,7 +6,7 @@ import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
 import { nameOf } from '../../src/contract/words.ts';
 
 /** Whom is looked at, and what the session may do there. */
-export interface Scope {
+interface Scope {
   isReadOnly: boolean;
   /** Sees every merchant, and has no wallet of any. */
   isOperator: boolean;

@@ -29,7 +29,7 @@ export interface Actor {
   isPerson: boolean;
 }
 
-export interface AuditEntry extends Actor {
+interface AuditEntry extends Actor {
   method: string;
   /** The id of what is changed; of what is made, it is known afterwards. */
   target: string | undefined;

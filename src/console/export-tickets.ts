@@ -55,7 +55,7 @@ function violations(request: CreateExportRequest): FieldViolation[] {
 }
 
 /** An export that a ticket has opened. */
-export interface OpenedExport {
+interface OpenedExport {
   fileName: string;
   texts: AsyncIterable<string>;
 }

@@ -46,7 +46,7 @@ import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
 
-export interface ConsoleDoorOptions {
+interface ConsoleDoorOptions {
   /** The services that take an API key elsewhere. */
   services: readonly ImplementedService<Identity>[];
   consoleService: ImplementedService<ConsoleCaller>;
