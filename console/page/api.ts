@@ -2,6 +2,7 @@
 
 import { Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-web';
+import { Access, accessOf } from '../../src/contract/access.ts';
 import { ConsoleService } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { BadRequestSchema } from '../../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
@@ -29,6 +30,9 @@ export function callAs(next: Caller): void {
   caller = next;
 }
 
+/** Dispatches `change` when a call has changed something: what is shown is asked for again. */
+export const changes = new EventTarget();
+
 const identify: Interceptor = (next) => async (request) => {
   if (caller === undefined) throw new Error('nobody has signed in');
   const { token, merchant, onEnd } = caller;
@@ -38,7 +42,9 @@ const identify: Interceptor = (next) => async (request) => {
     request.header.set('X-Mode', merchant.mode);
   }
   try {
-    return await next(request);
+    const answer = await next(request);
+    if (accessOf(request.method) === Access.CHANGE) changes.dispatchEvent(new Event('change'));
+    return answer;
   } catch (reason) {
     const error = ConnectError.from(reason);
     if (error.code === Code.Unauthenticated) onEnd(error.rawMessage);

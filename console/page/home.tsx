@@ -77,7 +77,7 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
                 </p>
                 <ul class="cards">
                   {shown.map((item) => (
-                    <Item key={item.id} of={item} isReadOnly={isReadOnly} onDone={attention.reload} />
+                    <Item key={item.id} of={item} isReadOnly={isReadOnly} />
                   ))}
                 </ul>
                 {shown.length < some.length && (
@@ -254,13 +254,7 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
   );
 }
 
-interface ItemProps {
-  of: AttentionItem;
-  isReadOnly: boolean;
-  onDone: () => void;
-}
-
-function Item({ of: item, isReadOnly, onDone }: ItemProps) {
+function Item({ of: item, isReadOnly }: { of: AttentionItem; isReadOnly: boolean }) {
   const { sentence, to, way } = reasonOf(item);
   const chain = chainOf(item.chainId)?.name;
   const [note, setNote] = useState('');
@@ -278,7 +272,7 @@ function Item({ of: item, isReadOnly, onDone }: ItemProps) {
           {way}
         </Link>
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
-          <Opener label="Done" doLabel="It is done" onDo={resolve} onDone={onDone}>
+          <Opener label="Done" doLabel="It is done" onDo={resolve}>
             <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
           </Opener>
         )}

@@ -1,8 +1,8 @@
 // Views of what the service has: loading, empty, failed, and what is asked again while the tab is seen.
 
 import type { ComponentChildren } from 'preact';
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { isMissing, isWorthAsking, newAnswersCount, wordsOf } from './api.ts';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { changes, isMissing, isWorthAsking, newAnswersCount, wordsOf } from './api.ts';
 import { Button } from './parts.tsx';
 
 const askAgainMs = 3_000;
@@ -11,8 +11,6 @@ interface Loaded<T> {
   value?: T;
   /** Why the last call failed. What was known before is still there. */
   failure?: unknown;
-  /** Asks again now. */
-  reload: () => void;
 }
 
 /** A tab that nobody has touched for so long asks nothing more, so that its session can end. */
@@ -22,7 +20,7 @@ for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (tou
 
 /**
  * Loads something, anew whenever `key` changes, and again at this interval while the tab is seen and used: at once after it
- * was hidden. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
+ * was hidden, and after each change that this tab makes. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
  */
 export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askAgainMs): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
@@ -30,8 +28,6 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
   latest.current = load;
   /** How many new answers there were when this was drawn last. */
   const drawnAt = useRef(-1);
-  const [asked, setAsked] = useState(0);
-  const reload = useCallback(() => setAsked((count) => count + 1), []);
   useEffect(() => {
     // The newest call only: an older answer must not replace a newer one.
     let turn = 0;
@@ -60,13 +56,15 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
     };
     run();
     document.addEventListener('visibilitychange', run);
+    changes.addEventListener('change', run);
     return () => {
       turn = Number.POSITIVE_INFINITY;
       clearTimeout(timer);
       document.removeEventListener('visibilitychange', run);
+      changes.removeEventListener('change', run);
     };
-  }, [key, asked, everyMs]);
-  return state.key === key ? { ...state, reload } : { reload };
+  }, [key, everyMs]);
+  return state.key === key ? state : {};
 }
 
 interface ShownProps<T> {
@@ -77,7 +75,7 @@ interface ShownProps<T> {
 }
 
 /** What was loaded, or that it is not there. */
-export function Shown<T>({ of: { value, failure, reload }, isView = false, children }: ShownProps<T>) {
+export function Shown<T>({ of: { value, failure }, isView = false, children }: ShownProps<T>) {
   if (value === undefined && failure === undefined) {
     return (
       <p class="state" role="status">
@@ -97,7 +95,9 @@ export function Shown<T>({ of: { value, failure, reload }, isView = false, child
             {value !== undefined && ' This is how it was.'}
             {isWorthAsking(failure) && ' Asking again…'}
           </p>
-          {!isWorthAsking(failure) && !isMissing(failure) && <Button label="Ask again" onClick={reload} />}
+          {!isWorthAsking(failure) && !isMissing(failure) && (
+            <Button label="Ask again" onClick={() => changes.dispatchEvent(new Event('change'))} />
+          )}
         </div>
       )}
       {value !== undefined && children(value)}

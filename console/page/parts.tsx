@@ -181,7 +181,7 @@ export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps)
 /** An action of a person: pressed once, with what came of it. */
 export function useAction() {
   const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
-  const run = (work: () => Promise<void>) => {
+  const run = (work: () => Promise<unknown>) => {
     setState({ isBusy: true });
     work().then(
       () => setState({ isBusy: false }),
@@ -194,7 +194,7 @@ export function useAction() {
 }
 
 interface ActionButtonProps extends Omit<ButtonProps, 'onClick' | 'isBusy'> {
-  onDo: () => Promise<void>;
+  onDo: () => Promise<unknown>;
 }
 
 /** A button that does something at once. What fails is said beside it. */
@@ -227,13 +227,11 @@ interface OpenerProps {
   doLabel: string;
   /** What fails is said beside it. */
   onDo: () => Promise<unknown>;
-  /** Called when it is done, and closed. */
-  onDone: () => void;
   children: ComponentChildren;
 }
 
 /** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
-export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, onDone, children }: OpenerProps) {
+export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, children }: OpenerProps) {
   const [isOpen, setIsOpen] = useState(false);
   const { isBusy, failure, run, forget } = useAction();
   const place = useRef<HTMLDivElement>(null);
@@ -256,7 +254,6 @@ export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, onDone, 
     run(async () => {
       await onDo();
       setIsOpen(false);
-      onDone();
     });
   };
   return (

@@ -46,14 +46,7 @@ export function Payment({ id }: { id: string }) {
       {(found) => (
         <>
           <Head intent={found} />
-          {!isReadOnly && (
-            <Actions
-              intent={found}
-              refunds={refunds.value ?? []}
-              onDone={intent.reload}
-              onRefund={refunds.reload}
-            />
-          )}
+          {!isReadOnly && <Actions intent={found} refunds={refunds.value ?? []} />}
           <Facts intent={found} />
           {found.payments.length > 0 && (
             <Transfers of={found.payments} intent={found} ids={transfers.value} />
@@ -63,7 +56,7 @@ export function Payment({ id }: { id: string }) {
               all.length > 0 && (
                 <section aria-labelledby="refunds">
                   <h2 id="refunds">Refunds</h2>
-                  <RefundTable rows={all} wallet={found.expectedWallet} onChange={refunds.reload} />
+                  <RefundTable rows={all} wallet={found.expectedWallet} />
                 </section>
               )
             }
@@ -126,14 +119,7 @@ function sentenceOf(intent: PaymentIntent): string {
   }
 }
 
-interface ActionsProps {
-  intent: PaymentIntent;
-  refunds: readonly Refund[];
-  onDone: () => void;
-  onRefund: () => void;
-}
-
-function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
+function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
   const freeUnits = freeOf(intent, refunds);
@@ -144,7 +130,6 @@ function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
           label="Cancel this payment"
           doLabel="Cancel it"
           onDo={() => intentApi.cancelPaymentIntent({ id })}
-          onDone={onDone}
         >
           <p>
             The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.
@@ -152,15 +137,7 @@ function Actions({ intent, refunds, onDone, onRefund }: ActionsProps) {
         </Opener>
       )}
       {freeUnits > 0n && (
-        <RefundForm
-          intent={intent}
-          freeUnits={freeUnits}
-          onDone={() => {
-            setIsPrepared(true);
-            onDone();
-            onRefund();
-          }}
-        />
+        <RefundForm intent={intent} freeUnits={freeUnits} onDone={() => setIsPrepared(true)} />
       )}
       <p role="status">{isPrepared && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
     </div>

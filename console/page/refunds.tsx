@@ -37,7 +37,7 @@ export function Refunds() {
             <p class="state">No refund yet. A payment has a button for it.</p>
           ) : (
             <>
-              <RefundTable rows={rows} hasPayment onChange={refunds.reload} />
+              <RefundTable rows={rows} hasPayment />
               {nextPageToken !== '' && (
                 <p class="soft">These are the newest hundred. Older ones are found by their payment.</p>
               )}
@@ -54,10 +54,9 @@ interface RefundTableProps {
   hasPayment?: boolean;
   /** The wallet that was paid, of a payment's refunds. */
   wallet?: string;
-  onChange: () => void;
 }
 
-export function RefundTable({ rows, hasPayment = false, wallet, onChange }: RefundTableProps) {
+export function RefundTable({ rows, hasPayment = false, wallet }: RefundTableProps) {
   const { isReadOnly } = useScope();
   return (
     <Table
@@ -79,13 +78,12 @@ export function RefundTable({ rows, hasPayment = false, wallet, onChange }: Refu
             ))}
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
               <>
-                <Signing refund={row} wallet={wallet} onChange={onChange} />
+                <Signing refund={row} wallet={wallet} />
                 <Opener
                   isSmall
                   label="Cancel this refund"
                   doLabel="Cancel it"
                   onDo={() => refundApi.cancelRefund({ id: row.id })}
-                  onDone={onChange}
                 >
                   <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
                 </Opener>
@@ -139,9 +137,10 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
     if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
     await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
+    onDone();
   };
   return (
-    <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare} onDone={onDone}>
+    <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
       {payersOf(intent).map((payer) => (

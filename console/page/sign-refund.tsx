@@ -19,7 +19,6 @@ import {
   type RefundTransaction,
 } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, intentApi, refundApi } from './api.ts';
-
 import {
   Address,
   Button,
@@ -39,10 +38,9 @@ interface SigningProps {
   refund: Refund;
   /** The wallet that was paid, where it is known. */
   wallet: string | undefined;
-  onChange: () => void;
 }
 
-export function Signing({ refund, wallet, onChange }: SigningProps) {
+export function Signing({ refund, wallet }: SigningProps) {
   const { isOperator } = useScope();
   const { transaction } = refund;
   const [isOpen, setIsOpen] = useState(false);
@@ -56,7 +54,7 @@ export function Signing({ refund, wallet, onChange }: SigningProps) {
           <Elsewhere refund={refund} transaction={transaction} wallet={wallet} withCode={isOperator} />
         )}
       </details>
-      <ByHash id={refund.id} onDone={onChange} />
+      <ByHash id={refund.id} />
     </>
   );
 }
@@ -198,7 +196,7 @@ function Elsewhere({
 }
 
 /** For a wallet that cannot send the data: the merchant says which transfer it was. */
-function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
+function ByHash({ id }: { id: string }) {
   const [transactionHash, setTransactionHash] = useState('');
   return (
     <Opener
@@ -206,7 +204,6 @@ function ByHash({ id, onDone }: { id: string; onDone: () => void }) {
       label="It was sent without this data"
       doLabel="This was it"
       onDo={() => refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() })}
-      onDone={onDone}
     >
       <p>
         A transfer of the same amount, from the wallet that was paid to this destination, counts as this

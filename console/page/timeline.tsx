@@ -54,7 +54,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
             ...events.map((event) => ({
               key: event.id,
               at: event.createdAt,
-              what: <Told event={event} deliveries={byEvent.get(event.id) ?? []} onSent={timeline.reload} />,
+              what: <Told event={event} deliveries={byEvent.get(event.id) ?? []} />,
             })),
             ...changes.map((change, place) => ({
               key: `change ${place}`,
@@ -100,13 +100,7 @@ function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of:
   );
 }
 
-interface ToldProps {
-  event: Event;
-  deliveries: readonly WebhookDelivery[];
-  onSent: () => void;
-}
-
-function Told({ event, deliveries, onSent }: ToldProps) {
+function Told({ event, deliveries }: { event: Event; deliveries: readonly WebhookDelivery[] }) {
   const { isReadOnly } = useScope();
   return (
     <>
@@ -116,14 +110,7 @@ function Told({ event, deliveries, onSent }: ToldProps) {
       ))}
       {deliveries.length > 0 && !isReadOnly && (
         <p>
-          <ActionButton
-            label="Send again"
-            isSmall
-            onDo={async () => {
-              await webhookApi.redeliverEvent({ id: event.id });
-              onSent();
-            }}
-          />
+          <ActionButton label="Send again" isSmall onDo={() => webhookApi.redeliverEvent({ id: event.id })} />
         </p>
       )}
     </>

@@ -106,7 +106,6 @@ export function UnattributedTransfer({ id }: { id: string }) {
                 label="It is not for that payment"
                 doLabel="Detach it"
                 onDo={() => transferApi.detachTransfer({ id })}
-                onDone={transfer.reload}
               >
                 <p>
                   The payment is what it would be without this transfer, and the transfer names none again.
@@ -115,7 +114,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
             </div>
           )}
           <TransferFacts of={found} />
-          {found.paymentIntent === '' && <Candidates transfer={found} onDone={transfer.reload} />}
+          {found.paymentIntent === '' && <Candidates transfer={found} />}
         </>
       )}
     </Shown>
@@ -144,12 +143,7 @@ function TransferFacts({ of: transfer }: { of: Transfer }) {
   );
 }
 
-interface CandidatesProps {
-  transfer: Transfer;
-  onDone: () => void;
-}
-
-function Candidates({ transfer, onDone }: CandidatesProps) {
+function Candidates({ transfer }: { transfer: Transfer }) {
   return (
     <section aria-labelledby="candidates">
       <h2 id="candidates">Whose may it be?</h2>
@@ -162,7 +156,7 @@ function Candidates({ transfer, onDone }: CandidatesProps) {
       ) : (
         <ul class="candidates">
           {transfer.candidates.map((candidate) => (
-            <Candidate key={candidate.id} id={candidate.id} transfer={transfer} onDone={onDone} />
+            <Candidate key={candidate.id} id={candidate.id} transfer={transfer} />
           ))}
         </ul>
       )}
@@ -171,7 +165,7 @@ function Candidates({ transfer, onDone }: CandidatesProps) {
 }
 
 /** A payment beside the transfer: what is different is said. */
-function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
+function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
   const { isReadOnly } = useScope();
   const loaded = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
   return (
@@ -217,7 +211,6 @@ function Candidate({ id, transfer, onDone }: CandidatesProps & { id: string }) {
                       allowEnded: !isWaiting,
                     })
                   }
-                  onDone={onDone}
                 >
                   <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
                 </Opener>

@@ -67,15 +67,7 @@ export function Endpoint({ id }: { id: string }) {
               <Health of={found} />
             </p>
           </header>
-          {!isReadOnly && (
-            <EndpointActions
-              endpoint={found}
-              onDone={() => {
-                endpoint.reload();
-                deliveries.reload();
-              }}
-            />
-          )}
+          {!isReadOnly && <EndpointActions endpoint={found} />}
           <dl class="facts">
             <Fact name="Events">
               {found.eventTypes.includes('*') ? 'everything' : found.eventTypes.join(', ')}
@@ -144,8 +136,7 @@ function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
   );
 }
 
-function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDone: () => void }) {
-  const { id, enabled } = endpoint;
+function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');
   return (
     <div class="actions">
@@ -162,7 +153,6 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
                   : `${deliveriesCount} deliveries are being sent again.`,
               );
             }}
-            onDone={onDone}
           >
             <p>
               Every delivery that has failed for good is sent again, oldest first. An event has one id,
@@ -174,7 +164,6 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
             onDo={async () => {
               await webhookApi.pingWebhookEndpoint({ id });
               setSaid('A test is on its way.');
-              onDone();
             }}
           />
         </>
@@ -185,7 +174,6 @@ function EndpointActions({ endpoint, onDone }: { endpoint: WebhookEndpoint; onDo
           onDo={async () => {
             await webhookApi.updateWebhookEndpoint({ id, enabled: true });
             setSaid('It is enabled.');
-            onDone();
           }}
         />
       )}
