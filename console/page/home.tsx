@@ -12,7 +12,18 @@ import {
 import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Button, chainLabel, chainOf, Fact, Field, Money, moneyText, Opener, Table, When } from './parts.tsx';
+import {
+  Button,
+  chainLabel,
+  chainOf,
+  Facts,
+  Field,
+  Money,
+  moneyText,
+  Opener,
+  Table,
+  When,
+} from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { labelWords } from './words.ts';
@@ -136,20 +147,18 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
   const week = shown.slice(-1 - sinceMonday);
   const received = (some: readonly Bar[]) => sum(some.map((bar) => bar.received));
   const paid = sum(shown.map((bar) => bar.paid));
-  const unpaid = sum(shown.map((bar) => bar.unpaid));
+  const ended = paid + sum(shown.map((bar) => bar.unpaid));
   return (
     <>
-      <dl class="figures">
-        <Fact name="Received today">
-          <Money units={received(shown.slice(-1))} />
-        </Fact>
-        <Fact name="This week">
-          <Money units={received(week)} />
-        </Fact>
-        <Fact name={`Paid, of ${(paid + unpaid).toLocaleString('en-GB')} that ended in 30 days`}>
-          {paid + unpaid === 0n ? '–' : `${Number((1000n * paid) / (paid + unpaid)) / 10} %`}
-        </Fact>
-      </dl>
+      <Facts
+        look="figures"
+        of={{
+          'Received today': <Money units={received(shown.slice(-1))} />,
+          'This week': <Money units={received(week)} />,
+          [`Paid, of ${ended.toLocaleString('en-GB')} that ended in 30 days`]:
+            ended === 0n ? '–' : `${Number((1000n * paid) / ended) / 10} %`,
+        }}
+      />
       <Chart days={shown} zone={timeZone === 'UTC' ? timeZone : ''} />
       <p class="soft">
         Days in {timeZone.replaceAll('_', ' ')}. Past days may change: by reorganisations, and by what people

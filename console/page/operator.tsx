@@ -9,7 +9,7 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { Badge, Copyable, chainOf, Fact, Table, When } from './parts.tsx';
+import { Badge, Copyable, chainOf, Facts, Table, When } from './parts.tsx';
 import { useScope } from './scope.ts';
 import type { Tone } from './words.ts';
 
@@ -43,23 +43,20 @@ function ChainCard({ of: chain }: { of: Chain }) {
       </h2>
       {advice !== '' && <p>{advice}</p>}
       {chain.state !== ChainState.UNWATCHED && (
-        <dl class="facts">
-          <Fact name="Read up to">
-            {String(chain.readNumber)} of {String(chain.headNumber)}
-          </Fact>
-          <Fact name="That block is of">
-            <When at={chain.readTime} />
-          </Fact>
-          <Fact name="Final up to">{String(chain.finalizedNumber)}</Fact>
-          <Fact name="Nodes">
-            {chain.nodesCount === 1
-              ? 'one: nobody checks what it says'
-              : chain.nodesCount || 'none are configured for this process'}
-          </Fact>
-          <Fact name="Payers without gas">
-            {chain.hasFacilitator ? 'can pay by a signature' : 'cannot pay: no facilitator'}
-          </Fact>
-        </dl>
+        <Facts
+          of={{
+            'Read up to': `${chain.readNumber} of ${chain.headNumber}`,
+            'That block is of': <When at={chain.readTime} />,
+            'Final up to': String(chain.finalizedNumber),
+            Nodes:
+              chain.nodesCount === 1
+                ? 'one: nobody checks what it says'
+                : chain.nodesCount || 'none are configured for this process',
+            'Payers without gas': chain.hasFacilitator
+              ? 'can pay by a signature'
+              : 'cannot pay: no facilitator',
+          }}
+        />
       )}
     </>
   );

@@ -1,5 +1,6 @@
 // What the views are made of.
 
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
@@ -143,13 +144,27 @@ export function Button({
   );
 }
 
-/** A name and its value, in a `dl`. */
-export function Fact({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <div>
+interface FactsProps {
+  /** Values by their names. What is undefined or false is left out. */
+  of: Readonly<Record<string, ComponentChildren>>;
+  /** Shown behind them, under names that the merchant has chosen. */
+  metadata?: JsonObject | undefined;
+  look?: 'facts' | 'figures' | 'lines';
+}
+
+export function Facts({ of, metadata = {}, look = 'facts' }: FactsProps) {
+  const fact = ([name, value]: [string, ComponentChildren]) => (
+    <div key={name}>
       <dt>{name}</dt>
-      <dd>{children}</dd>
+      <dd>{value}</dd>
     </div>
+  );
+  const textOf = (value: JsonValue) => (typeof value === 'string' ? value : JSON.stringify(value));
+  return (
+    <dl class={look}>
+      {Object.entries(of).map((each) => each[1] !== undefined && each[1] !== false && fact(each))}
+      {Object.entries(metadata).map(([name, value]) => fact([name, textOf(value)]))}
+    </dl>
   );
 }
 

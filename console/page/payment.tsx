@@ -13,7 +13,7 @@ import {
   Badge,
   Copyable,
   chainOf,
-  Fact,
+  Facts,
   Labels,
   Money,
   moneyText,
@@ -47,7 +47,7 @@ export function Payment({ id }: { id: string }) {
         <>
           <Head intent={found} />
           {!isReadOnly && <Actions intent={found} refunds={refunds.value ?? []} />}
-          <Facts intent={found} />
+          <IntentFacts intent={found} />
           {found.payments.length > 0 && (
             <Transfers of={found.payments} intent={found} ids={transfers.value} />
           )}
@@ -144,38 +144,22 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
   );
 }
 
-function Facts({ intent }: { intent: PaymentIntent }) {
+function IntentFacts({ intent }: { intent: PaymentIntent }) {
   const { id, chainId, expectedWallet, createdAt, expiresAt, metadata, decimals, tokenSymbol } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   return (
-    <dl class="facts">
-      <Fact name="Paid towards it">
-        <Money units={received} decimals={decimals} symbol={tokenSymbol} />
-      </Fact>
-      {refunded > 0n && (
-        <Fact name="Returned">
-          <Money units={refunded} decimals={decimals} symbol={tokenSymbol} />
-        </Fact>
-      )}
-      <Fact name="Chain">{chainOf(chainId)?.name}</Fact>
-      <Fact name="To">
-        <Address of={expectedWallet} chainId={chainId} />
-      </Fact>
-      <Fact name="Created">
-        <When at={createdAt} />
-      </Fact>
-      <Fact name="Payable until">
-        <When at={expiresAt} />
-      </Fact>
-      <Fact name="Id">
-        <Copyable text={id} what="id" />
-      </Fact>
-      {Object.entries(metadata ?? {}).map(([key, value]) => (
-        <Fact key={key} name={key}>
-          {typeof value === 'string' ? value : JSON.stringify(value)}
-        </Fact>
-      ))}
-    </dl>
+    <Facts
+      of={{
+        'Paid towards it': <Money units={received} decimals={decimals} symbol={tokenSymbol} />,
+        Returned: refunded > 0n && <Money units={refunded} decimals={decimals} symbol={tokenSymbol} />,
+        Chain: chainOf(chainId)?.name,
+        To: <Address of={expectedWallet} chainId={chainId} />,
+        Created: <When at={createdAt} />,
+        'Payable until': <When at={expiresAt} />,
+        Id: <Copyable text={id} what="id" />,
+      }}
+      metadata={metadata}
+    />
   );
 }
 

@@ -24,7 +24,7 @@ import {
   Button,
   Copyable,
   chainOf,
-  Fact,
+  Facts,
   Field,
   moneyText,
   Opener,
@@ -169,19 +169,16 @@ function Elsewhere({
         Send this on {chainOf(chainId)?.name}, from the wallet that was paid, unchanged. It is shown here once
         it is on the chain.
       </p>
-      <dl>
-        {wallet !== undefined && (
-          <Fact name="From the wallet that was paid">
-            <Address of={wallet} chainId={chainId} />
-          </Fact>
-        )}
-        <Fact name="To the USDC contract, which holds everybody's dollars">
-          <Address of={to} chainId={chainId} />
-        </Fact>
-        <Fact name={`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`}>
-          <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
-        </Fact>
-      </dl>
+      <Facts
+        look="lines"
+        of={{
+          'From the wallet that was paid': wallet && <Address of={wallet} chainId={chainId} />,
+          "To the USDC contract, which holds everybody's dollars": <Address of={to} chainId={chainId} />,
+          [`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`]: (
+            <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
+          ),
+        }}
+      />
       {withCode && (
         <details>
           <summary>As a code for a telephone</summary>

@@ -8,7 +8,7 @@ import {
   Address,
   Badge,
   chainOf,
-  Fact,
+  Facts,
   Labels,
   Money,
   moneyText,
@@ -124,22 +124,16 @@ export function UnattributedTransfer({ id }: { id: string }) {
 function TransferFacts({ of: transfer }: { of: Transfer }) {
   const chainId = chainIdIn(useScope().merchant.mode, transfer.chain);
   return (
-    <dl class="facts">
-      <Fact name="Transaction">
-        <Transaction hash={transfer.transactionHash} chainId={chainId} />
-      </Fact>
-      <Fact name="From">
-        <Address of={transfer.fromAddress} chainId={chainId} />
-      </Fact>
-      <Fact name="To">
-        <Address of={transfer.toAddress} chainId={chainId} />
-      </Fact>
-      <Fact name="Chain">{chainOf(chainId)?.name}</Fact>
-      <Fact name="In its block">
-        <When at={transfer.blockTime} />
-      </Fact>
-      <Fact name="Confirmations">{transfer.confirmations}</Fact>
-    </dl>
+    <Facts
+      of={{
+        Transaction: <Transaction hash={transfer.transactionHash} chainId={chainId} />,
+        From: <Address of={transfer.fromAddress} chainId={chainId} />,
+        To: <Address of={transfer.toAddress} chainId={chainId} />,
+        Chain: chainOf(chainId)?.name,
+        'In its block': <When at={transfer.blockTime} />,
+        Confirmations: transfer.confirmations,
+      }}
+    />
   );
 }
 
@@ -178,28 +172,20 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
           const isUsdc = !transfer.labels.includes('wrong_token');
           const isWaiting = isUsdc && stateOf(intent).tone === 'busy' && missing > 0n;
           const money = (units: bigint) => moneyText({ units, decimals });
+          const moreOrLess = difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`;
+          const different = isUsdc ? moreOrLess : 'another token';
           return (
             <>
               <p>
                 <Link to={`/payments/${id}`}>{orderOf(intent) || id}</Link> <Badge {...stateOf(intent)} />
               </p>
-              <dl class="facts">
-                <Fact name="Still to pay">{money(missing)}</Fact>
-                <Fact name="The transfer has">
-                  {!isUsdc ? (
-                    <mark>another token</mark>
-                  ) : difference === 0n ? (
-                    'exactly this'
-                  ) : (
-                    <mark>
-                      {difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`}
-                    </mark>
-                  )}
-                </Fact>
-                <Fact name="Created">
-                  <When at={intent.createdAt} />
-                </Fact>
-              </dl>
+              <Facts
+                of={{
+                  'Still to pay': money(missing),
+                  'The transfer has': isUsdc && difference === 0n ? 'exactly this' : <mark>{different}</mark>,
+                  Created: <When at={intent.createdAt} />,
+                }}
+              />
               {!isReadOnly && (
                 <Opener
                   label="It is this one"

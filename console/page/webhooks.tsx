@@ -9,7 +9,7 @@ import {
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { webhookApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { ActionButton, Badge, Copyable, Fact, Opener, When } from './parts.tsx';
+import { ActionButton, Badge, Copyable, Facts, Opener, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Delivery } from './timeline.tsx';
@@ -68,17 +68,13 @@ export function Endpoint({ id }: { id: string }) {
             </p>
           </header>
           {!isReadOnly && <EndpointActions endpoint={found} />}
-          <dl class="facts">
-            <Fact name="Events">
-              {found.eventTypes.includes('*') ? 'everything' : found.eventTypes.join(', ')}
-            </Fact>
-            <Fact name="Since">
-              <When at={found.createdAt} />
-            </Fact>
-            <Fact name="Id">
-              <Copyable text={found.id} what="id" />
-            </Fact>
-          </dl>
+          <Facts
+            of={{
+              Events: found.eventTypes.includes('*') ? 'everything' : found.eventTypes.join(', '),
+              Since: <When at={found.createdAt} />,
+              Id: <Copyable text={found.id} what="id" />,
+            }}
+          />
           <h2 id="deliveries">What it was sent</h2>
           <p class="filters">
             <label>
