@@ -1,7 +1,7 @@
-// The console: who is signed in, whose business is looked at, and the view of the path.
+// The console: who is signed in, whose business is looked at, and the view of the path with what is around it.
 
-import { render } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { type FunctionComponent, render } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { callAs, consoleApi } from './api.ts';
@@ -9,82 +9,202 @@ import { Export } from './export.tsx';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
+import { ActionButton } from './parts.tsx';
 import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
-import { useLocation } from './routing.tsx';
-import { ScopeContext } from './scope.ts';
+import { go, Link, pathOf, useLocation } from './routing.tsx';
+import { ScopeContext, useScope } from './scope.ts';
 import { Search } from './search.tsx';
 import { chosenMerchant, forgetSession, type NoSession, openSession, type Session } from './session.ts';
-import { Shell } from './shell.tsx';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
-function View({ url, merchants }: { url: URL; merchants: readonly Merchant[] }) {
-  const [, section = '', id = ''] = url.pathname.split('/');
-  const parameters = url.searchParams;
-  switch (section) {
-    case 'payments':
-      return id === '' ? <Payments parameters={parameters} /> : <Payment id={id} />;
-    case 'unattributed':
-      return id === '' ? <UnattributedTransfers /> : <UnattributedTransfer id={id} />;
-    case 'refunds':
-      return <Refunds />;
-    case 'webhooks':
-      return id === '' ? <Endpoints /> : <Endpoint id={id} />;
-    case 'export':
-      return <Export />;
-    case 'chains':
-      return <Chains />;
-    case 'merchants':
-      return <Merchants merchants={merchants} />;
-    case 'search':
-      return <Search text={parameters.get('q') ?? ''} />;
-    default:
-      return <Home parameters={url.searchParams} />;
-  }
+interface Views {
+  All: FunctionComponent<{ parameters: URLSearchParams }>;
+  /** Behind whose path comes an id. */
+  One?: FunctionComponent<{ id: string }>;
+  isOfOperators?: boolean;
 }
 
-interface Chosen {
-  id: string;
-  mode: Mode;
+type Section = readonly [path: string, label: string, views: Views];
+
+const sections: readonly Section[] = [
+  ['', 'Home', { All: Home }],
+  ['payments', 'Payments', { All: Payments, One: Payment }],
+  ['unattributed', 'Unattributed', { All: UnattributedTransfers, One: UnattributedTransfer }],
+  ['refunds', 'Refunds', { All: Refunds }],
+  ['webhooks', 'Webhooks', { All: Endpoints, One: Endpoint }],
+  ['export', 'Export', { All: Export }],
+  ['chains', 'Chains', { All: Chains, isOfOperators: true }],
+  ['merchants', 'Merchants and keys', { All: Merchants, isOfOperators: true }],
+];
+const searching: Section = ['search', 'Search', { All: Search }];
+
+interface SignedInProps {
+  session: Session;
+  onEnd: (reason: string) => void;
 }
 
-/** What an operator looked at before, if it is still there. */
-function chosenOf(merchants: readonly Merchant[]): Chosen | undefined {
-  const [id, mode] = chosenMerchant.get().split(' ');
-  const found = merchants.find((merchant) => merchant.id === id) ?? merchants[0];
-  return found && { id: found.id, mode: mode === 'mainnet' ? 'mainnet' : 'testnet' };
-}
-
-function SignedIn({ session, onEnd }: { session: Session; onEnd: (reason: string) => void }) {
-  const url = useLocation();
-  const { token } = session;
+function SignedIn({ session, onEnd }: SignedInProps) {
+  const { token, isReadOnly, isOperator } = session;
   callAs({ token, onEnd });
-  const merchants = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
-  const [chosen, setChosen] = useState<Chosen>();
+  const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
+  const [chosen, setChosen] = useState(chosenMerchant.get());
+  const choose = (id: string, mode: string) => {
+    chosenMerchant.set(`${id} ${mode}`);
+    setChosen(`${id} ${mode}`);
+  };
   return (
-    <Shown of={merchants}>
-      {(all) => {
-        const merchant = chosen ?? chosenOf(all);
-        if (merchant === undefined) return <p class="state">There is no merchant yet.</p>;
-        const choose = (next: Chosen) => {
-          chosenMerchant.set(`${next.id} ${next.mode}`);
-          setChosen(next);
-        };
-        const { isReadOnly, isOperator } = session;
-        callAs({ token, onEnd, ...(isOperator && { merchant }) });
-        const mode = session.mode ?? merchant.mode;
-        const scope = { isReadOnly, isOperator, merchant: { id: merchant.id, mode } };
+    <Shown of={loaded}>
+      {(merchants) => {
+        const looked = lookedAt(merchants, chosen);
+        if (looked === undefined) return <p class="state">There is no merchant yet.</p>;
+        callAs({ token, onEnd, ...(isOperator && { merchant: looked }) });
+        const merchant = { ...looked, mode: session.mode ?? looked.mode };
         return (
-          <ScopeContext.Provider value={scope}>
-            <Shell url={url} session={session} merchants={all} onChoose={choose} onEnd={onEnd}>
-              <View key={`${merchant.id} ${mode} ${url.pathname}`} url={url} merchants={all} />
-            </Shell>
+          <ScopeContext.Provider value={{ isReadOnly, isOperator, merchants, merchant }}>
+            <Shell session={session} onEnd={onEnd} onChoose={choose} />
           </ScopeContext.Provider>
         );
       }}
     </Shown>
+  );
+}
+
+/** What was looked at before, if it is still there. */
+function lookedAt(merchants: readonly Merchant[], chosen: string) {
+  const [chosenId, chosenMode] = chosen.split(' ');
+  const found = merchants.find(({ id }) => id === chosenId) ?? merchants[0];
+  const mode: Mode = chosenMode === 'mainnet' ? 'mainnet' : 'testnet';
+  return found && { id: found.id, name: found.name, mode };
+}
+
+/** What is around every view: the way to the others, the search, and who is signed in. */
+function Shell({
+  session,
+  onEnd,
+  onChoose,
+}: SignedInProps & { onChoose: (id: string, mode: string) => void }) {
+  const { isReadOnly, isOperator, merchants, merchant } = useScope();
+  const { id, name, mode } = merchant;
+  const url = useLocation();
+  const [, section = '', one = ''] = url.pathname.split('/');
+  const [, title, { All, One }] = sections.find(([path]) => path === section) ?? searching;
+  /** Nothing of a view stays in another's place. */
+  const place = `${id} ${mode} ${url.pathname}`;
+  const content = useRef<HTMLElement>(null);
+  const isFirst = useRef(true);
+  useEffect(() => {
+    if (isFirst.current) isFirst.current = false;
+    else content.current?.focus();
+    // On a narrow screen it may stand beside what is seen.
+    document.querySelector('nav [aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
+  }, [url.pathname]);
+  useEffect(() => {
+    document.title = `${title} · ${name}`;
+  }, [title, name]);
+  return (
+    <>
+      <a class="skip" href="#content">
+        Skip to the content
+      </a>
+      <header>
+        {isOperator ? (
+          <div class="whose">
+            <select
+              aria-label="Merchant"
+              value={id}
+              onChange={({ currentTarget }) => onChoose(currentTarget.value, mode)}
+            >
+              {merchants.map((each) => (
+                <option key={each.id} value={each.id}>
+                  {each.name}
+                </option>
+              ))}
+            </select>
+            <select
+              aria-label="Mode"
+              value={mode}
+              onChange={({ currentTarget }) => onChoose(id, currentTarget.value)}
+            >
+              <option value="testnet">Test</option>
+              <option value="mainnet">Live</option>
+            </select>
+          </div>
+        ) : (
+          <p class="whose">
+            <strong>{name}</strong> <span class="mode">{mode === 'testnet' ? 'Test' : 'Live'}</span>
+          </p>
+        )}
+        <SearchBox text={section === 'search' ? (url.searchParams.get('q') ?? '') : ''} />
+        <div class="who">
+          {session.name}
+          {isReadOnly && <span class="soft"> (reading only)</span>}
+          <ActionButton
+            label="Sign out"
+            isSmall
+            onDo={async () => {
+              // In every tab.
+              await consoleApi.endSession({});
+              onEnd('You have signed out. A new link opens the console again.');
+            }}
+          />
+        </div>
+      </header>
+      <nav aria-label="Console">
+        {sections.map(
+          ([path, label, { isOfOperators = false }]) =>
+            (!isOfOperators || (isOperator && !isReadOnly)) && (
+              <Link key={path} to={`/${path}`} isCurrent={path === section}>
+                {label}
+              </Link>
+            ),
+        )}
+      </nav>
+      <main id="content" ref={content} tabIndex={-1}>
+        {one === '' || One === undefined ? (
+          <All key={place} parameters={url.searchParams} />
+        ) : (
+          <One key={place} id={one} />
+        )}
+      </main>
+    </>
+  );
+}
+
+function SearchBox({ text }: { text: string }) {
+  const input = useRef<HTMLInputElement>(null);
+  const [typed, setTyped] = useState(text);
+  useEffect(() => setTyped(text), [text]);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const isTyping = (event.target as HTMLElement).matches('input, textarea, select');
+      if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      input.current?.focus();
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+  return (
+    <search>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (typed.trim() !== '') go(pathOf('/search', { q: typed.trim() }));
+        }}
+      >
+        <input
+          ref={input}
+          type="search"
+          aria-label="Search: an id, a transaction, an address, an order"
+          placeholder="Order, transaction, address, id"
+          value={typed}
+          onInput={({ currentTarget }) => setTyped(currentTarget.value)}
+        />
+      </form>
+    </search>
   );
 }
 

@@ -2,11 +2,7 @@
 
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { shownDuration } from '../../checkout/page/time.ts';
-import {
-  type Chain,
-  ChainState,
-  type Merchant,
-} from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { type Chain, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import { Badge, Copyable, chainOf, Facts, Table, When } from './parts.tsx';
@@ -94,10 +90,9 @@ function stateOf({ state, seenAt, rpcVariable }: Chain): { label: string; tone: 
 
 const keyTones: Readonly<Record<string, Tone>> = { active: 'good', expiring: 'busy', revoked: 'bad' };
 
-export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
-  const { merchant } = useScope();
+export function Merchants() {
+  const { merchants, merchant } = useScope();
   const keys = useLoaded(`keys ${merchant.id}`, () => consoleApi.listApiKeys({}), 0);
-  const name = merchants.find(({ id }) => id === merchant.id)?.name ?? merchant.id;
   return (
     <>
       <h1>Merchants and keys</h1>
@@ -112,7 +107,7 @@ export function Merchants({ merchants }: { merchants: readonly Merchant[] }) {
           Id: ({ id }) => <Copyable text={id} what="id" />,
         }}
       />
-      <h2>Keys of {name}</h2>
+      <h2>Keys of {merchant.name}</h2>
       <Shown of={keys}>
         {({ apiKeys }) =>
           apiKeys.length === 0 ? (

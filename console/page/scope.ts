@@ -1,6 +1,7 @@
 import { createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { networkFor } from '../../src/contract/chains.ts';
+import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Chain as ChainNumber } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
 import { nameOf } from '../../src/contract/words.ts';
@@ -10,7 +11,8 @@ interface Scope {
   isReadOnly: boolean;
   /** Sees every merchant, and has no wallet of any. */
   isOperator: boolean;
-  merchant: { id: string; mode: Mode };
+  merchants: readonly Merchant[];
+  merchant: { id: string; name: string; mode: Mode };
 }
 
 export const ScopeContext = createContext<Scope | undefined>(undefined);

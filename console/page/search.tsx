@@ -25,7 +25,8 @@ interface Found {
   advice?: string;
 }
 
-export function Search({ text }: { text: string }) {
+export function Search({ parameters }: { parameters: URLSearchParams }) {
+  const text = parameters.get('q') ?? '';
   const found = useLoaded(`search ${text}`, () => search(text), 0);
   const path = found.value?.path;
   useEffect(() => {
