@@ -23,8 +23,7 @@ import {
   When,
 } from './parts.tsx';
 import { orderOf } from './payments.tsx';
-import { RefundForm, RefundTable } from './refunds.tsx';
-import { freeOf, surplusOf } from './returnable.ts';
+import { RefundForm, RefundTable, surplusOf } from './refunds.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Timeline } from './timeline.tsx';
@@ -122,7 +121,6 @@ function sentenceOf(intent: PaymentIntent): string {
 function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
-  const freeUnits = freeOf(intent, refunds);
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
@@ -136,9 +134,7 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
           </p>
         </Opener>
       )}
-      {freeUnits > 0n && (
-        <RefundForm intent={intent} freeUnits={freeUnits} onDone={() => setIsPrepared(true)} />
-      )}
+      <RefundForm intent={intent} refunds={refunds} onDone={() => setIsPrepared(true)} />
       <p role="status">{isPrepared && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
     </div>
   );

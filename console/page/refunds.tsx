@@ -2,7 +2,10 @@
 
 import { useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
-import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import {
+  type PaymentIntent,
+  PaymentIntentStatus,
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, refundApi } from './api.ts';
@@ -20,7 +23,6 @@ import {
   Transaction,
   When,
 } from './parts.tsx';
-import { surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Signing } from './sign-refund.tsx';
@@ -104,22 +106,39 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
   );
 }
 
-/** The payers of what was confirmed in the intent's token: usual destinations. */
-function payersOf({ payments }: PaymentIntent): string[] {
-  const confirmed = payments.filter(
-    ({ status, labels }) => status === PaymentStatus.CONFIRMED && !labels.includes('wrong_token'),
+/** What was confirmed in the intent's token. */
+const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
+  payments.filter((each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress);
+
+/** What of it has not gone back. */
+const returnableOf = (intent: PaymentIntent): bigint =>
+  confirmedOf(intent).reduce(
+    (all, { amountUnits }) => all + amountUnits,
+    -(intent.amountRefundedUnits ?? 0n),
   );
-  return [...new Set(confirmed.map(({ fromAddress }) => fromAddress))];
+
+/** What of it is more than was asked for: all of it, if the payment ended unpaid. */
+export function surplusOf(intent: PaymentIntent): bigint {
+  const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
+  const surplus = returnableOf(intent) - (isPaid ? intent.amountUnits : 0n);
+  return surplus > 0n ? surplus : 0n;
+}
+
+const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
+
+/** What of it no open refund takes. */
+function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
+  const taken = refunds.filter(({ status }) => open.includes(status));
+  return taken.reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
 }
 
 interface RefundFormProps {
   intent: PaymentIntent;
-  /** What can go back: no refund that is open takes it. */
-  freeUnits: bigint;
+  refunds: readonly Refund[];
   onDone: () => void;
 }
 
-export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
+export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const [key, setKey] = useState('');
   const { decimals, tokenSymbol } = intent;
   const [amount, setAmount] = useState('');
@@ -131,7 +150,11 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
     // Pressed twice, it prepares one.
     setKey(crypto.randomUUID());
   };
+  const freeUnits = freeOf(intent, refunds);
+  if (freeUnits <= 0n) return null;
   const units = unitsOf(amount, decimals);
+  /** Usual destinations. */
+  const payers = new Set(confirmedOf(intent).map(({ fromAddress }) => fromAddress));
   const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
   const prepare = async () => {
     if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
@@ -143,7 +166,7 @@ export function RefundForm({ intent, freeUnits, onDone }: RefundFormProps) {
     <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
-      {payersOf(intent).map((payer) => (
+      {[...payers].map((payer) => (
         <p key={payer} class="soft">
           It was paid from <code>{payer}</code>. Ask the payer before you return it there: an exchange does
           not give its customers what comes back to its own address.{' '}
