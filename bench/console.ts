@@ -2,7 +2,7 @@
 // newest payments again costs the database.
 
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { createLink } from '../src/console/links.ts';
+import { createLink } from '../src/console/sessions.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { hasBrowser } from '../test/support/browser.ts';
 import { measurePages, type PageTimes } from './console-pages.ts';

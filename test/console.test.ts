@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { type LinkOptions, revokeSession } from '../src/console/links.ts';
+import { type LinkOptions, revokeSession } from '../src/console/sessions.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';

@@ -10,8 +10,7 @@ import { getAddress } from 'viem/utils';
 import { afterAll, expect, test } from 'vitest';
 import { listAttention, resolveAttention } from '../src/console/attention.ts';
 import { createAuditRemoval } from '../src/console/audit.ts';
-import { createReportFolding } from '../src/console/fold-reports.ts';
-import { getSummary } from '../src/console/get-summary.ts';
+import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import {
   GetSummaryRequestSchema,

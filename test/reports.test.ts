@@ -4,8 +4,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
-import { createReportFolding } from '../src/console/fold-reports.ts';
-import { getSummary } from '../src/console/get-summary.ts';
+import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, type Summary } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Call } from '../src/requests/method.ts';

@@ -4,19 +4,20 @@ import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import {
   ConsoleService,
+  EndSessionResponseSchema,
   ListMerchantsResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { type ImplementedService, implementService } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
-import { createExport } from './export-tickets.ts';
+import { createExport } from './export-payments.ts';
 import { findTransaction } from './find-transaction.ts';
-import { getSummary } from './get-summary.ts';
 import { getTimeline } from './get-timeline.ts';
-import { endSession } from './links.ts';
 import { listChains, listKeys } from './operator-lists.ts';
+import { getSummary } from './reports.ts';
 import type { ConsoleCaller, ConsoleMethod } from './rights.ts';
+import { revokeSession } from './sessions.ts';
 
 /** `console.v1.ConsoleService`: what the console shows besides what the API has. `chainNodes` may grow. */
 export function createConsoleService(
@@ -51,6 +52,17 @@ function listMerchants(em: EntityManager): ConsoleMethod<'listMerchants'> {
       return create(ListMerchantsResponseSchema, {
         merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })),
       });
+    },
+  };
+}
+
+/** `EndSession`: as `revokeSession` does for an operator. */
+function endSession(em: EntityManager): ConsoleMethod<'endSession'> {
+  return {
+    ratePolicy: 'changes',
+    async run(_, { session: { typeId } }) {
+      await revokeSession(em, typeId);
+      return create(EndSessionResponseSchema);
     },
   };
 }

@@ -5,7 +5,7 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { readIfThere, writeOnce } from '../config/write-once.ts';
-import { createLink } from '../console/links.ts';
+import { createLink } from '../console/sessions.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';

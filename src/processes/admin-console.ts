@@ -2,7 +2,7 @@
 
 import { Option } from 'commander';
 import { consoleAddress, loadConfig } from '../config/config.ts';
-import type { SessionSummary } from '../console/links.ts';
+import type { SessionSummary } from '../console/sessions.ts';
 import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
@@ -11,7 +11,7 @@ import { formatMinute, type Row } from './admin-output.ts';
 import { changing, group, print, withDatabase, withExample } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
-const loadLinks = () => import('../console/links.ts');
+const loadLinks = () => import('../console/sessions.ts');
 
 export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');

@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAuditRemoval } from '../console/audit.ts';
-import { createReportFolding } from '../console/fold-reports.ts';
+import { createReportFolding } from '../console/reports.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';

@@ -8,7 +8,7 @@ import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { auditedService, createAudit } from '../console/audit.ts';
-import { createOpenExport } from '../console/export-tickets.ts';
+import { createOpenExport } from '../console/export-payments.ts';
 import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';

@@ -6,7 +6,7 @@ import { AxeBuilder } from '@axe-core/playwright';
 import type { BrowserContext, Page } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { createLink, type LinkOptions, revokeSession } from '../../src/console/links.ts';
+import { createLink, type LinkOptions, revokeSession } from '../../src/console/sessions.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { createMetadataIndexing } from '../../src/payment-intents/metadata-index.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';

@@ -1,6 +1,6 @@
 // The console's door, as its pages call it.
 
-import { createLink, type LinkOptions } from '../../src/console/links.ts';
+import { createLink, type LinkOptions } from '../../src/console/sessions.ts';
 import { httpRequest } from './http-request.ts';
 import type { TestService } from './service.ts';
 

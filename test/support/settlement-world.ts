@@ -13,7 +13,7 @@ import {
   parseGwei,
 } from 'viem';
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
-import { createReportFolding } from '../../src/console/fold-reports.ts';
+import { createReportFolding } from '../../src/console/reports.ts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
 import { mintCall } from '../../src/embedded/payer.ts';

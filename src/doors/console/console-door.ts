@@ -20,7 +20,7 @@ import {
 } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { type Actor, type Audit, auditedMethod } from '../../console/audit.ts';
-import type { OpenExport } from '../../console/export-tickets.ts';
+import type { OpenExport } from '../../console/export-payments.ts';
 import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
 import { accessOf } from '../../contract/access.ts';
