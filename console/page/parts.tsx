@@ -93,24 +93,17 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
 
 export const shortened = (text: string) => `${text.slice(0, 8)}…${text.slice(-6)}`;
 
-export function Address({ of, chainId }: { of: string; chainId: bigint }) {
-  const explorer = chainOf(chainId)?.explorer;
-  return (
-    <Copyable text={of} what="address" short={shortened(of)} href={explorer && `${explorer}/address/${of}`} />
-  );
+/** What the chain's explorer has a page for. */
+function explored(what: 'address' | 'transaction', path: 'address' | 'tx') {
+  return ({ of, chainId }: { of: string; chainId: bigint }) => {
+    const explorer = chainOf(chainId)?.explorer;
+    const href = explorer && `${explorer}/${path}/${of}`;
+    return <Copyable text={of} what={what} short={shortened(of)} href={href} />;
+  };
 }
 
-export function Transaction({ hash, chainId }: { hash: string; chainId: bigint }) {
-  const explorer = chainOf(chainId)?.explorer;
-  return (
-    <Copyable
-      text={hash}
-      what="transaction"
-      short={shortened(hash)}
-      href={explorer && `${explorer}/tx/${hash}`}
-    />
-  );
-}
+export const Address = explored('address', 'address');
+export const Transaction = explored('transaction', 'tx');
 
 interface ButtonProps {
   label: string;

@@ -183,7 +183,7 @@ function Transfers({ of, intent, ids }: TransfersProps) {
             const id = ids?.get(keyOf(row));
             return (
               <>
-                <Transaction hash={row.transactionHash} chainId={chainId} />
+                <Transaction of={row.transactionHash} chainId={chainId} />
                 {id !== undefined && (
                   <div>
                     <Link to={`/unattributed/${id}`}>Not for this payment?</Link>

@@ -75,7 +75,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
             )}
             {row.transfers.map(({ transactionHash, logIndex }) => (
               <div key={`${transactionHash} ${logIndex}`}>
-                <Transaction hash={transactionHash} chainId={row.chainId} />
+                <Transaction of={transactionHash} chainId={row.chainId} />
               </div>
             ))}
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (

@@ -79,7 +79,7 @@ function WithWallet({ refund, transaction }: TransactionProps) {
           {sent.hash === undefined ? ', and has not answered yet' : ''}. The refund changes here once it is on
           the chain.
         </p>
-        {sent.hash !== undefined && <Transaction hash={sent.hash} chainId={refund.chainId} />}
+        {sent.hash !== undefined && <Transaction of={sent.hash} chainId={refund.chainId} />}
         <p class="soft">
           A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
         </p>

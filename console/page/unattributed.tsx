@@ -126,7 +126,7 @@ function TransferFacts({ of: transfer }: { of: Transfer }) {
   return (
     <Facts
       of={{
-        Transaction: <Transaction hash={transfer.transactionHash} chainId={chainId} />,
+        Transaction: <Transaction of={transfer.transactionHash} chainId={chainId} />,
         From: <Address of={transfer.fromAddress} chainId={chainId} />,
         To: <Address of={transfer.toAddress} chainId={chainId} />,
         Chain: chainOf(chainId)?.name,
