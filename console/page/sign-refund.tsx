@@ -13,11 +13,7 @@ import {
   switchChain,
   type Wallet,
 } from '../../checkout/page/wallets.ts';
-import {
-  type Refund,
-  RefundStatus,
-  type RefundTransaction,
-} from '../../src/contract/gen/payments/v1/refund_pb.ts';
+import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, intentApi, refundApi } from './api.ts';
 import {
   Address,
@@ -42,35 +38,27 @@ interface SigningProps {
 
 export function Signing({ refund, wallet }: SigningProps) {
   const { isOperator } = useScope();
-  const { transaction } = refund;
   const [isOpen, setIsOpen] = useState(false);
-  if (transaction === undefined) return null;
+  if (refund.transaction === undefined) return null;
   return (
     <>
       <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
         <summary class="main">Sign it</summary>
-        {isOpen && !isOperator && <WithWallet refund={refund} transaction={transaction} />}
-        {isOpen && (
-          <Elsewhere refund={refund} transaction={transaction} wallet={wallet} withCode={isOperator} />
-        )}
+        {isOpen && !isOperator && <WithWallet refund={refund} />}
+        {isOpen && <Elsewhere refund={refund} wallet={wallet} />}
       </details>
       <ByHash id={refund.id} />
     </>
   );
 }
 
-interface TransactionProps {
-  refund: Refund;
-  transaction: RefundTransaction;
-}
-
 /** The wallets of this browser. An operator has none here: extensions share the page with the operator's rights. */
-function WithWallet({ refund, transaction }: TransactionProps) {
-  const [wallets, setWallets] = useState<{ all: readonly Wallet[]; hasLooked: boolean }>();
+function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
+  const [[wallets, hasLooked], setFound] = useState<readonly [readonly Wallet[], boolean]>([[], false]);
   const [isAgain, setIsAgain] = useState(false);
-  const sent = rememberedTransfer(refund.id);
+  const sent = rememberedTransfer(id);
   const action = useAction();
-  useEffect(() => findWallets((all, hasLooked) => setWallets({ all, hasLooked })), []);
+  useEffect(() => findWallets((...found) => setFound(found)), []);
   if (sent !== undefined && !isAgain) {
     return (
       <div role="status">
@@ -79,7 +67,7 @@ function WithWallet({ refund, transaction }: TransactionProps) {
           {sent.hash === undefined ? ', and has not answered yet' : ''}. The refund changes here once it is on
           the chain.
         </p>
-        {sent.hash !== undefined && <Transaction of={sent.hash} chainId={refund.chainId} />}
+        {sent.hash !== undefined && <Transaction of={sent.hash} chainId={chainId} />}
         <p class="soft">
           A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
         </p>
@@ -89,17 +77,17 @@ function WithWallet({ refund, transaction }: TransactionProps) {
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      const isAlone = await askAlone(refund.id, () => send(wallet, refund, transaction));
+      const isAlone = await askAlone(id, () => send(wallet, id));
       if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
       setIsAgain(false);
     });
   return (
     <>
-      {wallets?.all.length === 0 && wallets.hasLooked && (
+      {wallets.length === 0 && hasLooked && (
         <p class="soft">This browser has no wallet. Send it with another one:</p>
       )}
       <p class="actions">
-        {wallets?.all.map((wallet) => (
+        {wallets.map((wallet) => (
           <Button
             key={wallet.id}
             label={`Sign with ${wallet.name}`}
@@ -116,14 +104,14 @@ function WithWallet({ refund, transaction }: TransactionProps) {
 }
 
 /** Asks the wallet to send it, once: what may be on its way is remembered before. */
-async function send(wallet: Wallet, refund: Refund, { to, data, chainId }: RefundTransaction): Promise<void> {
-  const { id } = refund;
+async function send(wallet: Wallet, id: string): Promise<void> {
   const before = rememberedTransfer(id);
-  const [now, { expectedWallet }] = await Promise.all([
-    refundApi.getRefund({ id }),
-    intentApi.getPaymentIntent({ id: refund.paymentIntent }),
-  ]);
-  if (now.status !== RefundStatus.REQUIRES_TRANSFER) throw new Advice('It waits for no transfer any more.');
+  const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
+  if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
+    throw new Advice('It waits for no transfer any more.');
+  }
+  const { to, data, chainId } = transaction;
+  const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
   try {
     const from = await accountOf(wallet);
     if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
@@ -154,14 +142,9 @@ const refusals = {
 };
 
 /** The transaction, for a wallet that is elsewhere. */
-function Elsewhere({
-  refund,
-  transaction,
-  wallet,
-  withCode,
-}: TransactionProps & { wallet: string | undefined; withCode: boolean }) {
-  const { chainId, to, data } = transaction;
-  const { destination, amountUnits } = refund;
+function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }: SigningProps) {
+  const { isOperator } = useScope();
+  const { chainId = 0n, to = '', data = '' } = transaction ?? {};
   const link = `ethereum:${to}@${chainId}/transfer?address=${destination}&uint256=${amountUnits}`;
   return (
     <>
@@ -179,7 +162,7 @@ function Elsewhere({
           ),
         }}
       />
-      {withCode && (
+      {isOperator && (
         <details>
           <summary>As a code for a telephone</summary>
           <QrCode text={link} label="The transfer, as a code that wallets on telephones read" />
