@@ -45,31 +45,26 @@ export async function callerOf(
   header: RequestHeader,
   find: FindMerchant,
 ): Promise<ConsoleCaller> {
-  const { merchant, typeId: keyTypeId } = session;
-  const named = { id: header.get('x-merchant'), mode: header.get('x-mode') };
-  const isNamed = named.id !== null || named.mode !== null;
-  if (merchant !== undefined) {
-    if (isNamed) throw refusedHeader('X-Merchant', "is only read in an operator's session");
-    return { session, merchant: { ...(await existing(find, merchant.id, merchant.mode)), keyTypeId } };
+  const [named, namedMode] = [header.get('x-merchant'), header.get('x-mode')];
+  let { merchant } = session;
+  if (named !== null || namedMode !== null) {
+    if (merchant !== undefined) throw refusedHeader('X-Merchant', "is only read in an operator's session");
+    const id = parseIdentifier('mer', named ?? '');
+    if (id === undefined) throw noSuchMerchant();
+    const mode = modeNames.find((name) => name === namedMode);
+    if (mode === undefined) throw refusedHeader('X-Mode', mustBe(modeWords));
+    merchant = { id, mode };
   }
-  if (!isNamed) return { session, merchant: undefined };
-  const id = parseIdentifier('mer', named.id ?? '');
-  if (id === undefined) throw noSuchMerchant();
-  const mode = modeNames.find((name) => name === named.mode);
-  if (mode === undefined) throw refusedHeader('X-Mode', mustBe(modeWords));
-  return { session, merchant: { ...(await existing(find, id, mode)), keyTypeId } };
+  if (merchant === undefined) return { session, merchant };
+  const found = await find(merchant.id, merchant.mode);
+  if (found === undefined) throw noSuchMerchant();
+  return { session, merchant: { ...found, keyTypeId: session.typeId } };
 }
 
 /** Throws `invalid_body` if an operator has named no merchant. */
 export function merchantOf({ merchant }: ConsoleCaller): Identity {
   if (merchant === undefined) throw noSuchMerchant();
   return merchant;
-}
-
-async function existing(find: FindMerchant, ...merchant: Parameters<FindMerchant>) {
-  const found = await find(...merchant);
-  if (found === undefined) throw noSuchMerchant();
-  return found;
 }
 
 const refusedHeader = (field: string, message: string) => invalidBody([{ field, message }]);
