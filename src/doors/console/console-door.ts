@@ -111,11 +111,10 @@ export function createConsoleDoor(
       // As a proxy is asked, which this is not.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
       if (pages.has(path)) return pages.serve({ path, request, header, response, context });
+      if (name === undefined) throw new ServiceError('not_found');
+      const Allow = path === exportPath ? 'GET' : 'POST';
+      if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });
       if (path === exportPath) return await sendExport(request, response, options);
-      if (rpc === undefined) throw new ServiceError('not_found');
-      if (request.method !== 'POST') {
-        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
-      }
       if (handler === undefined) return send(response, 200, await exchangeCode(request, options));
       const values = createContextValues().set(requestContextKey, context);
       const asked = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -178,8 +177,6 @@ async function sendExport(
   response: ServerResponse,
   { openExport, onValidSession }: ConsoleDoorOptions,
 ): Promise<void> {
-  if (request.method !== 'GET')
-    throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET' } });
   const { fileName, texts } = await openExport(new URLSearchParams(queryOf(request)).get('ticket') ?? '');
   onValidSession(request.socket);
   response.writeHead(200, {
@@ -204,8 +201,18 @@ async function exchangeCode(
       message: 'This link is not valid any more. It works once, for ten minutes: ask for a new one.',
     });
   }
-  const { token, session } = found;
-  return { token, session: presentSession(session) };
+  const { typeId, name, merchant, isReadOnly, expiresAt } = found.session;
+  return {
+    token: found.token,
+    session: {
+      id: typeId,
+      name,
+      ...(merchant && { mode: merchant.mode }),
+      is_operator: merchant === undefined,
+      read_only: isReadOnly,
+      expires_at: expiresAt.toISOString(),
+    },
+  };
 }
 
 function codeIn(text: string): string {
@@ -216,17 +223,6 @@ function codeIn(text: string): string {
     // Below.
   }
   throw invalidBody([{ field: 'code', message: 'must be the code of a link' }]);
-}
-
-function presentSession({ typeId, name, merchant, isReadOnly, expiresAt }: Session): object {
-  return {
-    id: typeId,
-    name,
-    ...(merchant && { mode: merchant.mode }),
-    is_operator: merchant === undefined,
-    read_only: isReadOnly,
-    expires_at: expiresAt.toISOString(),
-  };
 }
 
 /** Every unary method of the services by its path, behind the rights of the session. */
