@@ -28,14 +28,14 @@ const maxCounted = 1_000;
 const maxNote = 500;
 const maxId = 200;
 
-const kinds: Readonly<Record<string, { kind: AttentionKind; prefix: IdentifierPrefix }>> = {
+const kinds = {
   unattributed: { kind: AttentionKind.UNATTRIBUTED, prefix: 'tr' },
   payment: { kind: AttentionKind.PAYMENT, prefix: 'pi' },
   deliveries: { kind: AttentionKind.DELIVERIES, prefix: 'we' },
   endpoint: { kind: AttentionKind.ENDPOINT, prefix: 'we' },
   refund: { kind: AttentionKind.REFUND, prefix: 'rf' },
   unexpected: { kind: AttentionKind.UNEXPECTED_REFUND, prefix: 'rf' },
-};
+} as const satisfies Record<string, { kind: AttentionKind; prefix: IdentifierPrefix }>;
 
 /** `ListAttention`. */
 export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'> {
@@ -45,12 +45,8 @@ export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'>
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { rows } = await read(merchantId, findItems, [merchantId, mode]);
-      const items = rows.flatMap((row) => {
-        const of = kinds[row.kind];
-        return of === undefined ? [] : [itemOf(row, of.kind, of.prefix)];
-      });
       const ofChains = caller.session.merchant === undefined ? await chainItems(em, mode) : [];
-      return create(ListAttentionResponseSchema, { items: [...ofChains, ...items] });
+      return create(ListAttentionResponseSchema, { items: [...ofChains, ...rows.map(itemOf)] });
     },
   };
 }
@@ -63,16 +59,18 @@ async function chainItems(em: EntityManager, mode: ModeName) {
     const state = stateOf(row);
     const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
     if (chain.mode !== mode || isWell) return [];
-    const item = { kind: AttentionKind.CHAIN, chainId: BigInt(chain.chainId), chainState: state };
     return create(AttentionItemSchema, {
-      ...item,
       id: `chain:${chain.chainId}`,
+      kind: AttentionKind.CHAIN,
+      chainId: BigInt(chain.chainId),
+      chainState: state,
       ...(row && { at: timestampFromDate(row.seenAt) }),
     });
   });
 }
 
-function itemOf(row: Record<string, unknown>, kind: AttentionKind, prefix: IdentifierPrefix) {
+function itemOf(row: Record<string, unknown>) {
+  const { kind, prefix } = kinds[row.kind as keyof typeof kinds];
   return create(AttentionItemSchema, {
     id: String(row.item),
     kind,
@@ -115,9 +113,9 @@ export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAtten
       if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
       await run(resolveItem, [merchantId, mode, id, note]);
       // By it the audit log knows what was resolved.
-      const [kind = '', uuid = ''] = id.split(':');
-      const { prefix } = kinds[kind] ?? {};
-      return create(ResolveAttentionResponseSchema, prefix && { id: formatIdentifier(prefix, uuid) });
+      const [kind, uuid = ''] = id.split(':');
+      const { prefix } = kinds[kind as keyof typeof kinds];
+      return create(ResolveAttentionResponseSchema, { id: formatIdentifier(prefix, uuid) });
     },
   };
 }

@@ -48,21 +48,19 @@ export function listChains(
       return create(ListChainsResponseSchema, {
         chains: chains.map(({ chainId, rpcVariable }) => {
           const row = byId.get(chainId);
-          const known = {
+          return create(ChainSchema, {
             chainId: BigInt(chainId),
             rpcVariable,
             nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
             hasFacilitator: gasless.on(chainId) !== undefined,
             state: stateOf(row),
-          };
-          if (row === undefined) return create(ChainSchema, known);
-          return create(ChainSchema, {
-            ...known,
-            readNumber: BigInt(row.cursorNumber),
-            readTime: timestampFromDate(row.cursorTime),
-            headNumber: BigInt(row.headNumber),
-            finalizedNumber: BigInt(row.finalizedNumber),
-            seenAt: timestampFromDate(row.seenAt),
+            ...(row && {
+              readNumber: BigInt(row.cursorNumber),
+              readTime: timestampFromDate(row.cursorTime),
+              headNumber: BigInt(row.headNumber),
+              finalizedNumber: BigInt(row.finalizedNumber),
+              seenAt: timestampFromDate(row.seenAt),
+            }),
           });
         }),
       });
