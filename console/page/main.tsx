@@ -47,7 +47,7 @@ interface SignedInProps {
 }
 
 function SignedIn({ session, onEnd }: SignedInProps) {
-  const { token, isReadOnly, isOperator } = session;
+  const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
   const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
   const [chosen, setChosen] = useState(chosenMerchant.get());

@@ -3,15 +3,16 @@
 
 import type { Mode } from '../../src/contract/gen/words.ts';
 
+/** As the door describes it, with its token. */
 export interface Session {
   token: string;
   name: string;
-  isOperator: boolean;
+  is_operator: boolean;
   /** Of a merchant's session. */
-  mode: Mode | undefined;
-  isReadOnly: boolean;
+  mode?: Mode;
+  read_only: boolean;
   /** ISO 8601. */
-  expiresAt: string;
+  expires_at: string;
 }
 
 /** Why there is no session, in words. */
@@ -81,15 +82,7 @@ async function exchange(code: string): Promise<Session | NoSession> {
       body: JSON.stringify({ code }),
     });
     const { token, session, error } = await answer.json();
-    if (!answer.ok) return { reason: error.message };
-    return keep({
-      token,
-      name: session.name,
-      isOperator: session.is_operator,
-      mode: session.mode,
-      isReadOnly: session.read_only,
-      expiresAt: session.expires_at,
-    });
+    return answer.ok ? keep({ token, ...session }) : { reason: error.message };
   } catch {
     return {
       reason: 'The service does not answer. Ask for a new link when it does: this one may be used up.',
@@ -106,7 +99,7 @@ function keep(session: Session): Session {
 function read(text: string): Session | undefined {
   try {
     const session: Session = JSON.parse(text);
-    return Date.parse(session.expiresAt) > Date.now() ? session : undefined;
+    return Date.parse(session.expires_at) > Date.now() ? session : undefined;
   } catch {
     return undefined;
   }
