@@ -6,7 +6,7 @@ import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
-import { GetSummaryRequestSchema, type Summary } from '../src/contract/gen/console/v1/console_service_pb.ts';
+import { GetSummaryRequestSchema, SummarySchema } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Call } from '../src/requests/method.ts';
 import { strict } from '../src/requests/method.ts';
 import { wrongFigures } from './support/report-recount.ts';
@@ -25,12 +25,15 @@ beforeEach(() => service.query('truncate report_changes, report_hours, transfers
 const noContext = { context: {} } as Call;
 const callerOf = (merchantId: string, mode: 'testnet' | 'mainnet') =>
   ({ merchant: { merchantId, mode } }) as ConsoleCaller;
-const summarize = (
+const summarize = async (
   firstDay: string,
   lastDay = firstDay,
   timeZone = 'UTC',
   caller = callerOf(merchant.id, 'testnet'),
-) => run(create(GetSummaryRequestSchema, { firstDay, lastDay, timeZone }), caller, noContext);
+) => {
+  const request = create(GetSummaryRequestSchema, { firstDay, lastDay, timeZone });
+  return create(SummarySchema, await run(request, caller, noContext));
+};
 
 /** Payments of an intent that is made for them, which are confirmed afterwards. */
 async function receive(...payments: TransferSettings[]): Promise<void> {
@@ -45,7 +48,7 @@ const at = (time: string, amountUnits = 1): TransferSettings => ({ blockTime: ne
 const otherToken = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 
 /** `2026-11-24 base 2 of 30` for each day and chain. */
-const linesOf = ({ days }: Summary): string[] =>
+const linesOf = ({ days }: Awaited<ReturnType<typeof summarize>>): string[] =>
   days.flatMap(({ date, chains }) =>
     chains.map(
       ({ chain, receivedCount, receivedUnits }) => `${date} ${chain} ${receivedCount} of ${receivedUnits}`,

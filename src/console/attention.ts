@@ -1,18 +1,14 @@
 // What needs a person. Every item is read from what it is about, so that it ends by itself; what somebody has seen to is
 // remembered by the item's id, which says how it was then.
 
-import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chains } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
-  AttentionItemSchema,
   AttentionKind,
   ChainState,
-  ListAttentionResponseSchema,
   type ResolveAttentionRequest,
-  ResolveAttentionResponseSchema,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { ModeName } from '../contract/words.ts';
@@ -46,7 +42,7 @@ export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'>
       const { merchantId, mode } = merchantOf(caller);
       const { rows } = await read(merchantId, findItems, [merchantId, mode]);
       const ofChains = caller.session.merchant === undefined ? await chainItems(em, mode) : [];
-      return create(ListAttentionResponseSchema, { items: [...ofChains, ...rows.map(itemOf)] });
+      return { items: [...ofChains, ...rows.map(itemOf)] };
     },
   };
 }
@@ -59,19 +55,19 @@ async function chainItems(em: EntityManager, mode: ModeName) {
     const state = stateOf(row);
     const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
     if (chain.mode !== mode || isWell) return [];
-    return create(AttentionItemSchema, {
+    return {
       id: `chain:${chain.chainId}`,
       kind: AttentionKind.CHAIN,
       chainId: BigInt(chain.chainId),
       chainState: state,
       ...(row && { at: timestampFromDate(row.seenAt) }),
-    });
+    };
   });
 }
 
 function itemOf(row: Record<string, unknown>) {
   const { kind, prefix } = kinds[row.kind as keyof typeof kinds];
-  return create(AttentionItemSchema, {
+  return {
     id: String(row.item),
     kind,
     subject: formatIdentifier(prefix, String(row.subject)),
@@ -82,7 +78,7 @@ function itemOf(row: Record<string, unknown>) {
     labels: (row.labels as string[] | null) ?? [],
     url: String(row.url ?? ''),
     paymentIntent: row.payment_intent == null ? '' : formatIdentifier('pi', String(row.payment_intent)),
-  });
+  };
 }
 
 const noSuchItem = { field: 'id', message: 'must be the id of an item' };
@@ -115,7 +111,7 @@ export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAtten
       // By it the audit log knows what was resolved.
       const [kind, uuid = ''] = id.split(':');
       const { prefix } = kinds[kind as keyof typeof kinds];
-      return create(ResolveAttentionResponseSchema, { id: formatIdentifier(prefix, uuid) });
+      return { id: formatIdentifier(prefix, uuid) };
     },
   };
 }

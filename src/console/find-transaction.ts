@@ -1,13 +1,9 @@
 // Why the merchant has no transfer of a transaction, by what the nodes of the watched chains say now.
 
-import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import {
-  FindTransactionResponseSchema,
-  TransactionFinding,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import { TransactionFinding } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
@@ -77,13 +73,13 @@ export function findTransaction(
       const answers = await Promise.all(chainNodes.map((nodes) => ask(nodes, hash)));
       const idsOf = (some: readonly Answer[]) => some.map(({ nodes }) => BigInt(nodes.chainId));
       const found = answers.find(({ receipt }) => receipt !== undefined);
-      return create(FindTransactionResponseSchema, {
+      return {
         askedChainIds: idsOf(answers.filter(({ isSilent }) => !isSilent)),
         silentChainIds: idsOf(answers.filter(({ isSilent }) => isSilent)),
         ...(found?.receipt === undefined
           ? { finding: TransactionFinding.NOT_FOUND }
           : await findingOf(found.nodes, found.receipt, merchant)),
-      });
+      };
     },
   };
 }

@@ -1,7 +1,5 @@
-import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { AuditedChangeSchema, TimelineSchema } from '../contract/gen/console/v1/console_service_pb.ts';
 import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
@@ -44,7 +42,7 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
         ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
       ];
       const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
-      return create(TimelineSchema, {
+      return {
         webhookDeliveries: await present(
           deliveries.rows.toReversed().map((found) => ({
             row: columns.read(found),
@@ -54,18 +52,16 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
         ),
         changes: changes.rows
           .toReversed()
-          .map(({ id: entry, actor, actor_name, method, target, outcome, note }) =>
-            create(AuditedChangeSchema, {
-              at: timestampFromDate(new Date(timeOfUuid(entry))),
-              actor,
-              actorName: actor_name,
-              method,
-              target,
-              outcome: outcome ?? '',
-              note: note ?? '',
-            }),
-          ),
-      });
+          .map(({ id, actor, actor_name, method, target, outcome, note }) => ({
+            at: timestampFromDate(new Date(timeOfUuid(id))),
+            actor,
+            actorName: actor_name,
+            method,
+            target,
+            outcome: outcome ?? '',
+            note: note ?? '',
+          })),
+      };
     },
   };
 }

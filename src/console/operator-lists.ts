@@ -1,18 +1,11 @@
 // What only an operator's session may list.
 
-import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
-import {
-  ApiKeySchema,
-  ChainSchema,
-  ChainState,
-  ListApiKeysResponseSchema,
-  ListChainsResponseSchema,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import { ChainState } from '../contract/gen/console/v1/console_service_pb.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { listApiKeys } from '../merchants/administration.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
@@ -45,10 +38,10 @@ export function listChains(
     ratePolicy: 'reads',
     async run() {
       const byId = await readWatchedChains(em);
-      return create(ListChainsResponseSchema, {
+      return {
         chains: chains.map(({ chainId, rpcVariable }) => {
           const row = byId.get(chainId);
-          return create(ChainSchema, {
+          return {
             chainId: BigInt(chainId),
             rpcVariable,
             nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
@@ -61,9 +54,9 @@ export function listChains(
               finalizedNumber: BigInt(row.finalizedNumber),
               seenAt: timestampFromDate(row.seenAt),
             }),
-          });
+          };
         }),
-      });
+      };
     },
   };
 }
@@ -75,11 +68,12 @@ export function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
     async run(_, caller) {
       const { merchantTypeId } = merchantOf(caller);
       const keys = await listApiKeys(em, merchantTypeId);
-      return create(ListApiKeysResponseSchema, {
-        apiKeys: keys.map(({ keyId, mode, hint, status, createdAt }) =>
-          create(ApiKeySchema, { id: keyId, mode, hint, status, createdAt: timestampFromDate(createdAt) }),
-        ),
-      });
+      return {
+        apiKeys: keys.map(({ keyId: id, mode, hint, status, createdAt: at }) => {
+          const createdAt = timestampFromDate(at);
+          return { id, mode, hint, status, createdAt };
+        }),
+      };
     },
   };
 }

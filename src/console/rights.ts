@@ -1,5 +1,6 @@
 // What a session of the console may call, and for which merchant.
 
+import type { MessageInitShape, MessageShape } from '@bufbuild/protobuf';
 import { Access } from '../contract/access.ts';
 import type { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { modeWords } from '../contract/gen/words.ts';
@@ -7,7 +8,7 @@ import { modeNames, mustBe } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import type { FindMerchant } from '../merchants/merchant-identity.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
-import type { MethodsOf } from '../requests/method.ts';
+import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 import type { Session } from './sessions.ts';
@@ -30,11 +31,14 @@ export interface ConsoleCaller {
   merchant: Identity | undefined;
 }
 
-/** The console's own method of that name. */
-export type ConsoleMethod<Name extends keyof (typeof ConsoleService)['method']> = MethodsOf<
-  typeof ConsoleService,
+type Methods = (typeof ConsoleService)['method'];
+
+/** The console's own method of that name. Its door makes a message of the fields that it returns. */
+export type ConsoleMethod<Name extends keyof Methods> = Method<
+  MessageShape<Methods[Name]['input']>,
+  MessageInitShape<Methods[Name]['output']>,
   ConsoleCaller
->[Name];
+>;
 
 /**
  * Returns whom a call is made for: the session's merchant, or the one that an operator names by `X-Merchant` and

@@ -1,15 +1,10 @@
-import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import {
-  ConsoleService,
-  EndSessionResponseSchema,
-  ListMerchantsResponseSchema,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { type ImplementedService, implementService } from '../requests/method.ts';
+import { type ImplementedService, implementService, type MethodsOf } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { createExport } from './export-payments.ts';
 import { findTransaction } from './find-transaction.ts';
@@ -25,7 +20,7 @@ export function createConsoleService(
   chainNodes: readonly ChainNodes[],
   gasless: Pick<Gasless, 'on'>,
 ): ImplementedService<ConsoleCaller> {
-  return implementService<typeof ConsoleService, ConsoleCaller>(ConsoleService, {
+  const methods = {
     getSummary: getSummary(em),
     createExport: createExport(em),
     listAttention: listAttention(em),
@@ -36,7 +31,8 @@ export function createConsoleService(
     listMerchants: listMerchants(em),
     findTransaction: findTransaction(em, chainNodes),
     endSession: endSession(em),
-  });
+  } satisfies { [Name in keyof (typeof ConsoleService)['method']]: ConsoleMethod<Name> };
+  return implementService(ConsoleService, methods as MethodsOf<typeof ConsoleService, ConsoleCaller>);
 }
 
 const maxMerchants = 1_000;
@@ -49,9 +45,7 @@ function listMerchants(em: EntityManager): ConsoleMethod<'listMerchants'> {
         orderBy: { id: 'desc' },
         limit: maxMerchants,
       });
-      return create(ListMerchantsResponseSchema, {
-        merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })),
-      });
+      return { merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })) };
     },
   };
 }
@@ -62,7 +56,7 @@ function endSession(em: EntityManager): ConsoleMethod<'endSession'> {
     ratePolicy: 'changes',
     async run(_, { session: { typeId } }) {
       await revokeSession(em, typeId);
-      return create(EndSessionResponseSchema);
+      return {};
     },
   };
 }
