@@ -1,14 +1,37 @@
-// `node checkout/build.ts [FOLDER]`: bundles the hosted page and the SDK into the files that the public door serves.
+// `node checkout/build.ts checkout|console [FOLDER]`: bundles the hosted page and the SDK, or the console's pages, into the
+// files that their door serves.
 
+import { copyFile, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { build } from 'esbuild';
-import { buildPage, bundled } from './build-page.ts';
+import { type BuildOptions, build } from 'esbuild';
 
-const source = import.meta.dirname;
-const folder = process.argv[2] ?? join(source, '../src/checkout/gen');
-// Chromium 108, Firefox 108, Safari 16.4: `light-dark` and nesting are not used.
-const target = 'es2022';
+const [page = '', given] = process.argv.slice(2);
+const root = join(import.meta.dirname, '..');
+const source = join(root, page, 'page');
+const outdir = given ?? join(root, 'src', page, 'gen');
 
-await buildPage(source, folder, target);
-// The package payment-intents-checkout, for shops without a build.
-await build({ ...bundled, entryPoints: { sdk: join(source, 'sdk/index.ts') }, outdir: folder, target });
+const common: BuildOptions = {
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  legalComments: 'none',
+  logLevel: 'warning',
+  outdir,
+  // The checkout's: Chromium 108, Firefox 108, Safari 16.4. `light-dark` and nesting are not used.
+  target: page === 'checkout' ? 'es2022' : 'es2023',
+};
+
+await mkdir(outdir, { recursive: true });
+await build({
+  ...common,
+  entryPoints: { page: join(source, 'main.tsx'), style: join(source, 'page.css') },
+  entryNames: 'page',
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+});
+await copyFile(join(source, 'page.html'), join(outdir, 'page.html'));
+await copyFile(join(root, 'checkout/page/icon.svg'), join(outdir, 'icon.svg'));
+if (page === 'checkout') {
+  // The package payment-intents-checkout, for shops without a build.
+  await build({ ...common, entryPoints: { sdk: join(root, 'checkout/sdk/index.ts') } });
+}
