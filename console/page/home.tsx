@@ -46,7 +46,6 @@ const kinds: readonly (readonly [AttentionKind, string])[] = [
 ];
 
 export function Home({ parameters }: { parameters: URLSearchParams }) {
-  const { isReadOnly } = useScope();
   const chosen = parameters.get('show') ?? '';
   const show = (what: string) => go(pathOf('/', { show: what }), { replaces: true });
   const summary = useLoaded('summary', summarize, everyMs);
@@ -88,7 +87,7 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
                 </p>
                 <ul class="cards">
                   {shown.map((item) => (
-                    <Item key={item.id} of={item} isReadOnly={isReadOnly} />
+                    <Item key={item.id} of={item} />
                   ))}
                 </ul>
                 {shown.length < some.length && (
@@ -186,9 +185,9 @@ const below = 36;
 function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
   const names = [...new Set(days.flatMap(({ chains }) => chains.map(({ chain }) => chain)))].sort();
   const [most = 0n] = days.map(({ received }) => received).sort((a, b) => Number(b - a));
-  const scale = (units: bigint) => (Number((units * 1_000n) / (most || 1n)) / 1_000) * (height - below);
-  const step = width / days.length;
   const axis = height - below;
+  const scale = (units: bigint) => (Number((units * 1_000n) / (most || 1n)) / 1_000) * axis;
+  const step = width / days.length;
   return (
     <figure class="chart">
       <svg
@@ -198,34 +197,18 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
       >
         {days.map(({ date, chains, received, refunded }, i) => {
           let top = axis;
+          const bar = (of: string, y: number, size: number) => (
+            <rect key={of} class={`bar ${of}`} x={i * step + 3} y={y} width={step - 6} height={size} rx="1" />
+          );
           return (
             <g key={date}>
               {names.map((name, place) => {
                 const of = chains.find(({ chain }) => chain === name);
                 const size = scale(BigInt(of?.receivedUnits ?? 0));
                 top -= size;
-                return (
-                  <rect
-                    key={name}
-                    class={`bar chain-${place}`}
-                    x={i * step + 3}
-                    y={top}
-                    width={step - 6}
-                    height={size}
-                    rx="1"
-                  />
-                );
+                return bar(`chain-${place}`, top, size);
               })}
-              {refunded > 0n && (
-                <rect
-                  class="bar refunded"
-                  x={i * step + 3}
-                  y={axis + 2}
-                  width={step - 6}
-                  height={Math.min(below - 2, Math.max(2, scale(refunded)))}
-                  rx="1"
-                />
-              )}
+              {refunded > 0n && bar('refunded', axis + 2, Math.min(below - 2, Math.max(2, scale(refunded))))}
               <title>{`${dayWords(date)}: ${received === 0n ? 'nothing' : moneyText({ units: received })}`}</title>
             </g>
           );
@@ -263,7 +246,8 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
   );
 }
 
-function Item({ of: item, isReadOnly }: { of: AttentionItem; isReadOnly: boolean }) {
+function Item({ of: item }: { of: AttentionItem }) {
+  const { isReadOnly } = useScope();
   const { sentence, to, way } = reasonOf(item);
   const chain = chainOf(item.chainId)?.name;
   const [note, setNote] = useState('');
