@@ -248,7 +248,7 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
 
 function Item({ of: item }: { of: AttentionItem }) {
   const { isReadOnly } = useScope();
-  const { sentence, to, way } = reasonOf(item);
+  const [sentence, to, way] = reasonOf(item);
   const chain = chainOf(item.chainId)?.name;
   const [note, setNote] = useState('');
   const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
@@ -275,60 +275,42 @@ function Item({ of: item }: { of: AttentionItem }) {
 }
 
 /** Why somebody is needed, and the way out. */
-function reasonOf(item: AttentionItem): { sentence: string; to: string; way: string } {
+function reasonOf(item: AttentionItem): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, ...(labels.includes('wrong_token') && { symbol: 'of another token' }) });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   switch (kind) {
     case AttentionKind.UNATTRIBUTED:
-      return {
-        sentence: `${money} arrived without a payment.`,
-        to: `/unattributed/${subject}`,
-        way: 'Whose is it?',
-      };
-    case AttentionKind.PAYMENT:
-      return {
-        sentence:
-          units > 0n
-            ? `${money} of a payment are not yours to keep (${why}).`
-            : `A payment needs a decision (${why}).`,
-        to: `/payments/${subject}`,
-        way: units > 0n ? 'Return it' : 'Look at it',
-      };
-    case AttentionKind.DELIVERIES:
-      return {
-        sentence: `${count === 1 ? 'One event was' : `${count} events were`} not delivered to ${url}.`,
-        to: `/webhooks/${subject}`,
-        way: 'Send again',
-      };
-    case AttentionKind.ENDPOINT:
-      return {
-        sentence: `${url} was disabled because it kept failing: your shop is told nothing there.`,
-        to: `/webhooks/${subject}`,
-        way: 'Enable it',
-      };
-    case AttentionKind.REFUND:
-      return {
-        sentence: `A refund of ${money} waits for your wallet's signature.`,
-        to: `/payments/${paymentIntent}`,
-        way: 'Sign it',
-      };
-    case AttentionKind.UNEXPECTED_REFUND:
-      return {
-        sentence: `A refund of ${money} differs from what was prepared (${why}).`,
-        to: `/payments/${paymentIntent}`,
-        way: 'Look at it',
-      };
-    case AttentionKind.CHAIN:
-      return {
-        sentence:
-          chainState === ChainState.BEHIND
-            ? 'Payments are seen late: the chain is being read up.'
-            : 'Nobody sees payments on this chain now.',
-        to: '/chains',
-        way: 'Look at the chains',
-      };
+      return [`${money} arrived without a payment.`, `/unattributed/${subject}`, 'Whose is it?'];
+    case AttentionKind.PAYMENT: {
+      const to = `/payments/${subject}`;
+      return units > 0n
+        ? [`${money} of a payment are not yours to keep (${why}).`, to, 'Return it']
+        : [`A payment needs a decision (${why}).`, to, 'Look at it'];
+    }
+    case AttentionKind.DELIVERIES: {
+      const events = count === 1 ? 'One event was' : `${count} events were`;
+      return [`${events} not delivered to ${url}.`, `/webhooks/${subject}`, 'Send again'];
+    }
+    case AttentionKind.ENDPOINT: {
+      const sentence = `${url} was disabled because it kept failing: your shop is told nothing there.`;
+      return [sentence, `/webhooks/${subject}`, 'Enable it'];
+    }
+    case AttentionKind.REFUND: {
+      const sentence = `A refund of ${money} waits for your wallet's signature.`;
+      return [sentence, `/payments/${paymentIntent}`, 'Sign it'];
+    }
+    case AttentionKind.UNEXPECTED_REFUND: {
+      const sentence = `A refund of ${money} differs from what was prepared (${why}).`;
+      return [sentence, `/payments/${paymentIntent}`, 'Look at it'];
+    }
+    case AttentionKind.CHAIN: {
+      const isBehind = chainState === ChainState.BEHIND;
+      const behind = 'Payments are seen late: the chain is being read up.';
+      const sentence = isBehind ? behind : 'Nobody sees payments on this chain now.';
+      return [sentence, '/chains', 'Look at the chains'];
+    }
     default:
-      return { sentence: 'Something that only a newer console knows.', to: '/', way: 'Load this page again' };
+      return ['Something that only a newer console knows.', '/', 'Load this page again'];
   }
 }

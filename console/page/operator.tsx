@@ -30,7 +30,7 @@ export function Chains() {
 }
 
 function ChainCard({ of: chain }: { of: Chain }) {
-  const { label, tone, advice } = stateOf(chain);
+  const [label, tone, advice] = stateOf(chain);
   const settings = chainOf(chain.chainId);
   return (
     <>
@@ -58,33 +58,25 @@ function ChainCard({ of: chain }: { of: Chain }) {
   );
 }
 
-function stateOf({ state, seenAt, rpcVariable }: Chain): { label: string; tone: Tone; advice: string } {
+function stateOf({ state, seenAt, rpcVariable }: Chain): [label: string, tone: Tone, advice: string] {
   switch (state) {
     case ChainState.WATCHED:
-      return { label: 'Watched', tone: 'good', advice: '' };
-    case ChainState.IDLE:
-      return {
-        label: 'Stands still',
-        tone: 'bad',
-        advice: 'No process watches it now: look for one with the role watcher, and at its log.',
-      };
+      return ['Watched', 'good', ''];
+    case ChainState.IDLE: {
+      const advice = 'No process watches it now: look for one with the role watcher, and at its log.';
+      return ['Stands still', 'bad', advice];
+    }
     case ChainState.SILENT: {
       const silent = shownDuration(Date.now() - (seenAt === undefined ? 0 : timestampMs(seenAt)));
       const advice = `Its node has not answered for ${silent}: look at the node, or at ${rpcVariable}.`;
-      return { label: 'Stands still', tone: 'bad', advice };
+      return ['Stands still', 'bad', advice];
     }
     case ChainState.BEHIND:
-      return {
-        label: 'Behind',
-        tone: 'bad',
-        advice: 'Payments are seen late until the blocks in between are read.',
-      };
-    default:
-      return {
-        label: 'Not watched',
-        tone: 'over',
-        advice: `Nobody sees payments here. Set ${rpcVariable} to the addresses of two nodes, and restart.`,
-      };
+      return ['Behind', 'bad', 'Payments are seen late until the blocks in between are read.'];
+    default: {
+      const advice = `Nobody sees payments here. Set ${rpcVariable} to the addresses of two nodes, and restart.`;
+      return ['Not watched', 'over', advice];
+    }
   }
 }
 
