@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 import { Advice, consoleApi } from './api.ts';
 import { dayOf, spanOf } from './days.ts';
-import { Button, DayField, useAction } from './parts.tsx';
+import { Button, Field, useAction } from './parts.tsx';
 
 export function Export() {
   const [now] = useState(new Date());
@@ -35,8 +35,8 @@ export function Export() {
         }}
       >
         <p class="filters">
-          <DayField label="First day" value={from} onInput={setFrom} />
-          <DayField label="Last day" value={to} onInput={setTo} />
+          <Field type="date" label="First day" value={from} onInput={setFrom} />
+          <Field type="date" label="Last day" value={to} onInput={setTo} />
         </p>
         {action.failure !== undefined && <p role="alert">{action.failure}</p>}
         <p class="actions">

@@ -165,16 +165,19 @@ interface FieldProps {
   label: string;
   value: string;
   onInput: (value: string) => void;
+  type?: 'date' | 'text';
   inputMode?: 'decimal' | 'text';
 }
 
 const maxFieldLength = 500;
 
-export function Field({ label, value, onInput, inputMode = 'text' }: FieldProps) {
+export function Field({ label, value, onInput, type = 'text', inputMode = 'text' }: FieldProps) {
   return (
     <label>
       {label}
       <input
+        // Preact's types have each type of input apart.
+        type={type as 'text'}
         autocomplete="off"
         spellcheck={false}
         inputMode={inputMode}
@@ -213,15 +216,6 @@ export function ActionButton({ onDo, ...button }: ActionButtonProps) {
       <Button {...button} isBusy={isBusy} onClick={() => run(onDo)} />
       {failure !== undefined && <span role="alert"> {failure}</span>}
     </>
-  );
-}
-
-export function DayField({ label, value, onInput }: Omit<FieldProps, 'inputMode'>) {
-  return (
-    <label>
-      {label}
-      <input type="date" value={value} onInput={({ currentTarget }) => onInput(currentTarget.value)} />
-    </label>
   );
 }
 

@@ -12,7 +12,7 @@ import {
   Button,
   chainLabel,
   chainOf,
-  DayField,
+  Field,
   Labels,
   Money,
   Table,
@@ -82,7 +82,7 @@ function Filters({ filter }: { filter: Filter }) {
           </select>
         </label>
       ))}
-      <DayField label="Paid on" value={filter.day} onInput={(day) => choose('day', day)} />
+      <Field type="date" label="Paid on" value={filter.day} onInput={(day) => choose('day', day)} />
     </p>
   );
 }
