@@ -134,44 +134,32 @@ function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
 
 function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');
+  const test = async () => {
+    await webhookApi.pingWebhookEndpoint({ id });
+    setSaid('A test is on its way.');
+  };
+  const enable = async () => {
+    await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+    setSaid('It is enabled.');
+  };
+  const sendFailed = async () => {
+    const { deliveriesCount: count } = await webhookApi.redeliverWebhookEndpoint({ id });
+    setSaid(count === 1 ? '1 delivery is being sent again.' : `${count} deliveries are being sent again.`);
+  };
   return (
     <div class="actions">
       {enabled ? (
         <>
-          <Opener
-            label="Send all that failed"
-            doLabel="Send them"
-            onDo={async () => {
-              const { deliveriesCount } = await webhookApi.redeliverWebhookEndpoint({ id });
-              setSaid(
-                deliveriesCount === 1
-                  ? '1 delivery is being sent again.'
-                  : `${deliveriesCount} deliveries are being sent again.`,
-              );
-            }}
-          >
+          <Opener label="Send all that failed" doLabel="Send them" onDo={sendFailed}>
             <p>
               Every delivery that has failed for good is sent again, oldest first. An event has one id,
               however often it is sent.
             </p>
           </Opener>
-          <ActionButton
-            label="Send a test"
-            onDo={async () => {
-              await webhookApi.pingWebhookEndpoint({ id });
-              setSaid('A test is on its way.');
-            }}
-          />
+          <ActionButton label="Send a test" onDo={test} />
         </>
       ) : (
-        <ActionButton
-          label="Enable it"
-          isMain
-          onDo={async () => {
-            await webhookApi.updateWebhookEndpoint({ id, enabled: true });
-            setSaid('It is enabled.');
-          }}
-        />
+        <ActionButton label="Enable it" isMain onDo={enable} />
       )}
       <p role="status">{said}</p>
     </div>
