@@ -40,15 +40,10 @@ interface AuditEntry extends Actor {
   requestId: string;
 }
 
-export interface Audit {
-  /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
-  run<T>(entry: AuditEntry, change: () => Promise<T>): Promise<T>;
-  /** Resolves when every change that has begun by now has its outcome. */
-  settled(): Promise<unknown>;
-}
+export type Audit = ReturnType<typeof createAudit>;
 
 /** `onLost` is called if an outcome could not be written: its entry then stands without one. */
-export function createAudit(em: EntityManager, onLost: (reason: unknown, requestId: string) => void): Audit {
+export function createAudit(em: EntityManager, onLost: (reason: unknown, requestId: string) => void) {
   const { run } = createPreparedStatements(em);
   /** Rows that arrive while one is written share the next statement, which takes an array for each column. */
   const batched = (statement: PreparedStatement, slots: number) =>
@@ -65,8 +60,13 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
   const outcomes = batched(noteOutcomes, 1);
   const open = new Set<Promise<unknown>>();
   return {
-    settled: () => Promise.all(open),
-    async run({ isPerson, requestId, merchant, ...entry }, change) {
+    /** Resolves when every change that has begun by now has its outcome. */
+    settled: (): Promise<unknown> => Promise.all(open),
+    /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
+    async run<T>(
+      { isPerson, requestId, merchant, ...entry }: AuditEntry,
+      change: () => Promise<T>,
+    ): Promise<T> {
       const id = newUuid();
       const row = [
         ...[id, entry.actor, entry.actorName, entry.method, merchant?.id, merchant?.mode],

@@ -32,14 +32,9 @@ export interface Session {
   expiresAt: Date;
 }
 
-export interface Sessions {
-  /** Exchanges a code. Undefined if it is unknown, older than ten minutes, used, or revoked. Throws `unavailable`. */
-  exchange(code: string): Promise<{ token: string; session: Session } | undefined>;
-  /** The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. */
-  identify(token: string): Promise<Session | undefined>;
-}
+export type Sessions = ReturnType<typeof createSessions>;
 
-export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
+export function createSessions(em: EntityManager, peppers: KeyRing) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<ConsoleSession>(em, ConsoleSessionEntity);
   const exchange = preparedStatement(
@@ -65,7 +60,8 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
   ];
 
   return {
-    async exchange(code) {
+    /** Exchanges a code. Undefined if it is unknown, older than ten minutes, used, or revoked. Throws `unavailable`. */
+    async exchange(code: string): Promise<{ token: string; session: Session } | undefined> {
       if (!code.startsWith('cl_') || apiKeyFormatOf(code, peppers) !== 'keyed') return undefined;
       const token = generateSecret('cs_', peppers);
       const version = peppers.newestVersion;
@@ -78,7 +74,8 @@ export function createSessions(em: EntityManager, peppers: KeyRing): Sessions {
       const [row] = (await orUnavailable(() => run(exchange, values))).rows;
       return row && { token, session: sessionOf(columns.read(row)) };
     },
-    async identify(token) {
+    /** The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. */
+    async identify(token: string): Promise<Session | undefined> {
       if (!token.startsWith('cs_') || apiKeyFormatOf(token, peppers) !== 'keyed') return undefined;
       const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
       if (found?.usedAt == null || found.revokedAt != null) return undefined;
