@@ -3,20 +3,17 @@
 
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { chains } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   AttentionKind,
-  ChainState,
   type ResolveAttentionRequest,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
-import type { ModeName } from '../contract/words.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { invalidBody } from '../requests/errors.ts';
-import { readWatchedChains, stateOf } from './operator-lists.ts';
+import { chainItems } from './console-chains.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
@@ -45,24 +42,6 @@ export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'>
       return { items: [...ofChains, ...rows.map(itemOf)] };
     },
   };
-}
-
-/** The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. */
-async function chainItems(em: EntityManager, mode: ModeName) {
-  const byId = await readWatchedChains(em);
-  return chains.flatMap((chain) => {
-    const row = byId.get(chain.chainId);
-    const state = stateOf(row);
-    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
-    if (chain.mode !== mode || isWell) return [];
-    return {
-      id: `chain:${chain.chainId}`,
-      kind: AttentionKind.CHAIN,
-      chainId: BigInt(chain.chainId),
-      chainState: state,
-      ...(row && { at: timestampFromDate(row.seenAt) }),
-    };
-  });
 }
 
 function itemOf(row: Record<string, unknown>) {

@@ -1,17 +1,18 @@
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
+import { listApiKeys } from '../merchants/administration.ts';
 import { type ImplementedService, implementService, type MethodsOf } from '../requests/method.ts';
 import { listAttention, resolveAttention } from './attention.ts';
+import { findTransaction, listChains } from './console-chains.ts';
 import { createExport } from './export-payments.ts';
-import { findTransaction } from './find-transaction.ts';
 import { getTimeline } from './get-timeline.ts';
-import { listChains, listKeys } from './operator-lists.ts';
 import { getSummary } from './reports.ts';
-import type { ConsoleCaller, ConsoleMethod } from './rights.ts';
+import { type ConsoleCaller, type ConsoleMethod, merchantOf } from './rights.ts';
 import { revokeSession } from './sessions.ts';
 
 /** `console.v1.ConsoleService`: what the console shows besides what the API has. `chainNodes` may grow. */
@@ -57,6 +58,23 @@ function endSession(em: EntityManager): ConsoleMethod<'endSession'> {
     async run(_, { session: { typeId } }) {
       await revokeSession(em, typeId);
       return {};
+    },
+  };
+}
+
+/** `ListApiKeys`: of the merchant that is looked at, in both modes. */
+function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
+  return {
+    ratePolicy: 'reads',
+    async run(_, caller) {
+      const { merchantTypeId } = merchantOf(caller);
+      const keys = await listApiKeys(em, merchantTypeId);
+      return {
+        apiKeys: keys.map(({ keyId: id, mode, hint, status, createdAt: at }) => {
+          const createdAt = timestampFromDate(at);
+          return { id, mode, hint, status, createdAt };
+        }),
+      };
     },
   };
 }

@@ -1,16 +1,93 @@
-// Why the merchant has no transfer of a transaction, by what the nodes of the watched chains say now.
+// What is known of the chains: how far they are read, and where a transaction is.
 
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
+import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { TransactionFinding } from '../contract/gen/console/v1/console_service_pb.ts';
+import { chains } from '../contract/chains.ts';
+import {
+  AttentionKind,
+  ChainState,
+  TransactionFinding,
+} from '../contract/gen/console/v1/console_service_pb.ts';
+import type { ModeName } from '../contract/words.ts';
+import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import { Node } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
-import { readWatchedChains } from './operator-lists.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
+
+const silentMs = 60_000;
+const behindBlocks = 100;
+
+/** Whether payments on a chain are seen now. */
+function stateOf(row: WatchedChainRow | undefined): ChainState {
+  if (row === undefined) return ChainState.UNWATCHED;
+  if ((row.leaseUntil?.getTime() ?? 0) < Date.now()) return ChainState.IDLE;
+  if (Date.now() - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
+  const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > behindBlocks;
+  return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
+}
+
+/** What is known of each chain that anybody watches, or has. */
+async function readWatchedChains(em: EntityManager): Promise<ReadonlyMap<number, WatchedChainRow>> {
+  const rows = await em.fork().findAll(WatchedChainEntity);
+  return new Map(rows.map((row) => [row.chainId, row]));
+}
+
+/** `ListChains`: all of them, whether somebody watches them or not. */
+export function listChains(
+  em: EntityManager,
+  chainNodes: readonly ChainNodes[],
+  gasless: Pick<Gasless, 'on'>,
+): ConsoleMethod<'listChains'> {
+  return {
+    ratePolicy: 'reads',
+    async run() {
+      const byId = await readWatchedChains(em);
+      return {
+        chains: chains.map(({ chainId, rpcVariable }) => {
+          const row = byId.get(chainId);
+          return {
+            chainId: BigInt(chainId),
+            rpcVariable,
+            nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
+            hasFacilitator: gasless.on(chainId) !== undefined,
+            state: stateOf(row),
+            ...(row && {
+              readNumber: BigInt(row.cursorNumber),
+              readTime: timestampFromDate(row.cursorTime),
+              headNumber: BigInt(row.headNumber),
+              finalizedNumber: BigInt(row.finalizedNumber),
+              seenAt: timestampFromDate(row.seenAt),
+            }),
+          };
+        }),
+      };
+    },
+  };
+}
+
+/** The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. */
+export async function chainItems(em: EntityManager, mode: ModeName) {
+  const byId = await readWatchedChains(em);
+  return chains.flatMap((chain) => {
+    const row = byId.get(chain.chainId);
+    const state = stateOf(row);
+    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
+    if (chain.mode !== mode || isWell) return [];
+    return {
+      id: `chain:${chain.chainId}`,
+      kind: AttentionKind.CHAIN,
+      chainId: BigInt(chain.chainId),
+      chainState: state,
+      ...(row && { at: timestampFromDate(row.seenAt) }),
+    };
+  });
+}
 
 /** A transaction may move anything to anybody: of the first so many wallets it is asked whose they are. */
 const maxWallets = 1_000;
@@ -24,7 +101,7 @@ interface Answer {
   receipt?: Receipt | undefined;
 }
 
-/** `FindTransaction`. `chainNodes` may grow. */
+/** `FindTransaction`: why the merchant has no transfer of it, by what the nodes say now. `chainNodes` may grow. */
 export function findTransaction(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
