@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 import { Advice, consoleApi } from './api.ts';
 import { dayOf, spanOf } from './days.ts';
-import { Button, Field, useAction } from './parts.tsx';
+import { Button, Field, useAction } from './forms.tsx';
 
 export function Export() {
   const [now] = useState(new Date());

@@ -11,21 +11,12 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
+import { Button, Field, Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import {
-  Button,
-  chainLabel,
-  chainOf,
-  Facts,
-  Field,
-  Money,
-  moneyText,
-  Opener,
-  Table,
-  When,
-} from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
+import { Facts, Table } from './tables.tsx';
+import { chainLabel, chainOf, Money, moneyText, When } from './values.tsx';
 import { labelWords } from './words.ts';
 
 const chartDays = 30;

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { changes, isMissing, isWorthAsking, newAnswersCount, wordsOf } from './api.ts';
-import { Button } from './parts.tsx';
+import { Button } from './forms.tsx';
 
 const askAgainMs = 3_000;
 

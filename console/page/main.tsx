@@ -6,10 +6,10 @@ import type { Merchant } from '../../src/contract/gen/console/v1/console_service
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { callAs, consoleApi } from './api.ts';
 import { Export } from './export.tsx';
+import { ActionButton } from './forms.tsx';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
-import { ActionButton } from './parts.tsx';
 import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';

@@ -7,26 +7,15 @@ import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/pay
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { intentApi, refundApi, transferApi } from './api.ts';
+import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import {
-  Address,
-  Badge,
-  Copyable,
-  chainOf,
-  Facts,
-  Labels,
-  Money,
-  moneyText,
-  Opener,
-  Table,
-  Transaction,
-  When,
-} from './parts.tsx';
 import { orderOf } from './payments.tsx';
 import { RefundForm, RefundTable, surplusOf } from './refunds.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
+import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
+import { Address, Badge, Copyable, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
 import { paymentStates, stateOf } from './words.ts';
 
 export function Payment({ id }: { id: string }) {

@@ -5,20 +5,11 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
 import { spanOf } from './days.ts';
+import { ActionButton, Button, Field } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import {
-  ActionButton,
-  Badge,
-  Button,
-  chainLabel,
-  chainOf,
-  Field,
-  Labels,
-  Money,
-  Table,
-  When,
-} from './parts.tsx';
 import { go, Link, pathOf } from './routing.tsx';
+import { Table } from './tables.tsx';
+import { Badge, chainLabel, chainOf, Labels, Money, When } from './values.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
 const pageSize = 50;

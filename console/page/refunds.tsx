@@ -9,23 +9,13 @@ import {
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, refundApi } from './api.ts';
+import { Button, Field, Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import {
-  Address,
-  Badge,
-  Button,
-  Field,
-  Labels,
-  Money,
-  moneyText,
-  Opener,
-  Table,
-  Transaction,
-  When,
-} from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Signing } from './sign-refund.tsx';
+import { Table } from './tables.tsx';
+import { Address, Badge, Labels, Money, moneyText, Transaction, When } from './values.tsx';
 import { refundStates } from './words.ts';
 
 export function Refunds() {

@@ -9,10 +9,10 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { chainOf } from './parts.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
 import { TransferTable } from './unattributed.tsx';
+import { chainOf } from './values.tsx';
 
 interface Found {
   /** What was looked for. */

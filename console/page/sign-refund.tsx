@@ -15,20 +15,10 @@ import {
 } from '../../checkout/page/wallets.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, intentApi, refundApi } from './api.ts';
-import {
-  Address,
-  Button,
-  Copyable,
-  chainOf,
-  Facts,
-  Field,
-  moneyText,
-  Opener,
-  shortened,
-  Transaction,
-  useAction,
-} from './parts.tsx';
+import { Button, Field, Opener, useAction } from './forms.tsx';
 import { useScope } from './scope.ts';
+import { Facts } from './tables.tsx';
+import { Address, Copyable, chainOf, moneyText, shortened, Transaction } from './values.tsx';
 
 interface SigningProps {
   refund: Refund;

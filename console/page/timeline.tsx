@@ -7,10 +7,11 @@ import type { Event } from '../../src/contract/gen/payments/v1/event_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { consoleApi, eventApi, webhookApi } from './api.ts';
+import { ActionButton } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import { ActionButton, Badge, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
+import { Badge, When } from './values.tsx';
 import { deedOf, deliveryStates, eventWords } from './words.ts';
 
 const maxPages = 5;

@@ -3,23 +3,13 @@
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { intentApi, transferApi } from './api.ts';
+import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import {
-  Address,
-  Badge,
-  chainOf,
-  Facts,
-  Labels,
-  Money,
-  moneyText,
-  Opener,
-  Table,
-  Transaction,
-  When,
-} from './parts.tsx';
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
 import { chainIdIn, useScope } from './scope.ts';
+import { Facts, Table } from './tables.tsx';
+import { Address, Badge, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
 import { stateOf } from './words.ts';
 
 const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');

@@ -8,11 +8,13 @@ import {
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { webhookApi } from './api.ts';
+import { ActionButton, Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
-import { ActionButton, Badge, Copyable, Facts, Opener, When } from './parts.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
+import { Facts } from './tables.tsx';
 import { Delivery } from './timeline.tsx';
+import { Badge, Copyable, When } from './values.tsx';
 import { deliveryStates, eventWords } from './words.ts';
 
 export function Endpoints() {

@@ -1,0 +1,102 @@
+// Money, times, states, and what is on a chain, as the views show them.
+
+import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
+import { shownAmount } from '../../checkout/page/amount.ts';
+import { useCopying } from '../../checkout/page/copying.ts';
+import { shownDate } from '../../checkout/page/time.ts';
+import { chains } from '../../src/contract/chains.ts';
+import { labelWords, type Tone } from './words.ts';
+
+/** USDC, the only token that is paid in, has six decimal places on every chain. */
+const usdc = { decimals: 6, symbol: 'USDC' };
+
+interface MoneyProps {
+  units: bigint | string;
+  decimals?: number;
+  symbol?: string;
+}
+
+export const moneyText = ({ units, decimals = usdc.decimals, symbol = usdc.symbol }: MoneyProps): string =>
+  `${shownAmount(BigInt(units), decimals)}\u00a0${symbol}`;
+
+export function Money(props: MoneyProps) {
+  return <span class="money">{moneyText(props)}</span>;
+}
+
+export function When({ at }: { at: Timestamp | undefined }) {
+  if (at === undefined) return <span class="soft">–</span>;
+  const date = timestampDate(at);
+  return (
+    <time dateTime={date.toISOString()} title={`${date.toISOString()} (UTC)`}>
+      {shownDate(date.getTime())}
+    </time>
+  );
+}
+
+/** A state, also one that only a newer service knows. Its colour says nothing that its word does not. */
+export function Badge({ label = 'Unknown', tone = 'over' }: { label?: string; tone?: Tone }) {
+  return <span class={`badge ${tone}`}>{label}</span>;
+}
+
+export function Labels({ of }: { of: readonly string[] }) {
+  return (
+    <>
+      {of.map((label) => (
+        <span key={label}>
+          <Badge label={labelWords(label)} tone="bad" />{' '}
+        </span>
+      ))}
+    </>
+  );
+}
+
+/** A chain by its name in the contract, for people. */
+export const chainLabel = (name: string): string => chains.find(({ chain }) => chain === name)?.name ?? name;
+
+export const chainOf = (chainId: bigint) => chains.find((chain) => BigInt(chain.chainId) === chainId);
+
+interface CopyableProps {
+  text: string;
+  /** What it is, for who cannot see the button: `address`. */
+  what: string;
+  /** Shown in the place of the whole text. */
+  short?: string;
+  href?: string | undefined;
+}
+
+/** A text that is copied by its button; with `href`, a link of an explorer. */
+export function Copyable({ text, what, short = text, href }: CopyableProps) {
+  const { outcome, copy } = useCopying(text);
+  const shown = <code title={text}>{short}</code>;
+  return (
+    <span class="copyable">
+      {href === undefined ? (
+        shown
+      ) : (
+        <a href={href} target="_blank" rel="noreferrer">
+          {shown}
+        </a>
+      )}
+      <button type="button" class="small" onClick={copy} aria-label={`Copy ${what} ${short}`}>
+        Copy
+      </button>
+      <span class="soft" role="status">
+        {outcome && (outcome.isDone ? 'Copied' : 'Cannot copy: select it')}
+      </span>
+    </span>
+  );
+}
+
+export const shortened = (text: string) => `${text.slice(0, 8)}…${text.slice(-6)}`;
+
+/** What the chain's explorer has a page for. */
+function explored(what: 'address' | 'transaction', path: 'address' | 'tx') {
+  return ({ of, chainId }: { of: string; chainId: bigint }) => {
+    const explorer = chainOf(chainId)?.explorer;
+    const href = explorer && `${explorer}/${path}/${of}`;
+    return <Copyable text={of} what={what} short={shortened(of)} href={href} />;
+  };
+}
+
+export const Address = explored('address', 'address');
+export const Transaction = explored('transaction', 'tx');
