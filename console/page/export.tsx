@@ -10,7 +10,8 @@ export function Export() {
   const [from, setFrom] = useState(dayOf(new Date(now.getFullYear(), now.getMonth() - 1, 1).getTime()));
   const [to, setTo] = useState(dayOf(new Date(now.getFullYear(), now.getMonth(), 0).getTime()));
   const action = useAction();
-  const begin = () =>
+  const begin = (event: Event) => {
+    event.preventDefault();
     action.run(async () => {
       const span = spanOf(from, to);
       if (span === undefined) throw new Advice('Choose two days.');
@@ -19,6 +20,7 @@ export function Export() {
       // An attachment: the page stays.
       location.assign(`/console/export?ticket=${ticket}`);
     });
+  };
   return (
     <>
       <h1>Export</h1>
@@ -26,14 +28,7 @@ export function Export() {
         A line for each transfer, by the time of its block: payments, refunds, and money that names no
         payment. For any spreadsheet; times in the file are UTC.
       </p>
-      <form
-        class="confirm"
-        aria-label="Export"
-        onSubmit={(event) => {
-          event.preventDefault();
-          begin();
-        }}
-      >
+      <form class="confirm" aria-label="Export" onSubmit={begin}>
         <p class="filters">
           <Field type="date" label="First day" value={from} onInput={setFrom} />
           <Field type="date" label="Last day" value={to} onInput={setTo} />

@@ -93,6 +93,11 @@ function Shell({
   const [, title, { All, One }] = sections.find(([path]) => path === section) ?? searching;
   /** Nothing of a view stays in another's place. */
   const place = `${id} ${mode} ${url.pathname}`;
+  const signOut = async () => {
+    // In every tab.
+    await consoleApi.endSession({});
+    onEnd('You have signed out. A new link opens the console again.');
+  };
   const content = useRef<HTMLElement>(null);
   const isFirst = useRef(true);
   useEffect(() => {
@@ -141,15 +146,7 @@ function Shell({
         <div class="who">
           {session.name}
           {isReadOnly && <span class="soft"> (reading only)</span>}
-          <ActionButton
-            label="Sign out"
-            isSmall
-            onDo={async () => {
-              // In every tab.
-              await consoleApi.endSession({});
-              onEnd('You have signed out. A new link opens the console again.');
-            }}
-          />
+          <ActionButton label="Sign out" isSmall onDo={signOut} />
         </div>
       </header>
       <nav aria-label="Console">
@@ -187,14 +184,13 @@ function SearchBox({ text }: { text: string }) {
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
   }, []);
+  const search = (event: Event) => {
+    event.preventDefault();
+    if (typed.trim() !== '') go(pathOf('/search', { q: typed.trim() }));
+  };
   return (
     <search>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (typed.trim() !== '') go(pathOf('/search', { q: typed.trim() }));
-        }}
-      >
+      <form onSubmit={search}>
         <input
           ref={input}
           type="search"

@@ -110,14 +110,11 @@ function sentenceOf(intent: PaymentIntent): string {
 function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
+  const cancel = () => intentApi.cancelPaymentIntent({ id });
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
-        <Opener
-          label="Cancel this payment"
-          doLabel="Cancel it"
-          onDo={() => intentApi.cancelPaymentIntent({ id })}
-        >
+        <Opener label="Cancel this payment" doLabel="Cancel it" onDo={cancel}>
           <p>
             The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.
           </p>

@@ -50,6 +50,10 @@ interface RefundTableProps {
 
 export function RefundTable({ rows, hasPayment = false, wallet }: RefundTableProps) {
   const { isReadOnly } = useScope();
+  const cancel =
+    ({ id }: Refund) =>
+    () =>
+      refundApi.cancelRefund({ id });
   return (
     <Table
       rows={rows}
@@ -71,12 +75,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
               <>
                 <Signing refund={row} wallet={wallet} />
-                <Opener
-                  isSmall
-                  label="Cancel this refund"
-                  doLabel="Cancel it"
-                  onDo={() => refundApi.cancelRefund({ id: row.id })}
-                >
+                <Opener isSmall label="Cancel this refund" doLabel="Cancel it" onDo={cancel(row)}>
                   <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
                 </Opener>
               </>

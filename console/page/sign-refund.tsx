@@ -167,19 +167,15 @@ function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }
 
 /** For a wallet that cannot send the data: the merchant says which transfer it was. */
 function ByHash({ id }: { id: string }) {
-  const [transactionHash, setTransactionHash] = useState('');
+  const [hash, setHash] = useState('');
+  const confirm = () => refundApi.confirmRefund({ id, transactionHash: hash.trim() });
   return (
-    <Opener
-      isSmall
-      label="It was sent without this data"
-      doLabel="This was it"
-      onDo={() => refundApi.confirmRefund({ id, transactionHash: transactionHash.trim() })}
-    >
+    <Opener isSmall label="It was sent without this data" doLabel="This was it" onDo={confirm}>
       <p>
         A transfer of the same amount, from the wallet that was paid to this destination, counts as this
         refund.
       </p>
-      <Field label="Transaction hash" value={transactionHash} onInput={setTransactionHash} />
+      <Field label="Transaction hash" value={hash} onInput={setHash} />
     </Opener>
   );
 }

@@ -71,6 +71,7 @@ export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
 export function UnattributedTransfer({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const transfer = useLoaded(id, () => transferApi.getTransfer({ id }));
+  const detach = () => transferApi.detachTransfer({ id });
   return (
     <Shown of={transfer} isView>
       {(found) => (
@@ -92,11 +93,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
           </header>
           {found.paymentIntent !== '' && !isReadOnly && (
             <div class="actions">
-              <Opener
-                label="It is not for that payment"
-                doLabel="Detach it"
-                onDo={() => transferApi.detachTransfer({ id })}
-              >
+              <Opener label="It is not for that payment" doLabel="Detach it" onDo={detach}>
                 <p>
                   The payment is what it would be without this transfer, and the transfer names none again.
                 </p>
@@ -164,6 +161,8 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
           const money = (units: bigint) => moneyText({ units, decimals });
           const moreOrLess = difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`;
           const different = isUsdc ? moreOrLess : 'another token';
+          const request = { id: transfer.id, paymentIntent: id, allowEnded: !isWaiting };
+          const attribute = () => transferApi.attributeTransfer(request);
           return (
             <>
               <p>
@@ -177,17 +176,7 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
                 }}
               />
               {!isReadOnly && (
-                <Opener
-                  label="It is this one"
-                  doLabel="Attribute the transfer"
-                  onDo={() =>
-                    transferApi.attributeTransfer({
-                      id: transfer.id,
-                      paymentIntent: id,
-                      allowEnded: !isWaiting,
-                    })
-                  }
-                >
+                <Opener label="It is this one" doLabel="Attribute the transfer" onDo={attribute}>
                   <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
                 </Opener>
               )}
