@@ -62,11 +62,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
       columns={{
         Refund: (row) => (
           <>
-            {hasPayment ? (
-              <Link to={`/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
-            ) : (
-              row.reason || row.id
-            )}
+            <Link to={hasPayment && `/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
             {row.transfers.map(({ transactionHash, logIndex }) => (
               <div key={`${transactionHash} ${logIndex}`}>
                 <Transaction of={transactionHash} chainId={row.chainId} />

@@ -32,7 +32,8 @@ export function pathOf(path: string, parameters: Readonly<Record<string, string>
 }
 
 interface LinkProps {
-  to: string;
+  /** Without a path, its text stands there alone. */
+  to: string | false;
   /** It is where the reader is. */
   isCurrent?: boolean;
   /** It looks like a button. */
@@ -41,6 +42,7 @@ interface LinkProps {
 }
 
 export function Link({ to, isCurrent = false, isButton = false, children }: LinkProps) {
+  if (to === false) return <>{children}</>;
   const onClick = (event: MouseEvent) => {
     const isPlain =
       event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;

@@ -90,11 +90,7 @@ function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of:
   return (
     <>
       <strong title={actor}>{actorName}</strong>{' '}
-      {target.startsWith('tr_') ? (
-        <Link to={`/unattributed/${target}`}>{deedOf(method)}</Link>
-      ) : (
-        deedOf(method)
-      )}
+      <Link to={target.startsWith('tr_') && `/unattributed/${target}`}>{deedOf(method)}</Link>
       {end}
       {note !== '' && <>: “{note}”</>}
     </>

@@ -121,11 +121,9 @@ function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
         <li key={row.id}>
           <When at={row.createdAt} />
           <div>
-            {row.paymentIntent === '' ? (
-              eventWords(row.eventType)
-            ) : (
-              <Link to={`/payments/${row.paymentIntent}`}>{eventWords(row.eventType)}</Link>
-            )}
+            <Link to={row.paymentIntent !== '' && `/payments/${row.paymentIntent}`}>
+              {eventWords(row.eventType)}
+            </Link>
             <Delivery of={row} />
           </div>
         </li>
