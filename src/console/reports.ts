@@ -1,17 +1,10 @@
 // Figures by day: what the console shows, and how changes of them are added to their hours.
 
-import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chains } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import {
-  type ChainFigures,
-  ChainFiguresSchema,
-  type Day,
-  DaySchema,
-  type GetSummaryRequest,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import type { GetSummaryRequest } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -47,9 +40,9 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
       const timeZone = isUsual ? request.timeZone : 'UTC';
       const { rows } = await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone]);
       const [row] = rows;
-      const days = new Map<string, Day>();
-      for (const figures of row?.figures ?? []) add(days, figures);
-      return { timeZone, asOf: timestampFromDate(new Date(row?.as_of)), days: [...days.values()] };
+      const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);
+      const days = [...byDate].map(([date, figures]) => ({ date, ...sumsOf(figures) }));
+      return { timeZone, asOf: timestampFromDate(new Date(row?.as_of)), days };
     },
   };
 }
@@ -64,25 +57,25 @@ interface Figures {
   units: string;
 }
 
-function add(days: Map<string, Day>, { date, chain_id, kind, count, units }: Figures): void {
-  const day = days.get(date) ?? create(DaySchema, { date });
-  days.set(date, day);
-  if (kind === 'succeeded') day.succeededCount += BigInt(count);
-  else if (kind === 'expired') day.expiredCount += BigInt(count);
-  else if (kind === 'canceled') day.canceledCount += BigInt(count);
-  else {
-    const of = ofChain(day, chains.find(({ chainId }) => chainId === chain_id)?.chain ?? String(chain_id));
-    if (kind === 'received') Object.assign(of, { receivedCount: BigInt(count), receivedUnits: units });
-    else Object.assign(of, { refundedCount: BigInt(count), refundedUnits: units });
-  }
-}
-
-function ofChain(day: Day, chain: string): ChainFigures {
-  const known = day.chains.find((each) => each.chain === chain);
-  if (known !== undefined) return known;
-  const added = create(ChainFiguresSchema, { chain, receivedUnits: '0', refundedUnits: '0' });
-  day.chains.push(added);
-  return added;
+/** The sums of a day, and of each chain. */
+function sumsOf(figures: readonly Figures[]) {
+  const countOf = (kind: Figures['kind'], some = figures) =>
+    some.reduce((all, each) => (each.kind === kind ? all + BigInt(each.count) : all), 0n);
+  const unitsOf = (kind: Figures['kind'], some: readonly Figures[]) =>
+    some.find((each) => each.kind === kind)?.units ?? '0';
+  const moved = figures.filter(({ kind }) => kind === 'received' || kind === 'refunded');
+  return {
+    succeededCount: countOf('succeeded'),
+    expiredCount: countOf('expired'),
+    canceledCount: countOf('canceled'),
+    chains: [...Map.groupBy(moved, ({ chain_id }) => chain_id)].map(([id, some]) => ({
+      chain: chains.find(({ chainId }) => chainId === id)?.chain ?? String(id),
+      receivedCount: countOf('received', some),
+      receivedUnits: unitsOf('received', some),
+      refundedCount: countOf('refunded', some),
+      refundedUnits: unitsOf('refunded', some),
+    })),
+  };
 }
 
 function violations(request: GetSummaryRequest): FieldViolation[] {
