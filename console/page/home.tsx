@@ -64,14 +64,13 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
                     <select value={view} onChange={({ currentTarget }) => show(currentTarget.value)}>
                       <option value="">The newest of {items.length}</option>
                       <option value="all">All {items.length}</option>
-                      {kinds.flatMap(([kind, words]) =>
-                        of(kind).length === 0 ? (
-                          []
-                        ) : (
-                          <option key={kind} value={kind}>
-                            {words}: {of(kind).length}
-                          </option>
-                        ),
+                      {kinds.map(
+                        ([kind, words]) =>
+                          of(kind).length > 0 && (
+                            <option key={kind} value={kind}>
+                              {words}: {of(kind).length}
+                            </option>
+                          ),
                       )}
                     </select>
                   </label>

@@ -19,9 +19,7 @@ export function Chains() {
         {({ chains: rows }) => (
           <ul class="cards">
             {rows.map((row) => (
-              <li key={String(row.chainId)}>
-                <ChainCard of={row} />
-              </li>
+              <ChainCard key={String(row.chainId)} of={row} />
             ))}
           </ul>
         )}
@@ -34,7 +32,7 @@ function ChainCard({ of: chain }: { of: Chain }) {
   const [label, tone, advice] = stateOf(chain);
   const settings = chainOf(chain.chainId);
   return (
-    <>
+    <li>
       <h2 class="plain">
         {settings?.name} <Badge label={label} tone={tone} />
       </h2>
@@ -55,7 +53,7 @@ function ChainCard({ of: chain }: { of: Chain }) {
           }}
         />
       )}
-    </>
+    </li>
   );
 }
 

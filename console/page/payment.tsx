@@ -25,10 +25,6 @@ export function Payment({ id }: { id: string }) {
     const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
     return refunds;
   });
-  const transfers = useLoaded(`${id} transfers`, async () => {
-    const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
-    return new Map(transfers.map((each) => [keyOf(each), each.id]));
-  });
   return (
     <Shown of={intent} isView>
       {(found) => (
@@ -36,9 +32,7 @@ export function Payment({ id }: { id: string }) {
           <Head intent={found} />
           {!isReadOnly && <Actions intent={found} refunds={refunds.value ?? []} />}
           <IntentFacts intent={found} />
-          {found.payments.length > 0 && (
-            <Transfers of={found.payments} intent={found} ids={transfers.value} />
-          )}
+          {found.payments.length > 0 && <Transfers of={found} />}
           <Shown of={refunds}>
             {(all) =>
               all.length > 0 && (
@@ -145,23 +139,22 @@ function IntentFacts({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-interface TransfersProps {
-  of: readonly Transfer[];
-  intent: PaymentIntent;
-  /** The ids of the transfers, once they are known. */
-  ids: ReadonlyMap<string, string> | undefined;
-}
-
 const keyOf = ({ transactionHash, logIndex }: Pick<Transfer, 'transactionHash' | 'logIndex'>) =>
   `${transactionHash} ${logIndex}`;
 
-function Transfers({ of, intent, ids }: TransfersProps) {
-  const { chainId } = intent;
+function Transfers({ of: intent }: { of: PaymentIntent }) {
+  const { id, chainId, decimals, payments } = intent;
+  const { value: ids } = useLoaded(`${id} transfers`, async () => {
+    const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
+    return new Map(transfers.map((each) => [keyOf(each), each.id]));
+  });
+  const symbolOf = ({ tokenAddress }: Transfer) =>
+    tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token';
   return (
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>
       <Table
-        rows={of}
+        rows={payments}
         keyOf={keyOf}
         numbers={['Amount']}
         columns={{
@@ -178,13 +171,7 @@ function Transfers({ of, intent, ids }: TransfersProps) {
               </>
             );
           },
-          Amount: ({ amountUnits, tokenAddress }) => (
-            <Money
-              units={amountUnits}
-              decimals={intent.decimals}
-              symbol={tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token'}
-            />
-          ),
+          Amount: (row) => <Money units={row.amountUnits} decimals={decimals} symbol={symbolOf(row)} />,
           Status: ({ status, confirmations, labels }) => (
             <>
               <Badge {...paymentStates[status]} />{' '}
