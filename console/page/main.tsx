@@ -16,7 +16,7 @@ import { Refunds } from './refunds.tsx';
 import { go, Link, pathOf, useLocation } from './routing.tsx';
 import { ScopeContext, useScope } from './scope.ts';
 import { Search } from './search.tsx';
-import { chosenMerchant, forgetSession, type NoSession, openSession, type Session } from './session.ts';
+import { chosenMerchant, forgetSession, openSession, type Session } from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
@@ -204,7 +204,7 @@ function SearchBox({ text }: { text: string }) {
   );
 }
 
-function App({ opened }: { opened: Session | NoSession }) {
+function App({ opened }: { opened: Session | string }) {
   const [session, setSession] = useState(opened);
   useEffect(() => {
     // A link that is opened in a tab of the console: the address changes, and the page does not.
@@ -212,11 +212,11 @@ function App({ opened }: { opened: Session | NoSession }) {
     addEventListener('hashchange', onHash);
     return () => removeEventListener('hashchange', onHash);
   }, []);
-  if ('reason' in session) {
+  if (typeof session === 'string') {
     return (
       <main class="alone">
         <h1>Not signed in</h1>
-        <p>{session.reason}</p>
+        <p>{session}</p>
         <p class="soft">
           An operator prints one with <code>npm run -s admin -- console link --for "Your name"</code>.
         </p>
@@ -225,7 +225,7 @@ function App({ opened }: { opened: Session | NoSession }) {
   }
   const onEnd = (reason: string) => {
     forgetSession();
-    setSession({ reason });
+    setSession(reason);
   };
   return <SignedIn session={session} onEnd={onEnd} />;
 }

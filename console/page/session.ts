@@ -15,11 +15,6 @@ export interface Session {
   expires_at: string;
 }
 
-/** Why there is no session, in words. */
-export interface NoSession {
-  reason: string;
-}
-
 const storedAs = 'console-session';
 const chosenAs = 'console-merchant';
 /** What a reload finds again, in a browser that lets pages store something. */
@@ -43,8 +38,8 @@ const stored = {
 /** How long an open tab has to answer. */
 const answerMs = 300;
 
-/** Returns the session of the link in the address bar, of this tab, or of another one. */
-export async function openSession(): Promise<Session | NoSession> {
+/** Returns the session of the link in the address bar, of this tab, or of another one; or why there is none. */
+export async function openSession(): Promise<Session | string> {
   const code = location.hash.slice(1);
   const own = read(stored.get(storedAs));
   if (code.startsWith('cl_')) {
@@ -56,7 +51,7 @@ export async function openSession(): Promise<Session | NoSession> {
   if (own !== undefined) return keep(own);
   const others = await askOtherTabs();
   return others === undefined
-    ? { reason: 'Open the link that “admin console link” prints. Each link opens the console once.' }
+    ? 'Open the link that “admin console link” prints. Each link opens the console once.'
     : keep(others);
 }
 
@@ -74,7 +69,7 @@ export const chosenMerchant = {
 
 let current: Session | undefined;
 
-async function exchange(code: string): Promise<Session | NoSession> {
+async function exchange(code: string): Promise<Session | string> {
   try {
     const answer = await fetch('/console/session', {
       method: 'POST',
@@ -82,11 +77,9 @@ async function exchange(code: string): Promise<Session | NoSession> {
       body: JSON.stringify({ code }),
     });
     const { token, session, error } = await answer.json();
-    return answer.ok ? keep({ token, ...session }) : { reason: error.message };
+    return answer.ok ? keep({ token, ...session }) : error.message;
   } catch {
-    return {
-      reason: 'The service does not answer. Ask for a new link when it does: this one may be used up.',
-    };
+    return 'The service does not answer. Ask for a new link when it does: this one may be used up.';
   }
 }
 
