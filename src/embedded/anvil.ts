@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-export interface Anvil {
+interface Anvil {
   pid: number;
   port: number;
   process: ChildProcess;

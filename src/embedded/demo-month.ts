@@ -60,7 +60,7 @@ type Fate = keyof typeof fates;
 const reasons = ['Out of stock', 'Sent back', 'The customer asked for it'];
 const prices = [4_90, 9_90, 12_50, 18_00, 24_00, 34_90, 49_00, 79_00, 120_00, 249_00];
 
-export interface DemoMonthOptions {
+interface DemoMonthOptions {
   merchantId: string;
   wallet: WalletAddress;
   count: number;

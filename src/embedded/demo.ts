@@ -18,7 +18,7 @@ import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts
 import { type Identity, newRequestContext } from '../requests/request-context.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
-export interface Demo {
+interface Demo {
   merchant_id: string;
   testnet_key: string;
   wallet_address: string;

@@ -39,7 +39,7 @@ export interface RunningChain extends LocalChain {
   stop(): Promise<void>;
 }
 
-export interface LocalChainOptions {
+interface LocalChainOptions {
   /** Anvil's path. */
   program: string;
   dataDir: string;

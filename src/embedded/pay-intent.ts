@@ -3,7 +3,7 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
 import { findLocalChain } from './find-local-chain.ts';
 
-export interface TestPayment {
+interface TestPayment {
   chain: ChainName;
   wallet: WalletAddress;
   amountUnits: bigint;

@@ -10,7 +10,7 @@ export const issuerAddress: Address = '0x70997970C51812dc3A010C7d01b50e0d17dc79C
 /** Has put the contracts there. */
 export const deployerAddress: Address = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';
 
-export interface Payment {
+interface Payment {
   to: Address;
   amountUnits: bigint;
   /** Bytes after the arguments of `transfer`, such as an intent's id. */

@@ -33,7 +33,7 @@ export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): Loc
 }
 
 /** What is told of the chains that have started. */
-export interface LocalChainsServer {
+interface LocalChainsServer {
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   addFacilitator(nodes: ChainNodes, facilitator: ChainFacilitator): void;
 }

@@ -15,7 +15,7 @@ export interface LocalChains {
   stop(): Promise<void>;
 }
 
-export interface LocalChainsOptions {
+interface LocalChainsOptions {
   dataDir: string;
   /** True while an intent of that chain is open: then it has a block each second, otherwise each minute. */
   isBusy: (chain: ChainName) => boolean | Promise<boolean>;

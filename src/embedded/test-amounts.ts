@@ -5,11 +5,11 @@ const testAmounts = {
   too_much: (missing: bigint) => missing + atLeastOne(missing / 10n),
 } as const;
 
-export type TestAmount = keyof typeof testAmounts;
+type TestAmount = keyof typeof testAmounts;
 /** How the checkout page has an intent paid: by a transfer of an amount, or by a signature. */
 export type TestPaymentKind = TestAmount | 'signed';
 
-export const testAmountNames = Object.keys(testAmounts) as TestAmount[];
+const testAmountNames = Object.keys(testAmounts) as TestAmount[];
 export const testPaymentKinds: readonly TestPaymentKind[] = [...testAmountNames, 'signed'];
 
 export function testAmountUnits(amount: TestAmount, missing: bigint): bigint {

@@ -15,7 +15,7 @@ import { payIntent, TransferRefused } from './pay-intent.ts';
 import { signIntent } from './sign-intent.ts';
 import { type TestPaymentKind, testAmountUnits } from './test-amounts.ts';
 
-export interface TestWalletSettings {
+interface TestWalletSettings {
   dataDir: string;
   /** The chains of this machine. */
   chains: readonly ChainName[];

@@ -13,7 +13,7 @@ const signatureCheckerAddress = '0x5160000000000000000000000000000000000001';
 const implementationAddress = '0x5160000000000000000000000000000000000002';
 const lostAndFound = '0x5160000000000000000000000000000000000003';
 
-export interface UsdcArtifacts {
+interface UsdcArtifacts {
   token: Artifact;
   proxy: Artifact;
   signatureChecker: Artifact;
@@ -46,7 +46,7 @@ export function usdcDeployments(
   ];
 }
 
-export interface TokenNames {
+interface TokenNames {
   name: string;
   symbol: string;
   decimals: number;

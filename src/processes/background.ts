@@ -44,7 +44,7 @@ const measureEveryMs = 10_000;
 /** How late a process learns that a chain is watched, without a notification. */
 const readWatchedEveryMs = 10_000;
 
-export interface BackgroundOptions {
+interface BackgroundOptions {
   config: Config;
   metrics: Metrics;
   logger: Logger;

@@ -50,7 +50,7 @@ import type { Database } from './open-database.ts';
 const maxScanned = 10_000;
 
 /** Filters of every list, and its number of rows. */
-export interface ListOptions {
+interface ListOptions {
   merchant?: string;
   mode?: ModeName;
   limit: number;
@@ -118,7 +118,7 @@ const transferCodec = createJsonCodec(TransferSchema);
 const refundCodec = createJsonCodec(RefundSchema);
 const deliveryCodec = createJsonCodec(WebhookDeliverySchema);
 
-export interface IntentListOptions extends ListOptions {
+interface IntentListOptions extends ListOptions {
   status?: StatusName;
   chain?: ChainName;
   lane?: LaneName;
@@ -211,7 +211,7 @@ async function ofIntents(
   };
 }
 
-export interface TransferListOptions extends ListOptions {
+interface TransferListOptions extends ListOptions {
   status?: 'unattributed' | 'attributed';
   transactionHash?: string;
   fromAddress?: string;

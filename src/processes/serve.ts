@@ -51,7 +51,7 @@ export interface RunningServer {
   reloadTls(): Promise<void>;
 }
 
-export interface ServerOptions {
+interface ServerOptions {
   droppedLines?: LogOutput['droppedLines'];
   /** Networks with a local chain: the checkout page offers its test wallet for them. */
   localChains?: readonly ChainName[];

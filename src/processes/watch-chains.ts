@@ -28,7 +28,7 @@ const measureReceivedEveryMs = 60_000;
 /** The start waits this long for the chain id of a node. Later, its watcher checks it. */
 const chainCheckMs = 3_000;
 
-export interface WatchOptions {
+interface WatchOptions {
   nodes: readonly ChainNodes[];
   metrics: Metrics;
   logger: Logger;
