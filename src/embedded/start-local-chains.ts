@@ -4,8 +4,8 @@ import type { Logger } from 'pino';
 import { networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { findAnvil, type Missing } from './anvil.ts';
+import { readUsdcArtifacts } from './contracts.ts';
 import { type RunningChain, runLocalChain } from './local-chain.ts';
-import { readUsdcArtifacts } from './usdc.ts';
 
 export interface LocalChains {
   /** Only those that were asked for. */

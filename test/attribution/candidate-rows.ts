@@ -2,8 +2,7 @@
 
 import { type Address, encodeFunctionData, erc20Abi } from 'viem';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
-import { readArtifact } from '../../src/embedded/artifact.ts';
-import { deployAt } from '../../src/embedded/deploy-at.ts';
+import { deployAt, readArtifact } from '../../src/embedded/contracts.ts';
 import { idBytes } from '../support/settlement.ts';
 import {
   amount,

@@ -3,11 +3,16 @@
 import { type Address, type Hex, toHex } from 'viem';
 import { mnemonicToAccount, privateKeyToAccount } from 'viem/accounts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
-import { readArtifact } from '../../src/embedded/artifact.ts';
 import type { ChainClient } from '../../src/embedded/chain-client.ts';
-import { assertSucceeded, deployAt } from '../../src/embedded/deploy-at.ts';
-import { multicall3 } from '../../src/embedded/multicall3.ts';
-import { initializeUsdc, readUsdcArtifacts, usdcDeployments } from '../../src/embedded/usdc.ts';
+import {
+  assertSucceeded,
+  deployAt,
+  initializeUsdc,
+  multicall3,
+  readArtifact,
+  readUsdcArtifacts,
+  usdcDeployments,
+} from '../../src/embedded/contracts.ts';
 import {
   createSimpleAccounts,
   entryPointDeployments,
@@ -60,7 +65,7 @@ export async function deployContracts(client: ChainClient, usdc: Address): Promi
   const hashes: Hex[] = [];
   for (const [symbol, token] of Object.entries(tokens)) {
     hashes.push(
-      ...(await initializeUsdc(client, artifacts, token, issuer, { name: symbol, symbol, decimals: 6 })),
+      ...(await initializeUsdc(client, artifacts, token, issuer, { tokenSymbol: symbol, decimals: 6 })),
     );
   }
   await deployAt(client, deployer, [

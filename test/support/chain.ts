@@ -19,7 +19,7 @@ import type { PrivateKeyAccount } from 'viem/accounts';
 import { type Network, networkFor } from '../../src/contract/chains.ts';
 import { findAnvil, startAnvil } from '../../src/embedded/anvil.ts';
 import { type ChainClient, createChainClient } from '../../src/embedded/chain-client.ts';
-import { multicall3Address } from '../../src/embedded/multicall3.ts';
+import { multicall3Address } from '../../src/embedded/contracts.ts';
 import { accounts, delegateAddress, deployContracts, deployer, issuer, relayer } from './chain-contracts.ts';
 import { entryPointAddress, handleOpsCalldata, type Operation, versionOf } from './entry-points.ts';
 import { execTransactionCalldata } from './safe.ts';

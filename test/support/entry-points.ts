@@ -13,9 +13,8 @@ import {
   toPackedUserOperation,
 } from 'viem/account-abstraction';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { type Artifact, readArtifact } from '../../src/embedded/artifact.ts';
 import type { ChainClient } from '../../src/embedded/chain-client.ts';
-import type { Deployment } from '../../src/embedded/deploy-at.ts';
+import { type Artifact, type Deployment, readArtifact } from '../../src/embedded/contracts.ts';
 
 export type EntryPointVersion = '0.6' | '0.7' | '0.8';
 

@@ -10,9 +10,8 @@ import {
   zeroAddress,
 } from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
-import { readArtifact } from '../../src/embedded/artifact.ts';
 import type { ChainClient } from '../../src/embedded/chain-client.ts';
-import { type Deployment, deployAt } from '../../src/embedded/deploy-at.ts';
+import { type Deployment, deployAt, readArtifact } from '../../src/embedded/contracts.ts';
 
 export interface Safe {
   address: Address;
