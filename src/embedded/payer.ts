@@ -17,29 +17,24 @@ interface Payment {
   suffix?: Hex | undefined;
 }
 
-/** Somebody with test money. Both methods return the hash of a transaction that waits for the next block. */
-export interface Payer {
-  address: Address;
-  /** Throws, with the token's reason, if the token refuses it. */
-  pay(payment: Payment): Promise<Hex>;
-  /** New USDC for anybody. */
-  mint(to: Address, amountUnits: bigint): Promise<Hex>;
-}
+export type Payer = ReturnType<typeof createPayer>;
 
-export function createPayer(client: ChainClient, { tokenAddress }: Network): Payer {
-  const to = tokenAddress as Address;
+/** Somebody with test money. Both methods return the hash of a transaction that waits for the next block. */
+export function createPayer(client: ChainClient, { tokenAddress: to }: Network) {
   async function send(account: Address, data: Hex): Promise<Hex> {
     const gas = await client.estimateGas({ account, to, data });
     return client.sendTransaction({ account, to, data, gas, chain: null });
   }
   return {
     address: payerAddress,
-    pay({ to: wallet, amountUnits, suffix = '0x' }) {
+    /** Throws, with the token's reason, if the token refuses it. */
+    pay({ to: wallet, amountUnits, suffix = '0x' }: Payment) {
       const args = [wallet, amountUnits] as const;
       const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
       return send(payerAddress, concatHex([call, suffix]));
     },
-    mint: (to, amountUnits) => send(issuerAddress, mintCall(to, amountUnits)),
+    /** New USDC for anybody. */
+    mint: (to: Address, amountUnits: bigint) => send(issuerAddress, mintCall(to, amountUnits)),
   };
 }
 
