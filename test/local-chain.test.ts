@@ -22,8 +22,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { StartupError } from '../src/config/startup-error.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
-import { findLocalChain } from '../src/embedded/find-local-chain.ts';
-import type { RunningChain } from '../src/embedded/local-chain.ts';
+import { findLocalChain, type RunningChain } from '../src/embedded/local-chain.ts';
 import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
 import { type LocalChains, startLocalChains } from '../src/embedded/start-local-chains.ts';
 

@@ -11,7 +11,7 @@ import { networkFor } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { NodeRequest } from '../src/doors/node-headers.ts';
 import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
-import { findLocalChain } from '../src/embedded/find-local-chain.ts';
+import { findLocalChain } from '../src/embedded/local-chain.ts';
 import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
 import { type HttpAnswer, httpRequest } from './support/http-request.ts';

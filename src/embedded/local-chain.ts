@@ -6,13 +6,12 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { StartupError } from '../config/startup-error.ts';
-import type { Network } from '../contract/chains.ts';
+import { type Network, networkFor } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
 import { areContractsDeployed, deployContracts } from './contracts.ts';
-import { mineIfDue } from './mining.ts';
 import {
   endNode,
   forgetNode,
@@ -22,16 +21,10 @@ import {
   readRecord,
   recordNode,
 } from './node-record.ts';
-import { createPayer, type Payer } from './payer.ts';
+import { createPayer } from './payer.ts';
 import { DamagedState, saveState, setStateAside, unpackState } from './state-file.ts';
 
-/** A local chain in place of a network. */
-export interface LocalChain {
-  network: Network;
-  rpcUrl: string;
-  client: ChainClient;
-  payer: Payer;
-}
+type LocalChain = ReturnType<typeof localChain>;
 
 export interface RunningChain extends LocalChain {
   pid: number;
@@ -50,14 +43,25 @@ interface LocalChainOptions {
 }
 
 /** The folder of a chain within the data folder. */
-export const chainFolder = (dataDir: string, { chain }: Network): string => resolve(dataDir, 'chains', chain);
+const chainFolder = (dataDir: string, { chain }: Network): string => resolve(dataDir, 'chains', chain);
 
 const rpcUrlOf = ({ port }: NodeRecord) => `http://127.0.0.1:${port}`;
 
-export function localChain(network: Network, node: NodeRecord): LocalChain {
+/** A local chain in place of a network. */
+function localChain(network: Network, node: NodeRecord) {
   const rpcUrl = rpcUrlOf(node);
   const client = createChainClient(rpcUrl);
   return { network, rpcUrl, client, payer: createPayer(client, network) };
+}
+
+/** Returns the local chain that another process runs on this data folder, or undefined. Starts nothing. */
+export async function findLocalChain(dataDir: string, chain: ChainName): Promise<LocalChain | undefined> {
+  const network = networkFor('testnet', chain);
+  const folder = chainFolder(dataDir, network);
+  const node = await readRecord(folder);
+  return node !== undefined && (await isNodeRunning(node.pid, folder))
+    ? localChain(network, node)
+    : undefined;
 }
 
 /** How often to check whether a block is due. */
@@ -229,6 +233,39 @@ async function startNode(
     })
     .finally(() => state?.remove());
   return { pid: started.pid, port: started.port };
+}
+
+/** Seconds between two blocks while a payment is awaited, and otherwise. */
+const busyIntervalSeconds = 1;
+const idleIntervalSeconds = 60;
+/** If the newest block is further ahead than this, the clock was set back: blocks are mined all the same. */
+const maxSkewSeconds = 5;
+
+/**
+ * Mines a block if one is due: each second while `isBusy` or a transaction is pending, otherwise each minute. Returns
+ * the newest block's number. Anvil does not mine on its own, so a chain whose service has died does not grow. Several
+ * processes may do this for one chain.
+ */
+async function mineIfDue(client: ChainClient, isBusy: () => boolean | Promise<boolean>): Promise<bigint> {
+  const [pool, { number, timestamp }, isAwaited] = await Promise.all([
+    client.getTxpoolStatus(),
+    client.getBlock(),
+    isBusy(),
+  ]);
+  const now = BigInt(Math.floor(Date.now() / 1000));
+  const age = Number(now - timestamp);
+  const interval = pool.pending > 0 || isAwaited ? busyIntervalSeconds : idleIntervalSeconds;
+  const isDue = age >= interval || (interval === busyIntervalSeconds && age < -maxSkewSeconds);
+  if (!isDue) return number;
+  await mineAt(client, age > 0 ? now : timestamp + 1n);
+  return number + 1n;
+}
+
+async function mineAt(client: ChainClient, timestamp: bigint): Promise<void> {
+  await client.request<{ Method: 'evm_mine'; Parameters: [{ timestamp: number }]; ReturnType: string }>({
+    method: 'evm_mine',
+    params: [{ timestamp: Number(timestamp) }],
+  });
 }
 
 /** True if old empty blocks exist and no transaction is pending, which a restart would lose. */

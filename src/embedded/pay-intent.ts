@@ -1,7 +1,7 @@
 import { BaseError, type Hex, HttpRequestError, stringToHex } from 'viem';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
-import { findLocalChain } from './find-local-chain.ts';
+import { findLocalChain } from './local-chain.ts';
 
 interface TestPayment {
   chain: ChainName;

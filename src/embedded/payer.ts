@@ -17,8 +17,6 @@ interface Payment {
   suffix?: Hex | undefined;
 }
 
-export type Payer = ReturnType<typeof createPayer>;
-
 /** Somebody with test money. Both methods return the hash of a transaction that waits for the next block. */
 export function createPayer(client: ChainClient, { tokenAddress: to }: Network) {
   async function send(account: Address, data: Hex): Promise<Hex> {

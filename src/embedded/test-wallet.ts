@@ -10,7 +10,7 @@ import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
-import { findLocalChain } from './find-local-chain.ts';
+import { findLocalChain } from './local-chain.ts';
 import { payIntent, TransferRefused } from './pay-intent.ts';
 import { signIntent } from './sign-intent.ts';
 import { type TestPaymentKind, testAmountUnits } from './test-amounts.ts';

@@ -3,7 +3,7 @@
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
-import { findLocalChain } from '../embedded/find-local-chain.ts';
+import { findLocalChain } from '../embedded/local-chain.ts';
 import { Node } from '../settlement/node.ts';
 import type { Database } from './open-database.ts';
 

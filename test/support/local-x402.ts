@@ -9,7 +9,7 @@ import { expect, vi } from 'vitest';
 import { loadConfig } from '../../src/config/config.ts';
 import { networkFor } from '../../src/contract/chains.ts';
 import type { ChainName } from '../../src/contract/words.ts';
-import { findLocalChain } from '../../src/embedded/find-local-chain.ts';
+import { findLocalChain } from '../../src/embedded/local-chain.ts';
 import { createPayer } from '../../src/embedded/payer.ts';
 import { runLocalChains } from '../../src/embedded/run-local-chains.ts';
 import { startReceiver } from './receiver.ts';
