@@ -10,7 +10,7 @@ import { stringToHex } from 'viem';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import type { RunningChain } from '../src/embedded/local-chain.ts';
-import { startLocalChains } from '../src/embedded/start-local-chains.ts';
+import { startLocalChains } from '../src/embedded/run-local-chains.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { onThisMachine, publish, residentMbOf, table } from './setting.ts';
 
@@ -51,6 +51,7 @@ export async function measureLocalChains({ minutes }: { minutes: number }): Prom
   const started = await startLocalChains({
     dataDir,
     isBusy: () => true,
+    chains: chainNames,
     logger: createLogger('warn', process.stderr),
   });
   if ('missing' in started) throw new Error(started.missing);

@@ -24,7 +24,7 @@ import { networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
 import { findLocalChain, type RunningChain } from '../src/embedded/local-chain.ts';
 import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
-import { type LocalChains, startLocalChains } from '../src/embedded/start-local-chains.ts';
+import { startLocalChains } from '../src/embedded/run-local-chains.ts';
 
 const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
 const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';
@@ -51,7 +51,7 @@ afterEach(async () => {
   await rm(dataDir, { recursive: true, force: true });
 });
 
-async function start(chains: readonly ChainName[] = ['base']): Promise<LocalChains> {
+async function start(chains: readonly ChainName[] = ['base']) {
   const local = await startLocalChains({ dataDir, isBusy: () => isBusy, logger, chains });
   if ('missing' in local) throw new Error(local.missing);
   ends.push(local.stop);
@@ -254,8 +254,7 @@ describe('one anvil for each chain', () => {
     expect(await isRunning(pid)).toBe(true);
 
     const local = await start();
-    expect(local.rpcUrls).toEqual({ base: line });
-    expect(local.chains.base?.pid).toBe(pid);
+    expect(local.chains.base).toMatchObject({ rpcUrl: line, pid });
     await local.stop();
     expect(await isRunning(pid)).toBe(false);
   });
@@ -358,7 +357,7 @@ test.for([
 test('a data folder that cannot be used is named, with the remedy', async () => {
   const file = join(dataDir, 'file');
   await writeFile(file, '');
-  const started = startLocalChains({ dataDir: file, isBusy: () => false, logger });
+  const started = startLocalChains({ dataDir: file, isBusy: () => false, logger, chains: chainNames });
   await expect(started).rejects.toThrow(StartupError);
   await expect(started).rejects.toThrow(
     new RegExp(`^the local chain for base cannot use ${file}/chains/base: ENOTDIR.*set DATA_DIR`),

@@ -16,7 +16,7 @@ interface Anvil {
 }
 
 /** Why there is no program, for a person to read. */
-export interface Missing {
+interface Missing {
   missing: string;
 }
 

@@ -5,18 +5,13 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import type { Network } from '../contract/chains.ts';
+import type { ChainNodes } from '../config/rpc-urls.ts';
 import { networkName } from '../contract/x402.ts';
 import { createChainClient } from './chain-client.ts';
 import { issuerAddress } from './payer.ts';
 
-export interface LocalFacilitator {
-  url: string;
-  stop(): Promise<void>;
-}
-
 /** Rejects if the packages are not installed. */
-export async function startFacilitator(network: Network, rpcUrl: string): Promise<LocalFacilitator> {
+export async function startFacilitator({ chainId, urls: [rpcUrl] }: ChainNodes) {
   const [{ x402Facilitator }, { ExactEvmScheme }, { toFacilitatorEvmSigner }] = await Promise.all([
     import('@x402/core/facilitator'),
     import('@x402/evm/exact/facilitator'),
@@ -33,7 +28,7 @@ export async function startFacilitator(network: Network, rpcUrl: string): Promis
     sendTransaction: (call) => client.sendTransaction({ ...call, account, chain: null }),
     waitForTransactionReceipt: (call) => client.waitForTransactionReceipt(call),
   });
-  const name = networkName(network.chainId) as `${string}:${string}`;
+  const name = networkName(chainId) as `${string}:${string}`;
   const facilitator = new x402Facilitator().register(name, new ExactEvmScheme(signer));
   const answerTo = async (request: IncomingMessage): Promise<object | undefined> => {
     if (request.url === '/supported') return facilitator.getSupported();

