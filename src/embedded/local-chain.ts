@@ -24,7 +24,7 @@ import {
 import { createPayer } from './payer.ts';
 import { DamagedState, saveState, setStateAside, unpackState } from './state-file.ts';
 
-type LocalChain = ReturnType<typeof localChain>;
+export type LocalChain = ReturnType<typeof localChain>;
 
 export interface RunningChain extends LocalChain {
   pid: number;

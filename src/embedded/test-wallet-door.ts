@@ -10,9 +10,22 @@ import { sendJson } from '../doors/public/send-json.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
 import { answerHeaders, type OpenedIntent, type RequestContext } from '../requests/request-context.ts';
-import { type TestPaymentKind, testPaymentKinds } from './test-amounts.ts';
 
 const path = '/checkout/test-wallet';
+
+/** The amounts that the test wallet can pay, each from what is missing. */
+export const testAmounts = {
+  exact: (missing: bigint) => missing,
+  too_little: (missing: bigint) => atLeastOne(missing / 2n),
+  too_much: (missing: bigint) => missing + atLeastOne(missing / 10n),
+} as const;
+
+const atLeastOne = (units: bigint) => (units > 0n ? units : 1n);
+
+/** How the checkout page has an intent paid: by a transfer of an amount, or by a signature. */
+export type TestPaymentKind = keyof typeof testAmounts | 'signed';
+
+const testPaymentKinds = [...Object.keys(testAmounts), 'signed'] as TestPaymentKind[];
 
 export interface TestWalletOptions {
   /** The secret that opens the checkout, whose requests are counted together with these. */

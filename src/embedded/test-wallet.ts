@@ -1,19 +1,21 @@
-// The test wallet of the checkout page: it pays an intent with the test money of a local chain.
+// The test wallet of the checkout page: it pays an intent with the test money of a local chain, or by a signature, with
+// x402's own client, which is a development dependency, as the local facilitator is.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Hex } from 'viem';
+import { erc20Abi, type Hex } from 'viem';
+import { mnemonicToAccount } from 'viem/accounts';
 import type { PayAnswer } from '../authorizations/pay-answers.ts';
 import type { PayRequest } from '../authorizations/pay-checkout.ts';
 import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
+import { encodeHeader, type PaymentRequired } from '../contract/x402.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
-import { findLocalChain } from './local-chain.ts';
+import { findLocalChain, type LocalChain } from './local-chain.ts';
 import { payIntent, TransferRefused } from './pay-intent.ts';
-import { signIntent } from './sign-intent.ts';
-import { type TestPaymentKind, testAmountUnits } from './test-amounts.ts';
+import { type TestPaymentKind, testAmounts } from './test-wallet-door.ts';
 
 interface TestWalletSettings {
   dataDir: string;
@@ -50,7 +52,7 @@ export async function payFromTestWallet(
   if (amount === 'signed') {
     const local = await findLocalChain(dataDir, network.chain);
     if (local === undefined) throw notRunning(network);
-    const answer = await signIntent(local.client, network, (signature) =>
+    const answer = await signIntent(local, (signature) =>
       payCheckout({ opened, signature, resourceUrl: '', context }),
     );
     if (answer.status === 402) throw invalidState(JSON.parse(answer.body).errorMessage);
@@ -59,7 +61,7 @@ export async function payFromTestWallet(
   const payment = {
     chain: network.chain,
     wallet: intent.expectedWallet,
-    amountUnits: testAmountUnits(amount, missing),
+    amountUnits: testAmounts[amount](missing),
     id: typeId,
   };
   const hash = await payIntent(dataDir, payment).catch((reason) => {
@@ -79,4 +81,38 @@ function notRunning({ chain }: Network): ServiceError {
 
 function invalidState(message: string): ServiceError {
   return new ServiceError('invalid_state', { message });
+}
+
+/** Of anvil's own accounts, known to everybody, but without coins: the chain gives them to the first three. */
+const signer = mnemonicToAccount('test test test test test test test test test test test junk', {
+  addressIndex: 9,
+});
+
+/** Signs what `ask` offers, and sends it. Resolves with the last answer, which is a refusal if nothing is offered. */
+async function signIntent(
+  local: LocalChain,
+  ask: (signature: string | null) => Promise<PayAnswer>,
+): Promise<PayAnswer> {
+  const offered = await ask(null);
+  if (offered.status !== 402) return offered;
+  const { x402Version, accepts } = JSON.parse(offered.body) as PaymentRequired;
+  const [offer] = accepts;
+  if (offer === undefined) throw new Error('nothing is offered');
+  await give(local, BigInt(offer.amount));
+  const { ExactEvmScheme } = await import('@x402/evm/exact/client');
+  const { payload } = await new ExactEvmScheme(signer).createPaymentPayload(x402Version, offer as never);
+  return ask(encodeHeader({ x402Version, accepted: offer, payload }));
+}
+
+/** Mints what the account lacks, and waits for its block. */
+async function give({ client, network, payer }: LocalChain, units: bigint): Promise<void> {
+  const balance = await client.readContract({
+    address: network.tokenAddress,
+    abi: erc20Abi,
+    functionName: 'balanceOf',
+    args: [signer.address],
+  });
+  if (balance >= units) return;
+  const hash = await payer.mint(signer.address, units);
+  await client.waitForTransactionReceipt({ hash });
 }
