@@ -27,14 +27,16 @@ import {
   walletsOf,
   yesOption,
 } from './processes/admin-options.ts';
-import { formatMinute, ignoreClosedPipe, type Row } from './processes/admin-output.ts';
 import {
   changing,
   confirm,
+  formatMinute,
   group,
+  ignoreClosedPipe,
   print,
   printJson,
   program,
+  type Row,
   withDatabase,
   withExample,
 } from './processes/admin-program.ts';

@@ -7,8 +7,15 @@ import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, lastsOption } from './admin-options.ts';
-import { formatMinute, type Row } from './admin-output.ts';
-import { changing, group, print, withDatabase, withExample } from './admin-program.ts';
+import {
+  changing,
+  formatMinute,
+  group,
+  print,
+  type Row,
+  withDatabase,
+  withExample,
+} from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/sessions.ts');

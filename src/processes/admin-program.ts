@@ -1,14 +1,18 @@
-// The program of the command line, and what its commands share.
+// The program of the command line, and what its commands share. They print tables for people, JSON for scripts, and an
+// error if output is lost. Control characters are escaped, because much of the output was written by others.
 
 import { createInterface } from 'node:readline/promises';
+import Table from 'cli-table3';
 import { Command, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { visibleLines } from '../contract/visible-text.ts';
+import { visible, visibleLines } from '../contract/visible-text.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { formatTable, type Row } from './admin-output.ts';
 import type { Database } from './open-database.ts';
+
+/** Cells by column. A list is a cell with several lines. */
+export type Row = Record<string, string | number | readonly string[] | undefined>;
 
 /** What a command prints. */
 export interface Output {
@@ -127,6 +131,53 @@ export function print({ json, rows, note }: Output, whenEmpty = 'Nothing.'): voi
   if (note !== undefined) console.error(`admin: note: ${note}`);
   if (program.opts().json) printJson(json);
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
+}
+
+/** The maximum table width if there is no terminal. */
+const defaultWidth = 120;
+
+/**
+ * Formats rows as a table without empty columns. If the table is wider than the terminal, each row becomes a block
+ * with one line per field.
+ */
+function formatTable(rows: readonly Row[]): string {
+  const maxWidth = process.stdout.columns || defaultWidth;
+  const [first = {}] = rows;
+  const columns = Object.keys(first).filter((column) => rows.some((row) => row[column] !== undefined));
+  const textOf = (row: Row, column: string) => {
+    const cell = row[column] ?? '';
+    return typeof cell === 'object' ? cell.map(visible).join('\n') : visible(String(cell));
+  };
+  const style = { head: [], border: [] };
+  const table = new Table({ head: columns, style });
+  for (const row of rows) table.push(columns.map((column) => textOf(row, column)));
+  const text = table.toString();
+  if (text.indexOf('\n') <= maxWidth) return text;
+  return rows
+    .map((row) => {
+      const block = new Table({ style });
+      for (const column of columns)
+        if (row[column] !== undefined) block.push({ [column]: textOf(row, column) });
+      return block.toString();
+    })
+    .join('\n');
+}
+
+/** Formats a time in UTC to the minute: `2026-11-22 09:30`. */
+export function formatMinute(moment: string): string {
+  return moment.slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
+}
+
+/**
+ * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is dropped.
+ * Fails if the output cannot be written for another reason, such as a full disk.
+ */
+export function ignoreClosedPipe(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return;
+    process.exitCode = 1;
+    console.error(`admin: the output could not be written (${error.message})`);
+  });
 }
 
 /** Returns the action of a command that runs a task and prints what it returns. */

@@ -42,8 +42,7 @@ import { toRefund } from '../refunds/refund.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
-import { formatMinute, type Row } from './admin-output.ts';
-import type { Output } from './admin-program.ts';
+import { formatMinute, type Output, type Row } from './admin-program.ts';
 import type { Database } from './open-database.ts';
 
 /** Most rows that a list searches, newest first; with `--merchant`, for each mode. */
