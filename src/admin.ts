@@ -13,7 +13,6 @@ import { AdministrationError } from './merchants/administration-error.ts';
 import { addChainCommands } from './processes/admin-chains.ts';
 import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
-import { addMoneyCommands } from './processes/admin-money.ts';
 import {
   expiresInOption,
   keyOption,
@@ -236,7 +235,6 @@ withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --exp
 
 addChainCommands();
 addListCommands();
-addMoneyCommands();
 addConsoleCommands();
 
 /** The time that many milliseconds from now. */

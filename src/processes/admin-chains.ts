@@ -1,9 +1,9 @@
-// `admin chain …` and `admin test-pay` and `demo-month`: the state of the chains, and payments with test money.
+// `admin chain …`, `test-pay`, `test-refund` and `demo-month`: the state of the chains, and what is done with test money.
 
 import { InvalidArgumentError, Option } from 'commander';
-import { chainNames, modeNames } from '../contract/words.ts';
-import { intentUuidOf } from '../merchants/operator-ids.ts';
-import { idOption, yesOption } from './admin-options.ts';
+import { chainNames } from '../contract/words.ts';
+import { intentUuidOf, refundUuidOf } from '../merchants/operator-ids.ts';
+import { idOption, modeOption, yesOption } from './admin-options.ts';
 import { changing, confirm, group, print, program, shows, withExample } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
@@ -20,9 +20,7 @@ export function addChainCommands(): void {
     .description(
       "stop watching a chain: its intents expire by the service's clock again; asks for confirmation in a terminal",
     )
-    .addOption(
-      new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory(),
-    )
+    .addOption(modeOption())
     .addOption(new Option('--chain <chain>', 'the chain').choices([...chainNames]).makeOptionMandatory())
     .addOption(yesOption())
     .action((options) =>
@@ -51,6 +49,11 @@ export function addChainCommands(): void {
     )
     .option('--without-id', "omit the intent's id, like a payer who only knows the address")
     .action(shows(async () => (await loadTasks()).testPay));
+
+  withExample(program.command('test-refund'), 'test-refund --refund rf_…')
+    .description('send a refund with test money on the local chain')
+    .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
+    .action(shows(async () => (await loadTasks()).testRefund));
 
   withExample(program.command('demo-month'), 'demo-month')
     .description('fill a trial with a month of business, to look at in the console')

@@ -1,22 +1,23 @@
-// `admin intent …`, `transfer …`, `refund …`, `event …` and `delivery list`: the read methods of the API, for any merchant, and the
-// order of events after a restore.
+// `admin intent …`, `transfer …`, `refund …`, `event …` and `delivery list`: the read methods of the API, for any
+// merchant, the order of events after a restore, and `export payments`.
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
 import { chainNames, modeNames, refundStatusNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
-import { idOption, merchantOption, yesOption } from './admin-options.ts';
-import { changing, confirm, group, print, shows, withExample } from './admin-program.ts';
+import { idOption, merchantOption, modeOption, yesOption } from './admin-options.ts';
+import { changing, confirm, group, print, shows, withDatabase, withExample } from './admin-program.ts';
 
 const maxLimit = 1_000;
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./list-tasks.ts');
-const loadMoneyTasks = () => import('./money-tasks.ts');
+const loadTransferTasks = () => import('./transfer-tasks.ts');
 
 export function addListCommands(): void {
   addMoneyLists();
   addEventLists();
+  addExport();
 }
 
 function addMoneyLists(): void {
@@ -54,7 +55,7 @@ function addMoneyLists(): void {
   withExample(transfer.command('show'), 'transfer show --transfer tr_…')
     .description('show a transfer; an unattributed one with the intents it may be for')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
-    .action(shows(async () => (await loadMoneyTasks()).show));
+    .action(shows(async () => (await loadTransferTasks()).show));
 
   withExample(transfer.command('attribute'), 'transfer attribute --transfer tr_… --intent pi_…')
     .description('make an unattributed transfer a payment of an intent')
@@ -62,14 +63,16 @@ function addMoneyLists(): void {
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
     .option('--allow-ended', 'although the intent has ended or has its amount already')
     .action((options) =>
-      changing(async (database) => print(await (await loadMoneyTasks()).attribute(database, options))),
+      changing(async (database) => print(await (await loadTransferTasks()).attribute(database, options))),
     );
 
   withExample(transfer.command('detach'), 'transfer detach --transfer tr_…')
     .description('take back an attribution by hand')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
     .action((options) =>
-      changing(async (database) => print(await (await loadMoneyTasks()).detach(database, options.transfer))),
+      changing(async (database) =>
+        print(await (await loadTransferTasks()).detach(database, options.transfer)),
+      ),
     );
 
   listOptions(withExample(refund.command('list'), 'refund list --status requires_transfer'))
@@ -124,6 +127,29 @@ function addEventLists(): void {
     .action(shows(async () => (await loadTasks()).listDeliveries, 'There are none.'));
 }
 
+function addExport(): void {
+  const exported = group('export', 'what came in and what went back, for bookkeeping');
+
+  withExample(
+    exported.command('payments'),
+    'export payments --merchant mer_… --mode mainnet --from 2026-11-01 --before 2026-12-01 > november.csv',
+  )
+    .description('print a line for each payment and each refund in blocks of that time, oldest first')
+    .addOption(merchantOption())
+    .addOption(modeOption())
+    .addOption(momentOption('--from <time>', 'blocks of then or later').makeOptionMandatory())
+    .addOption(momentOption('--before <time>', 'earlier blocks').makeOptionMandatory())
+    .addOption(
+      new Option('--format <format>', 'the form of the lines').choices(['csv', 'jsonl']).default('csv'),
+    )
+    .action((options) =>
+      withDatabase(async (database) => {
+        const { writeExport } = await import('./export-payments.ts');
+        await writeExport(database, options);
+      }),
+    );
+}
+
 const ofIntentOption = () =>
   idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false);
 
@@ -150,7 +176,7 @@ function listOptions(command: Command): Command {
     );
 }
 
-export function momentOption(flags: string, description: string): Option {
+function momentOption(flags: string, description: string): Option {
   return new Option(flags, `${description}, such as 2026-11-22 or 2026-11-22T09:30:00Z`).argParser((text) => {
     const moment = /^\d{4}-\d\d-\d\d(?:T.*(?:Z|[+-]\d\d:\d\d))?$/.test(text) ? new Date(text) : undefined;
     if (moment !== undefined && moment.getTime() >= 0) return moment;

@@ -1,4 +1,4 @@
-// Implements `admin chain …`, `admin test-pay` and `admin demo-month`.
+// Implements `admin chain …`, `test-pay`, `test-refund` and `demo-month`.
 
 import { chainNamed, chains, networkOf } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
@@ -12,7 +12,7 @@ import { merchantUuidOf } from '../merchants/operator-ids.ts';
 import type { Output } from './admin-program.ts';
 import { chainsHealth } from './chain-health.ts';
 import { barOf } from './export-payments.ts';
-import { findIntent } from './list-tasks.ts';
+import { findIntent, findRefund } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 export async function chainStatus(database: Database): Promise<Output> {
@@ -86,6 +86,13 @@ export async function testPay(
   });
 }
 
+/** Sends a refund on a local chain. Throws AdministrationError if there is none. */
+export async function testRefund(database: Database, { refund }: { refund: string }): Promise<Output> {
+  const row = await findRefund(database.orm.em, refund);
+  const amountUnits = BigInt(row.amountUnits);
+  return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
+}
+
 /** Fills the embedded database with a month of business. Throws AdministrationError if it is no trial, or has one. */
 export async function demoMonth(
   database: Database,
@@ -126,7 +133,7 @@ interface TestMoney {
 }
 
 /** Sends money of the local chain of this network. Throws AdministrationError if there is none. */
-export async function sendTestMoney(
+async function sendTestMoney(
   { embedded, config }: Database,
   { network: networkId, wallet, amountUnits, paymentIntent, refund, withoutId }: TestMoney,
 ): Promise<Output> {

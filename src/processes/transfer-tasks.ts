@@ -15,8 +15,7 @@ import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
 import { getTransfer } from '../settlement/get-transfer.ts';
 import type { Output } from './admin-program.ts';
-import { sendTestMoney } from './chain-tasks.ts';
-import { findRefund, findTransfer, showTransfer } from './list-tasks.ts';
+import { findTransfer, showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 /** Running processes give the event its position within a second. */
@@ -82,11 +81,4 @@ async function callFor<Request>(
       const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
       throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
     });
-}
-
-/** Sends a refund on a local chain. Throws AdministrationError if there is none. */
-export async function testRefund(database: Database, { refund }: { refund: string }): Promise<Output> {
-  const row = await findRefund(database.orm.em, refund);
-  const amountUnits = BigInt(row.amountUnits);
-  return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
 }
