@@ -85,13 +85,8 @@ walletOptions(
   return changing(async ({ orm }) => {
     const { createMerchant } = await import('./merchants/administration.ts');
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
-    const created = {
-      merchant_id: merchantId,
-      name: options.name,
-      mode: options.mode,
-      ...walletFields(wallets),
-    };
-    print({ json: created, rows: [created] });
+    const { name, mode } = options;
+    print({ json: { merchant_id: merchantId, name, mode, ...walletFields(wallets) } });
     return { id: merchantId };
   });
 });
@@ -142,8 +137,7 @@ walletOptions(
         );
       }
       await setWallets(orm.em, options.merchant, options.mode, wallets);
-      const changed = { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) };
-      print({ json: changed, rows: [changed] });
+      print({ json: { merchant_id: options.merchant, mode: options.mode, ...walletFields(wallets) } });
       return { id: options.merchant };
     });
   });

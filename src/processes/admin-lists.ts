@@ -112,8 +112,7 @@ function addEventLists(): void {
           );
         }
         const { beginEpoch } = await import('../events/event-epochs.ts');
-        const position = Number(await beginEpoch(database.orm.em));
-        print({ json: { begins_after: position }, rows: [{ begins_after: String(position) }] });
+        print({ json: { begins_after: Number(await beginEpoch(database.orm.em)) } });
       }),
     );
 

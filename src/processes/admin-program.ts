@@ -17,7 +17,8 @@ export type Row = Record<string, string | number | readonly string[] | undefined
 /** What a command prints. */
 export interface Output {
   json: object;
-  rows: Row[];
+  /** For the table; the JSON is its only row unless given. */
+  rows?: readonly Row[] | undefined;
   /** A remark, printed to standard error. */
   note?: string | undefined;
 }
@@ -127,7 +128,7 @@ export function printJson(json: unknown): void {
   console.log(visibleLines(JSON.stringify(json, null, 2)));
 }
 
-export function print({ json, rows, note }: Output, whenEmpty = 'Nothing.'): void {
+export function print({ json, rows = [json as Row], note }: Output, whenEmpty = 'Nothing.'): void {
   if (note !== undefined) console.error(`admin: note: ${note}`);
   if (program.opts().json) printJson(json);
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));

@@ -66,8 +66,7 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
     return tx.nativeDelete(WatchedChainEntity, { chainId });
   });
   if (removed === 0) throw new AdministrationError(`${mode} ${chain} is not watched`);
-  const unwatched = { mode, chain, watched: 'no' };
-  return { json: unwatched, rows: [unwatched] };
+  return { json: { mode, chain, watched: 'no' } };
 }
 
 /** Pays an intent on a local chain. Throws AdministrationError if there is none. */
@@ -118,8 +117,7 @@ export async function demoMonth(
     ...(isShown && { onProgress: (done) => void process.stderr.write(`\r${barOf(done / count)}`) }),
   });
   if (isShown) process.stderr.write('\n');
-  const written = { merchant_id, mode: 'testnet', payments: count };
-  return { json: written, rows: [written] };
+  return { json: { merchant_id, mode: 'testnet', payments: count } };
 }
 
 /** A payment of an intent, or a refund, by their public ids. */
@@ -159,12 +157,13 @@ async function sendTestMoney(
       `there is no local chain for ${network.chain}: "npm start" starts one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
     );
   }
-  const sent = {
-    ...(refund === undefined ? { payment_intent: paymentIntent } : { refund }),
-    chain: network.chain,
-    amount_units: Number(amountUnits),
-    to: wallet,
-    transaction_hash: hash,
+  return {
+    json: {
+      ...(refund === undefined ? { payment_intent: paymentIntent } : { refund }),
+      chain: network.chain,
+      amount_units: Number(amountUnits),
+      to: wallet,
+      transaction_hash: hash,
+    },
   };
-  return { json: sent, rows: [sent] };
 }

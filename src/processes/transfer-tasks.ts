@@ -35,7 +35,7 @@ export async function show(database: Database, { transfer }: { transfer: string 
   const nearest = found.candidates.map(({ id, amountUnits }) => `${id} (${amountUnits} units)`).join(', ');
   return {
     json: { ...json, ...JSON.parse(transferCodec.encode(found)) },
-    rows: rows.map((row) => ({ ...row, may_be_for: nearest || undefined })),
+    rows: rows?.map((row) => ({ ...row, may_be_for: nearest || undefined })),
   };
 }
 
