@@ -28,6 +28,7 @@ import {
 } from './processes/admin-options.ts';
 import {
   changing,
+  command,
   confirm,
   formatMinute,
   group,
@@ -44,7 +45,7 @@ import type { Finding } from './processes/doctor.ts';
 // Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
 // completion and the refusal of wrong usage are quick.
 
-withExample(program.command('migrate'), 'migrate')
+command(program, 'migrate')
   .description('bring the database schema up to date')
   .action(() =>
     withDatabase(async (database) => {
@@ -55,7 +56,7 @@ withExample(program.command('migrate'), 'migrate')
     }, true),
   );
 
-withExample(program.command('doctor'), 'doctor')
+command(program, 'doctor')
   .description(
     'check configuration, database, schema, rights, disk, secrets, replication, intents, chains, clock and ports, one line each',
   )
@@ -77,7 +78,7 @@ withExample(program.command('doctor'), 'doctor')
 const merchant = group('merchant', 'merchants and their payout wallets');
 
 walletOptions(
-  withExample(merchant.command('create'), `merchant create --name "Ada's Books" --mode mainnet --wallet 0x…`)
+  command(merchant, `create --name "Ada's Books" --mode mainnet --wallet 0x…`)
     .description('create a merchant')
     .requiredOption('--name <name>', 'name of the merchant'),
 ).action((options) => {
@@ -91,7 +92,7 @@ walletOptions(
   });
 });
 
-withExample(merchant.command('list'), 'merchant list')
+command(merchant, 'list')
   .description('list all merchants')
   .action(() =>
     withDatabase(async ({ orm }) => {
@@ -112,10 +113,7 @@ withExample(merchant.command('list'), 'merchant list')
   );
 
 walletOptions(
-  withExample(
-    merchant.command('set-wallet'),
-    'merchant set-wallet --merchant mer_… --mode mainnet --wallet 0x…',
-  )
+  command(merchant, 'set-wallet --merchant mer_… --mode mainnet --wallet 0x…')
     .description(
       'change where a merchant is paid from now on; on mainnet asks for confirmation in a terminal',
     )
@@ -142,10 +140,7 @@ walletOptions(
     });
   });
 
-withExample(
-  merchant.command('set-origins'),
-  'merchant set-origins --merchant mer_… --mode mainnet --origins https://shop.example',
-)
+command(merchant, 'set-origins --merchant mer_… --mode mainnet --origins https://shop.example')
   .description('set the origins of a merchant’s pages, to which the checkout returns and sends messages')
   .addOption(merchantOption())
   .addOption(modeOption())
@@ -168,7 +163,7 @@ withExample(
 
 const key = group('key', 'API keys');
 
-withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet --expires-in 90d')
+command(key, 'create --merchant mer_… --mode mainnet --expires-in 90d')
   .description('issue a key; it is shown only once')
   .addOption(merchantOption())
   .addOption(modeOption())
@@ -183,7 +178,7 @@ withExample(key.command('create'), 'key create --merchant mer_… --mode mainnet
     }),
   );
 
-withExample(key.command('list'), 'key list --merchant mer_…')
+command(key, 'list --merchant mer_…')
   .description("list a merchant's keys")
   .addOption(merchantOption())
   .action((options) =>
@@ -194,7 +189,7 @@ withExample(key.command('list'), 'key list --merchant mer_…')
     }),
   );
 
-withExample(key.command('revoke'), 'key revoke --key key_…')
+command(key, 'revoke --key key_…')
   .description('refuse a key from now on, on every running process; asks for confirmation in a terminal')
   .addOption(keyOption())
   .addOption(yesOption())
@@ -212,7 +207,7 @@ withExample(key.command('revoke'), 'key revoke --key key_…')
     }),
   );
 
-withExample(key.command('rotate'), 'key rotate --key key_… --overlap 24h --expires-in 90d')
+command(key, 'rotate --key key_… --overlap 24h --expires-in 90d')
   .description('issue a successor; the old key works on for the overlap')
   .addOption(keyOption())
   .addOption(overlapOption())
@@ -294,9 +289,7 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
 completions(program);
 const complete = program.commands.find((command) => command.name() === 'complete');
 if (complete !== undefined) {
-  withExample(complete, 'complete bash').description(
-    'print a script that completes commands and options on Tab',
-  );
+  withExample(complete, 'bash').description('print a script that completes commands and options on Tab');
 }
 
 ignoreClosedPipe();

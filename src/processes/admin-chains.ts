@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { chainNames } from '../contract/words.ts';
 import { intentUuidOf, refundUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, modeOption, yesOption } from './admin-options.ts';
-import { changing, confirm, group, print, program, shows, withExample } from './admin-program.ts';
+import { changing, command, confirm, group, print, program, shows } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadTasks = () => import('./chain-tasks.ts');
@@ -12,11 +12,11 @@ const loadTasks = () => import('./chain-tasks.ts');
 export function addChainCommands(): void {
   const chain = group('chain', 'the chains that are watched');
 
-  withExample(chain.command('status'), 'chain status')
+  command(chain, 'status')
     .description('show the progress, the watcher and the nodes of each chain')
     .action(shows(async () => (await loadTasks()).chainStatus));
 
-  withExample(chain.command('unwatch'), 'chain unwatch --mode testnet --chain base')
+  command(chain, 'unwatch --mode testnet --chain base')
     .description(
       "stop watching a chain: its intents expire by the service's clock again; asks for confirmation in a terminal",
     )
@@ -34,7 +34,7 @@ export function addChainCommands(): void {
       }),
     );
 
-  withExample(program.command('test-pay'), 'test-pay --intent pi_…')
+  command(program, 'test-pay --intent pi_…')
     .description('pay an intent with test money on the local chain')
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
     .addOption(
@@ -50,12 +50,12 @@ export function addChainCommands(): void {
     .option('--without-id', "omit the intent's id, like a payer who only knows the address")
     .action(shows(async () => (await loadTasks()).testPay));
 
-  withExample(program.command('test-refund'), 'test-refund --refund rf_…')
+  command(program, 'test-refund --refund rf_…')
     .description('send a refund with test money on the local chain')
     .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
     .action(shows(async () => (await loadTasks()).testRefund));
 
-  withExample(program.command('demo-month'), 'demo-month')
+  command(program, 'demo-month')
     .description('fill a trial with a month of business, to look at in the console')
     .addOption(
       new Option('--payments <count>', 'how many payments there are').default(20_000).argParser((text) => {

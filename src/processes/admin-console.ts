@@ -7,15 +7,7 @@ import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, lastsOption } from './admin-options.ts';
-import {
-  changing,
-  formatMinute,
-  group,
-  print,
-  type Row,
-  withDatabase,
-  withExample,
-} from './admin-program.ts';
+import { changing, command, formatMinute, group, print, type Row, withDatabase } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/sessions.ts');
@@ -23,7 +15,7 @@ const loadLinks = () => import('../console/sessions.ts');
 export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');
 
-  withExample(commands.command('link'), 'console link --for "Anna Meier"')
+  command(commands, 'link --for "Anna Meier"')
     .description('print a link that opens the console once, within ten minutes')
     .requiredOption('--for <name>', 'whose session it will be')
     .addOption(
@@ -58,7 +50,7 @@ export function addConsoleCommands(): void {
       });
     });
 
-  withExample(commands.command('list'), 'console list')
+  command(commands, 'list')
     .description('list the sessions of the last 30 days, newest first')
     .action(() =>
       withDatabase(async ({ orm }) => {
@@ -70,7 +62,7 @@ export function addConsoleCommands(): void {
       }),
     );
 
-  withExample(commands.command('revoke'), 'console revoke --session cs_…')
+  command(commands, 'revoke --session cs_…')
     .description('end a session from now on, on every running process, or make its link useless')
     .addOption(idOption('--session <id>', 'id of the session, cs_…', sessionUuidOf))
     .action((options) =>

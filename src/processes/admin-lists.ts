@@ -6,7 +6,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import { chainNames, modeNames, refundStatusNames } from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, modeOption, yesOption } from './admin-options.ts';
-import { changing, confirm, group, print, shows, withDatabase, withExample } from './admin-program.ts';
+import { changing, command, confirm, group, print, shows, withDatabase } from './admin-program.ts';
 
 const maxLimit = 1_000;
 
@@ -25,7 +25,7 @@ function addMoneyLists(): void {
   const transfer = group('transfer', 'the transfers to the wallets of any merchant');
   const refund = group('refund', 'the refunds of any merchant');
 
-  listOptions(withExample(intent.command('list'), 'intent list --merchant mer_… --status processing'))
+  listOptions(command(intent, 'list --merchant mer_… --status processing'))
     .description('list payment intents, newest first')
     .addOption(
       choice('--status <status>', ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled']),
@@ -39,12 +39,12 @@ function addMoneyLists(): void {
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))
     .addOption(momentOption('--created-before <time>', 'only those created earlier'))
     .action(shows(async () => (await loadTasks()).listIntents, 'There are none.'));
-  withExample(intent.command('show'), 'intent show --intent pi_… --json')
+  command(intent, 'show --intent pi_… --json')
     .description('show a payment intent; with --json also its payments and metadata')
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
     .action(shows(async () => (await loadTasks()).showIntent));
 
-  listOptions(withExample(transfer.command('list'), 'transfer list --status unattributed'))
+  listOptions(command(transfer, 'list --status unattributed'))
     .description('list transfers, newest first')
     .addOption(choice('--status <status>', ['unattributed', 'attributed']))
     .addOption(hexOption('--transaction-hash <hash>', 'only those of this transaction', 64))
@@ -52,12 +52,12 @@ function addMoneyLists(): void {
     .addOption(hexOption('--to-address <address>', 'only those to this wallet', 40))
     .addOption(ofIntentOption())
     .action(shows(async () => (await loadTasks()).listTransfers, 'There are none.'));
-  withExample(transfer.command('show'), 'transfer show --transfer tr_…')
+  command(transfer, 'show --transfer tr_…')
     .description('show a transfer; an unattributed one with the intents it may be for')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
     .action(shows(async () => (await loadTransferTasks()).show));
 
-  withExample(transfer.command('attribute'), 'transfer attribute --transfer tr_… --intent pi_…')
+  command(transfer, 'attribute --transfer tr_… --intent pi_…')
     .description('make an unattributed transfer a payment of an intent')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
     .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
@@ -66,7 +66,7 @@ function addMoneyLists(): void {
       changing(async (database) => print(await (await loadTransferTasks()).attribute(database, options))),
     );
 
-  withExample(transfer.command('detach'), 'transfer detach --transfer tr_…')
+  command(transfer, 'detach --transfer tr_…')
     .description('take back an attribution by hand')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
     .action((options) =>
@@ -75,12 +75,12 @@ function addMoneyLists(): void {
       ),
     );
 
-  listOptions(withExample(refund.command('list'), 'refund list --status requires_transfer'))
+  listOptions(command(refund, 'list --status requires_transfer'))
     .description('list refunds, newest first')
     .addOption(choice('--status <status>', refundStatusNames))
     .addOption(ofIntentOption())
     .action(shows(async () => (await loadTasks()).listRefunds, 'There are none.'));
-  withExample(refund.command('show'), 'refund show --refund rf_… --json')
+  command(refund, 'show --refund rf_… --json')
     .description('show a refund; with --json also its transaction, transfers and metadata')
     .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
     .action(shows(async () => (await loadTasks()).showRefund));
@@ -90,7 +90,7 @@ function addEventLists(): void {
   const event = group('event', 'the events of any merchant');
   const delivery = group('delivery', 'the deliveries of webhooks of any merchant');
 
-  listOptions(withExample(event.command('list'), 'event list --intent pi_…'))
+  listOptions(command(event, 'list --intent pi_…'))
     .description('list events, newest first')
     .addOption(choice('--type <type>', eventTypes))
     .addOption(ofIntentOption())
@@ -99,7 +99,7 @@ function addEventLists(): void {
     )
     .action(shows(async () => (await loadTasks()).listEvents, 'There are none.'));
 
-  withExample(event.command('new-epoch'), 'event new-epoch')
+  command(event, 'new-epoch')
     .description(
       "after restoring the database's files: refuses readers of events that it no longer has; asks for confirmation in a terminal",
     )
@@ -116,7 +116,7 @@ function addEventLists(): void {
       }),
     );
 
-  listOptions(withExample(delivery.command('list'), 'delivery list --merchant mer_… --failed'))
+  listOptions(command(delivery, 'list --merchant mer_… --failed'))
     .description('list deliveries of webhooks, those of the newest event first')
     .addOption(choice('--status <status>', ['pending', 'delivered', 'failed']))
     .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
@@ -129,9 +129,9 @@ function addEventLists(): void {
 function addExport(): void {
   const exported = group('export', 'what came in and what went back, for bookkeeping');
 
-  withExample(
-    exported.command('payments'),
-    'export payments --merchant mer_… --mode mainnet --from 2026-11-01 --before 2026-12-01 > november.csv',
+  command(
+    exported,
+    'payments --merchant mer_… --mode mainnet --from 2026-11-01 --before 2026-12-01 > november.csv',
   )
     .description('print a line for each payment and each refund in blocks of that time, oldest first')
     .addOption(merchantOption())

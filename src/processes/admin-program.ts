@@ -60,12 +60,23 @@ export const program: Command = new AdminCommand('admin')
     () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
   );
 
-/** The example of each command for its `--help`. A command group shows the examples of its members. */
+/** The options in the example of each command for its `--help`. A command group shows the examples of its members. */
 const examples = new Map<Command, string>();
 
-export function withExample(command: Command, line: string): Command {
-  examples.set(command, `npm run -s admin -- ${line}`);
+/** Adds a command to the program or a group. Its example is the usage: its name, and options if it needs some. */
+export function command(parent: Command, usage: string): Command {
+  const [name = ''] = usage.split(' ', 1);
+  return withExample(parent.command(name), usage.slice(name.length + 1));
+}
+
+export function withExample(command: Command, options: string): Command {
+  examples.set(command, options);
   return command.addHelpText('after', () => examplesOf(command));
+}
+
+/** Such as `key revoke`. */
+function pathOf(command: Command): string {
+  return `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
 }
 
 export function group(name: string, description: string): Command {
@@ -75,10 +86,10 @@ export function group(name: string, description: string): Command {
 
 function examplesOf(command: Command): string {
   const linesOf = (one: Command): string[] => {
-    const own = examples.get(one);
-    return own === undefined ? one.commands.flatMap(linesOf) : [own];
+    const options = examples.get(one);
+    return options === undefined ? one.commands.flatMap(linesOf) : [`${pathOf(one)} ${options}`.trimEnd()];
   };
-  const lines = linesOf(command).map((line) => `  $ ${line}`);
+  const lines = linesOf(command).map((line) => `  $ npm run -s admin -- ${line}`);
   return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
 }
 
@@ -90,10 +101,10 @@ export async function confirm(question: string): Promise<void> {
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
 }
 
-/** What is running, such as `key revoke`. */
+/** The path of what is running. */
 let running = '';
 program.hook('preAction', (_, command) => {
-  running = `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
+  running = pathOf(command);
 });
 
 /** For a command that changes something: writes down who runs it, before and after. `use` may return the id of what it makes. */
