@@ -18,7 +18,7 @@ import {
   keyOption,
   merchantOption,
   modeOption,
-  overlapOption,
+  parseDuration,
   type WalletOptions,
   WrongId,
   walletMissing,
@@ -210,7 +210,7 @@ command(key, 'revoke --key key_…')
 command(key, 'rotate --key key_… --overlap 24h --expires-in 90d')
   .description('issue a successor; the old key works on for the overlap')
   .addOption(keyOption())
-  .addOption(overlapOption())
+  .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
   .addOption(expiresInOption())
   .action((options) =>
     changing(async ({ orm, keyRing }) => {

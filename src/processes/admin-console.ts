@@ -6,7 +6,7 @@ import type { SessionSummary } from '../console/sessions.ts';
 import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
-import { idOption, lastsOption } from './admin-options.ts';
+import { idOption, parseDuration } from './admin-options.ts';
 import { changing, command, formatMinute, group, print, type Row, withDatabase } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
@@ -27,7 +27,11 @@ export function addConsoleCommands(): void {
     )
     .addOption(new Option('--mode <mode>', "the merchant's mode").choices([...modeNames]))
     .option('--read-only', 'nothing can be changed')
-    .addOption(lastsOption())
+    .addOption(
+      new Option('--expires-in <duration>', 'how long the session lasts, at most 7d')
+        .default(12 * 3_600_000, '12h')
+        .argParser(parseDuration),
+    )
     .action((options) => {
       const address = addressOfConsole();
       if ((options.merchant === undefined) !== (options.mode === undefined)) {

@@ -9,28 +9,12 @@ import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 
 /** The lifetime of the new key, in milliseconds. */
 export function expiresInOption(): Option {
-  return new Option(
-    '--expires-in <duration>',
-    'such as 90d; without it the new key does not expire',
-  ).argParser((text) => {
+  const description = 'such as 90d; without it the new key does not expire';
+  return new Option('--expires-in <duration>', description).argParser((text) => {
     const durationMs = parseDuration(text);
     if (durationMs === 0) throw new InvalidArgumentError('The key would be refused from the start.');
     return durationMs;
   });
-}
-
-/** How long a replaced key stays valid, in milliseconds; 0 ends it at once. */
-export function overlapOption(): Option {
-  return new Option('--overlap <duration>', 'how long the old key works on, such as 24h')
-    .makeOptionMandatory()
-    .argParser(parseDuration);
-}
-
-/** How long a session lasts, in milliseconds. */
-export function lastsOption(): Option {
-  return new Option('--expires-in <duration>', 'how long the session lasts, at most 7d')
-    .default(12 * 3_600_000, '12h')
-    .argParser(parseDuration);
 }
 
 export function merchantOption(): Option {
@@ -110,7 +94,8 @@ const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_
 /** Ten years: anything longer is a typing mistake. */
 const maxDurationMs = 3_650 * 86_400_000;
 
-function parseDuration(text: string): number {
+/** Parses a duration into milliseconds. */
+export function parseDuration(text: string): number {
   const [, amount, unit = ''] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   const durationMs = Number(amount) * (durationUnitsMs[unit] ?? Number.NaN);
   if (!(durationMs <= maxDurationMs)) {
