@@ -19,9 +19,7 @@ import {
   merchantOption,
   modeOption,
   parseDuration,
-  type WalletOptions,
   WrongId,
-  walletMissing,
   walletOptions,
   walletsOf,
   yesOption,
@@ -82,7 +80,7 @@ walletOptions(
     .description('create a merchant')
     .requiredOption('--name <name>', 'name of the merchant'),
 ).action((options) => {
-  const wallets = requiredWallets(options);
+  const wallets = walletsOf(options);
   return changing(async ({ orm }) => {
     const { createMerchant } = await import('./merchants/administration.ts');
     const merchantId = await createMerchant(orm.em, options.name, options.mode, wallets);
@@ -121,7 +119,7 @@ walletOptions(
 )
   .addOption(yesOption())
   .action((options) => {
-    const wallets = requiredWallets(options);
+    const wallets = walletsOf(options);
     return changing(async ({ orm }) => {
       const { findWallets, setWallets } = await import('./merchants/administration.ts');
       const before = await findWallets(orm.em, options.merchant, options.mode);
@@ -229,12 +227,6 @@ addConsoleCommands();
 /** The time that many milliseconds from now. */
 function momentAfter(durationMs: number | undefined): Date | undefined {
   return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
-}
-
-function requiredWallets(options: WalletOptions): Wallets {
-  const wallets = walletsOf(options);
-  if (Object.keys(wallets).length > 0) return wallets;
-  return program.error(`error: ${walletMissing}`);
 }
 
 function walletFields(wallets: Wallets): Row {

@@ -6,6 +6,7 @@ import { type ChainName, chainNames, type ModeName, modeNames } from '../contrac
 import type { Wallets } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { program } from './admin-program.ts';
 
 /** The lifetime of the new key, in milliseconds. */
 export function expiresInOption(): Option {
@@ -51,7 +52,7 @@ export function idOption(flags: string, description: string, uuidOf: (id: string
 export class WrongId extends Error {}
 
 /** With `wallet`, or `walletBase` and its like, one for each chain. */
-export interface WalletOptions {
+interface WalletOptions {
   mode: ModeName;
   wallet?: WalletAddress;
 }
@@ -59,7 +60,6 @@ export interface WalletOptions {
 const ownWallet = (chain: ChainName) =>
   new Option(`--wallet-${chain} <address>`, `payout wallet on ${chain}`);
 const walletFlags = chainNames.map((chain) => `--wallet-${chain}`).join(' and ');
-export const walletMissing = `name a payout wallet: --wallet 0x…, or ${walletFlags}`;
 
 export function walletOptions(command: Command): Command {
   const own = chainNames.map((chain) => ownWallet(chain).argParser(parseWallet));
@@ -73,7 +73,7 @@ export function walletOptions(command: Command): Command {
   return command;
 }
 
-/** The given wallets; empty if there is no wallet option. */
+/** The given wallets. Without a wallet option the program is called wrongly. */
 export function walletsOf(options: WalletOptions): Wallets {
   const given = options as WalletOptions & Record<string, WalletAddress | undefined>;
   const wallets: Wallets = {};
@@ -81,7 +81,8 @@ export function walletsOf(options: WalletOptions): Wallets {
     const wallet = given[ownWallet(chain).attributeName()] ?? options.wallet;
     if (wallet !== undefined) wallets[chain] = wallet;
   }
-  return wallets;
+  if (Object.keys(wallets).length > 0) return wallets;
+  return program.error(`error: name a payout wallet: --wallet 0x…, or ${walletFlags}`);
 }
 
 function parseWallet(text: string): WalletAddress {
