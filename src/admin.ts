@@ -124,11 +124,12 @@ walletOptions(
       const { findWallets, setWallets } = await import('./merchants/administration.ts');
       const before = await findWallets(orm.em, options.merchant, options.mode);
       const changes = chainNames.filter((chain) => wallets[chain] && wallets[chain] !== before[chain]);
-      if (options.mode === 'mainnet' && changes.length > 0 && options.yes !== true) {
+      if (options.mode === 'mainnet' && changes.length > 0) {
         const lines = changes.map(
           (c) => `  ${c.padEnd(7)}  ${before[c] ?? 'no wallet yet'} -> ${wallets[c]}`,
         );
         await confirm(
+          options,
           `${options.merchant} will be paid real money to another wallet:\n${lines.join('\n')}\nChange it?`,
         );
       }
@@ -194,12 +195,11 @@ command(key, 'revoke --key key_…')
   .action((options) =>
     changing(async ({ orm }) => {
       const { findApiKey, revokeApiKey } = await import('./merchants/administration.ts');
-      if (options.yes !== true) {
-        const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
-        await confirm(
-          `Revoke ${options.key} (${hint}, ${mode}, of ${merchantId})? Every request with it is refused from now on, for good.`,
-        );
-      }
+      const { mode, hint, merchantId } = await findApiKey(orm.em, options.key);
+      await confirm(
+        options,
+        `Revoke ${options.key} (${hint}, ${mode}, of ${merchantId})? Every request with it is refused from now on, for good.`,
+      );
       const revoked = keyFields(await revokeApiKey(orm.em, options.key));
       print({ json: revoked, rows: [keyRow(revoked)] });
     }),

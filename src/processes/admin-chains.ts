@@ -25,11 +25,10 @@ export function addChainCommands(): void {
     .addOption(yesOption())
     .action((options) =>
       changing(async (database) => {
-        if (options.yes !== true) {
-          await confirm(
-            `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen. A running watcher begins again at the newest final block, and does not read what is unread before it.`,
-          );
-        }
+        await confirm(
+          options,
+          `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen. A running watcher begins again at the newest final block, and does not read what is unread before it.`,
+        );
         print(await (await loadTasks()).unwatchChain(database, options.mode, options.chain));
       }),
     );

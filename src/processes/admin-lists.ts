@@ -106,11 +106,10 @@ function addEventLists(): void {
     .addOption(yesOption())
     .action((options) =>
       changing(async (database) => {
-        if (options.yes !== true) {
-          await confirm(
-            'Begin a new epoch? Readers that are past the last event of this database are refused, and have to begin again.',
-          );
-        }
+        await confirm(
+          options,
+          'Begin a new epoch? Readers that are past the last event of this database are refused, and have to begin again.',
+        );
         const { beginEpoch } = await import('../events/event-epochs.ts');
         print({ json: { begins_after: Number(await beginEpoch(database.orm.em)) } });
       }),

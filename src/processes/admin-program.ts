@@ -93,9 +93,9 @@ function examplesOf(command: Command): string {
   return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
 }
 
-/** Asks for confirmation at a terminal, and throws if it is refused. Scripts are not asked. */
-export async function confirm(question: string): Promise<void> {
-  if (!process.stdin.isTTY || !process.stderr.isTTY) return;
+/** Asks for confirmation at a terminal, unless with `--yes`, and throws if it is refused. Scripts are not asked. */
+export async function confirm({ yes }: { yes?: boolean }, question: string): Promise<void> {
+  if (yes === true || !process.stdin.isTTY || !process.stderr.isTTY) return;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
