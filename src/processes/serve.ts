@@ -24,7 +24,6 @@ import { type Background, startBackground } from './background.ts';
 import { type Core, createCore } from './core.ts';
 import { createDoors } from './create-doors.ts';
 import type { Database } from './open-database.ts';
-import { openFilesLimit } from './open-files.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
 import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 import type { RunningWatchers } from './watch-chains.ts';
@@ -66,7 +65,7 @@ export async function startServer(
 ): Promise<RunningServer> {
   const outages = createOutageLog(log);
   const { logger } = outages;
-  const limits = fitConnections(config, await openFilesLimit(), logger);
+  const limits = await fitConnections(config, logger);
   const telemetry = await startTelemetry(config, logger);
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);

@@ -1,6 +1,7 @@
 // The servers of the ports, their limits, and their answers to wrong protocols. A port accepts connections and
 // hands each to Node's server of its protocol, as Node's servers document it for their event `connection`.
 
+import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import net, { type Socket } from 'node:net';
@@ -147,17 +148,19 @@ function atMost(limits: TransportLimits, connections: number): TransportLimits {
 }
 
 /** Returns the limits with fewer connections if the limit of open files requires it: the database needs some too. */
-export function fitConnections(
+export async function fitConnections(
   { limits, databasePool, console }: Config,
-  openFiles: number | undefined,
   logger: Logger,
-): TransportLimits {
+): Promise<TransportLimits> {
+  // Node has already raised it as far as allowed. Not every system reports it.
+  const processLimits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
+  const [, openFiles] = /^Max open files +(\d+)/m.exec(processLimits) ?? [];
   if (openFiles === undefined) return limits;
   const others = maxOperationsConnections + (console ? maxConsoleConnections : 0) + databasePool + otherFiles;
-  const fitting = Math.max(16, Math.floor((openFiles - others) / 2));
+  const fitting = Math.max(16, Math.floor((Number(openFiles) - others) / 2));
   if (limits.maxConnections <= fitting) return limits;
   logger.warn(
-    { max_connections: limits.maxConnections, open_files: openFiles, taken: fitting },
+    { max_connections: limits.maxConnections, open_files: Number(openFiles), taken: fitting },
     `each port accepts only ${fitting} connections, to fit the limit of ${openFiles} open files: raise it (ulimit -n), or lower MAX_CONNECTIONS`,
   );
   return atMost(limits, fitting);
