@@ -2,6 +2,7 @@
 // installation does not have it.
 
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
@@ -118,13 +119,9 @@ export async function answers(port: number): Promise<boolean> {
 }
 
 async function freePort(): Promise<number> {
-  const server = createServer();
-  const listening = new Promise<void>((resolve, reject) =>
-    server.once('error', reject).once('listening', resolve),
-  );
-  server.listen(0, '127.0.0.1');
-  await listening;
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
+  await once(server.close(), 'close');
   return port;
 }

@@ -1,6 +1,7 @@
 // `admin doctor`: checks to run when the service does not start or misbehaves.
 
 import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { access, constants, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -68,7 +69,8 @@ export async function* diagnose(
     ok: misspelt.length === 0,
     message: misspelt.join('; ') || 'every variable is usable',
   };
-  if (config.tls !== undefined) yield await attempt('TLS', () => checkCertificate(config));
+  const { host, console, tls } = config;
+  if (tls !== undefined) yield await attempt('TLS', () => checkCertificate(tls));
   for (const facilitator of config.facilitators) {
     yield await attempt('facilitator', () => checkFacilitator(facilitator));
   }
@@ -79,16 +81,14 @@ export async function* diagnose(
   const intents = allIntents ? 'all' : newestIntents;
   if (config.databaseUrl === undefined) yield* checkEmbedded(databaseConfig, intents);
   else yield* checkDatabase(() => openDatabase(databaseConfig), intents);
-  for (const [variable, port] of [
-    ['HTTP_PORT', config.httpPort],
-    ['GRPC_PORT', config.grpcPort],
-    ['METRICS_PORT', config.metricsPort],
-  ] as const) {
-    yield await attempt(variable, () => checkPort(config, variable, port));
-  }
-  const { console } = config;
-  if (console) {
-    yield await attempt('CONSOLE_PORT', () => checkPort(config, 'CONSOLE_PORT', console.port, console.host));
+  const ports: [variable: string, port: number, host: string][] = [
+    ['HTTP_PORT', config.httpPort, host],
+    ['GRPC_PORT', config.grpcPort, host],
+    ['METRICS_PORT', config.metricsPort, host],
+  ];
+  if (console) ports.push(['CONSOLE_PORT', console.port, console.host]);
+  for (const [variable, ...place] of ports) {
+    yield await attempt(variable, () => checkPort(config, variable, ...place));
   }
 }
 
@@ -346,8 +346,7 @@ async function checkClock(database: Database): Promise<string> {
   throw new StartupError(`${found}: synchronise both clocks (NTP)`);
 }
 
-async function checkCertificate({ tls }: Config): Promise<string> {
-  if (tls === undefined) throw new Error('there is no TLS to check');
+async function checkCertificate(tls: NonNullable<Config['tls']>): Promise<string> {
   const { cert } = await readTls(tls);
   const { subject, validTo } = new X509Certificate(cert);
   const days = Math.floor((Date.parse(validTo) - Date.now()) / 86_400_000);
@@ -360,10 +359,15 @@ async function checkPort(
   { host: usual, metricsPort }: Config,
   variable: string,
   port: number,
-  host = usual,
+  host: string,
 ): Promise<string> {
   if (port === 0) return '0: any free port';
-  const error = await tryToListen(host, port);
+  const server = createServer().listen(port, host);
+  const error: NodeJS.ErrnoException | undefined = await once(server, 'listening').then(
+    () => undefined,
+    (reason) => reason,
+  );
+  server.close();
   if (error === undefined) return `port ${port} of ${host} is free`;
   if (error.code !== 'EADDRINUSE') {
     throw new StartupError(`port ${port} of ${host} cannot be used: ${error.message}`);
@@ -378,14 +382,6 @@ async function checkPort(
   throw new StartupError(
     `port ${port} of ${host} is taken by something else: stop that, or set ${variable} to another port`,
   );
-}
-
-function tryToListen(host: string, port: number): Promise<NodeJS.ErrnoException | undefined> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', resolve);
-    server.listen(port, host, () => server.close(() => resolve(undefined)));
-  });
 }
 
 async function attempt(check: string, look: () => Promise<string>): Promise<Finding> {
