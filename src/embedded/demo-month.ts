@@ -12,7 +12,6 @@ import {
   type PaymentIntentRow,
 } from '../database/entities/payment-intent.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
-import type { TransferRow } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity, WebhookSecretEntity } from '../database/entities/webhook.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatements, type RunPrepared } from '../database/prepared.ts';
@@ -23,14 +22,11 @@ import { createApplyRefunds } from '../refunds/apply-refunds.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import {
-  columnsOf,
   insertAttempts,
   insertDeliveries,
-  insertRefunds,
-  insertTransfers,
+  insertRows,
   moveTransfers,
   refundRow,
-  restoreExpiry,
   transferRow,
 } from './demo-rows.ts';
 
@@ -95,18 +91,14 @@ interface Order {
   payer: string;
 }
 
-/** A transfer that comes to an order. */
-interface Coming {
-  order: Order;
-  units: bigint;
-  afterMs: number;
-}
-
 class DemoMonth {
   readonly #em: EntityManager;
   readonly #options: DemoMonthOptions;
   readonly #statements: PreparedStatements;
-  /** Inside the transaction of a batch: no watcher sees a transfer that it would look for on its chain. */
+  /**
+   * Inside the transaction of a batch: the service finds no intent over before it is paid, and no watcher a transfer that it
+   * would look for on its chain.
+   */
   #run: RunPrepared;
   readonly #readPayments: ReturnType<typeof createPaymentsReader>;
   readonly #refunds: ReturnType<typeof createApplyRefunds>;
@@ -182,24 +174,16 @@ class DemoMonth {
 
   /** Creates orders, and lets happen what happens to them, in its order. */
   async write(orders: readonly Order[]): Promise<void> {
-    await this.#create(orders);
     await this.#statements.transaction(async (run) => {
       this.#run = run;
+      await insertRows(
+        run,
+        'payment_intents',
+        orders.map(({ row }) => row),
+      );
       await this.#happen(orders);
-      await run(restoreExpiry, [orders.map(({ row }) => row.id), expiryMs]);
     });
     this.#run = this.#statements.run;
-  }
-
-  async #create(orders: readonly Order[]): Promise<void> {
-    await this.#em.fork().insertMany(
-      PaymentIntentEntity,
-      orders.map(({ row: { amountReceivedUnits: _, paymentsCount: __, eventCount: ___, ...row } }) => ({
-        ...row,
-        // The service, which runs, must not find them over before they are paid.
-        expiresAt: new Date(Date.now() + dayMs),
-      })),
-    );
   }
 
   async #happen(orders: readonly Order[]): Promise<void> {
@@ -259,21 +243,21 @@ class DemoMonth {
     orders: readonly Order[],
     of: (order: Order) => readonly [units: bigint | string | number, parts: number, afterMs: number],
   ): Promise<void> {
-    const coming = orders.map((order): Coming => {
-      const [units, parts, afterMs] = of(order);
-      return { order, units: BigInt(units) / BigInt(parts), afterMs };
-    });
     const arrivals = new Map(
-      coming.map(({ order, units, afterMs }) => {
+      orders.map((order) => {
+        const [units, parts, afterMs] = of(order);
         const blockTime =
           afterMs > expiryMs
             ? new Date(order.row.createdAt.getTime() + afterMs)
             : this.#at(order.row, afterMs);
-        const arrival = { amountUnits: units, blockTime, isRightToken: true, isReturned: false };
+        const amountUnits = BigInt(units) / BigInt(parts);
+        const arrival = { amountUnits, blockTime, isRightToken: true, isReturned: false };
         return [order, { ...arrival, judged: judge(order.row, arrival) }] as const;
       }),
     );
-    await this.#insert(
+    await insertRows(
+      this.#run,
+      'transfers',
       [...arrivals].map(([{ row, payer }, { amountUnits, blockTime, judged }]) => ({
         ...this.#transfer(row, payer, row.expectedWallet, amountUnits, blockTime),
         paymentIntent: row.id,
@@ -314,11 +298,13 @@ class DemoMonth {
       const isSigned = this.#random() < signed;
       const reason = this.#pick(reasons);
       const refund = refundRow(row, { payer, units, reason, createdAt, isSigned });
-      await this.#run(insertRefunds, [JSON.stringify([columnsOf(refund)])]);
+      await insertRows(this.#run, 'refunds', [refund]);
       if (!isSigned) continue;
       const blockTime = new Date(createdAt.getTime() + 60_000);
       const transfer = this.#transfer(row, row.expectedWallet, payer, units, blockTime);
-      await this.#insert([{ ...transfer, isRefund: true, refund: refund.id, counts: true }]);
+      await insertRows(this.#run, 'transfers', [
+        { ...transfer, isRefund: true, refund: refund.id, counts: true },
+      ]);
       const [processing, succeeded] = [
         new Date(blockTime.getTime() + 2_000),
         new Date(blockTime.getTime() + 22_000),
@@ -342,18 +328,14 @@ class DemoMonth {
   async #strayTransfer({ row, payer }: Order): Promise<void> {
     const blockTime = this.#at(row, 300_000);
     const units = BigInt(row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
-    await this.#insert([
+    await insertRows(this.#run, 'transfers', [
       { ...this.#transfer(row, payer, row.expectedWallet, units, blockTime), state: 'confirmed' },
     ]);
   }
 
-  #transfer(row: PaymentIntentRow, from: string, to: string, units: bigint, blockTime: Date): TransferRow {
+  #transfer(row: PaymentIntentRow, from: string, to: string, units: bigint, blockTime: Date) {
     const place = { blockNumber: BigInt(this.#block++), logIndex: Math.floor(this.#random() * 300) };
     return transferRow(row, { from, to, units, blockTime, ...place });
-  }
-
-  async #insert(transfers: readonly TransferRow[]): Promise<void> {
-    if (transfers.length > 0) await this.#run(insertTransfers, [JSON.stringify(transfers.map(columnsOf))]);
   }
 
   /** Every event gets its place before there is an endpoint; the newest are then those that it was sent. */

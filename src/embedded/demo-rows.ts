@@ -7,7 +7,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { preparedStatement } from '../database/prepared.ts';
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 interface DemoTransfer {
   from: string;
@@ -19,7 +19,7 @@ interface DemoTransfer {
 }
 
 /** A transfer of an intent's token, not confirmed yet. */
-export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of: DemoTransfer): TransferRow {
+export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of: DemoTransfer) {
   const { chainId = 0, tokenAddress = '' } = networkOf(network) ?? {};
   const { from, to, units, blockTime, blockNumber, logIndex } = of;
   return {
@@ -38,16 +38,8 @@ export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of:
     amountUnits: units,
     ordinal: 0,
     state: 'pending',
-    paymentIntent: null,
-    attributedByHand: false,
-    isDetached: false,
-    isRefund: false,
-    refund: null,
-    authorizedBy: null,
-    counts: false,
-    labels: null,
     createdAt: blockTime,
-  };
+  } satisfies Partial<TransferRow>;
 }
 
 interface DemoRefund {
@@ -88,26 +80,28 @@ export function refundRow(intent: PaymentIntentRow, of: DemoRefund): RefundRow {
   };
 }
 
+/** Inserts rows with the same properties. Columns of others get their defaults. */
+export async function insertRows(run: RunPrepared, table: string, rows: readonly object[]): Promise<void> {
+  if (rows.length === 0) return;
+  const values = rows.map(columnsOf);
+  const columns = Object.keys(values[0] ?? {}).join(', ');
+  const text = `insert into ${table} (${columns}) select ${columns} from json_populate_recordset(null::${table}, $1)`;
+  await run(preparedStatement(`insert_demo_${table}`, text), [JSON.stringify(values)]);
+}
+
 /** A row as PostgreSQL reads it from JSON. */
-export function columnsOf(row: object): Record<string, unknown> {
+function columnsOf(row: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(row).map(([name, value]) => {
       const column = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
       if (typeof value === 'bigint') return [column, String(value)];
-      const isBytes = /Address$|Hash$|^destination$|^wallet$/.test(name) && typeof value === 'string';
+      const isBytes =
+        /Address$|Hash$|Fingerprint$|Wallet$|^destination$|^wallet$/.test(name) && typeof value === 'string';
       return [column, isBytes ? `\\x${value.replace(/^0x/, '')}` : value];
     }),
   );
 }
 
-export const insertTransfers = preparedStatement(
-  'insert_demo_transfers',
-  'insert into transfers select * from jsonb_populate_recordset(null::transfers, $1)',
-);
-export const insertRefunds = preparedStatement(
-  'insert_demo_refunds',
-  'insert into refunds select * from jsonb_populate_recordset(null::refunds, $1)',
-);
 /** Moves the transfers of intents, or of refunds, from one state to another. */
 export const moveTransfers = preparedStatement(
   'move_demo_transfers',
@@ -129,8 +123,4 @@ export const insertAttempts = preparedStatement(
           case when status = 'failed' then 502 else 200 end, null,
           convert_to(case when status = 'failed' then '<h1>Bad gateway</h1>' else 'ok' end, 'UTF8')
      from webhook_deliveries where endpoint_id = $1`,
-);
-export const restoreExpiry = preparedStatement(
-  'restore_demo_expiry',
-  `update payment_intents set expires_at = created_at + $2 * interval '1 millisecond' where id = any ($1::uuid[])`,
 );
