@@ -16,7 +16,8 @@ test('a month of business is what the service itself would have written', { time
   const wallet = service.merchant.wallets.testnet.base;
   const progress: number[] = [];
   expect(await hasDemoMonth(em, merchantId)).toBe(false);
-  const options = { merchantId, wallet, count: 1_200, webhookKeyVersion: 1 };
+  const webhookKeys = service.database.keyRing('WEBHOOK_SECRET_KEYS');
+  const options = { merchantId, wallet, count: 1_200, webhookKeys };
   await writeDemoMonth(em, { ...options, onProgress: (count) => progress.push(count) });
   expect(await hasDemoMonth(em, merchantId)).toBe(true);
   expect(progress.at(-1)).toBe(1_200);

@@ -3,6 +3,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { KeyRing } from '../config/key-ring.ts';
 import { networkFor } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
@@ -12,7 +13,7 @@ import {
   type PaymentIntentRow,
 } from '../database/entities/payment-intent.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
-import { WebhookEndpointEntity, WebhookSecretEntity } from '../database/entities/webhook.ts';
+import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatements, type RunPrepared } from '../database/prepared.ts';
 import { createPositioner } from '../events/position-events.ts';
@@ -21,6 +22,7 @@ import { createPaymentsReader } from '../payment-intents/payments.ts';
 import { createApplyRefunds } from '../refunds/apply-refunds.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
+import { createEndpoint } from '../webhooks/endpoints.ts';
 import {
   insertAttempts,
   insertDeliveries,
@@ -60,8 +62,8 @@ interface DemoMonthOptions {
   merchantId: string;
   wallet: WalletAddress;
   count: number;
-  /** The newest version of the key in `WEBHOOK_SECRET_KEYS`. */
-  webhookKeyVersion: number;
+  /** `WEBHOOK_SECRET_KEYS`. */
+  webhookKeys: KeyRing;
   /** Called after each batch with how many intents there are. */
   onProgress?: (count: number) => void;
 }
@@ -341,21 +343,16 @@ class DemoMonth {
   /** Every event gets its place before there is an endpoint; the newest are then those that it was sent. */
   async finish(): Promise<void> {
     await createPositioner(this.#em).positionAll();
-    const { merchantId, webhookKeyVersion } = this.#options;
-    const endpoint = {
-      id: newUuid(),
-      merchantId,
-      mode: 'testnet' as const,
+    const { merchantId, webhookKeys } = this.#options;
+    const owner = { merchantId, mode: 'testnet' as const };
+    const { endpoint } = await createEndpoint(this.#em, webhookKeys, owner, {
       url: 'http://127.0.0.1:4999/webhooks',
       eventTypes: ['*'],
       enabled: true,
       description: 'The shop, which does not answer today',
-      createdAt: new Date(Date.now() - days * dayMs),
-    };
-    const em = this.#em.fork();
-    await em.insert(WebhookEndpointEntity, endpoint);
-    const secret = { endpointId: endpoint.id, generation: 1, keyVersion: webhookKeyVersion };
-    await em.insert(WebhookSecretEntity, { ...secret, createdAt: endpoint.createdAt });
+    });
+    const createdAt = new Date(Date.now() - days * dayMs);
+    await this.#em.fork().nativeUpdate(WebhookEndpointEntity, { id: endpoint.id }, { createdAt });
     await this.#run(insertDeliveries, [merchantId, endpoint.id, deliveriesCount, failedCount]);
     await this.#run(insertAttempts, [endpoint.id]);
   }

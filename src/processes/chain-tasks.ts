@@ -113,7 +113,7 @@ export async function demoMonth(
     merchantId,
     wallet: wallet_address as WalletAddress,
     count,
-    webhookKeyVersion: database.keyRing('WEBHOOK_SECRET_KEYS').newestVersion,
+    webhookKeys: database.keyRing('WEBHOOK_SECRET_KEYS'),
     ...(isShown && { onProgress: (done) => void process.stderr.write(`\r${barOf(done / count)}`) }),
   });
   if (isShown) process.stderr.write('\n');
