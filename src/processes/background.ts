@@ -1,5 +1,6 @@
 // The background work of a process: the tasks of each role, and their intervals.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
@@ -55,18 +56,9 @@ interface BackgroundOptions {
   watchedChains: WatchedChains;
 }
 
-export interface Background {
-  /** Call it when an event was recorded, so that it gets its position at once. */
-  onEvent(): void;
-  /** Call it when deliveries were created, so that they are attempted at once if this process has the role. */
-  onDeliveries(): void;
-  /** Call it when a chain is watched or no longer watched. */
-  onWatchedChains(): void;
-  /** Starts no more work. Resolves when the current work is done, or after the timeout. */
-  stop(timeoutMs: number): Promise<void>;
-}
+export type Background = ReturnType<typeof startBackground>;
 
-export function startBackground(em: EntityManager, options: BackgroundOptions): Background {
+export function startBackground(em: EntityManager, options: BackgroundOptions) {
   const { roles } = options.config;
   const deliveries = roles.has('deliveries') ? startDeliveries(em, options) : undefined;
   const positions = startPositions(em, options, () => deliveries?.wake());
@@ -83,10 +75,14 @@ export function startBackground(em: EntityManager, options: BackgroundOptions): 
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
   return {
+    /** Call it when an event was recorded, so that it gets its position at once. */
     onEvent: positions.wake,
+    /** Call it when deliveries were created, so that they are attempted at once if this process has the role. */
     onDeliveries: () => deliveries?.wake(),
+    /** Call it when a chain is watched or no longer watched. */
     onWatchedChains: () => watchedChains?.wake(),
-    async stop(timeoutMs) {
+    /** Starts no more work. Resolves when the current work is done, or after the timeout. */
+    async stop(timeoutMs: number) {
       await Promise.all([...repeaters.map((repeater) => repeater.stop()), deliveries?.stop(timeoutMs)]);
     },
   };
@@ -136,10 +132,7 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
   ];
 }
 
-function startDeliveries(
-  em: EntityManager,
-  options: BackgroundOptions,
-): { wake(): void; stop(timeoutMs: number): Promise<void> } {
+function startDeliveries(em: EntityManager, options: BackgroundOptions) {
   const { metrics, logger, tracing, webhookKeys, addressPolicy } = options;
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
@@ -161,14 +154,12 @@ function startDeliveries(
   });
   return {
     wake: delivery.wake,
-    async stop(timeoutMs) {
+    async stop(timeoutMs: number) {
       await Promise.all([delivery.stop(), upkeep.stop()]);
-      let timer: NodeJS.Timeout | undefined;
-      const timeout = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, timeoutMs);
-      });
+      const isIdle = new AbortController();
+      const timeout = sleep(timeoutMs, undefined, { signal: isIdle.signal }).catch(() => {});
       await Promise.race([deliverer.idle(), timeout]);
-      clearTimeout(timer);
+      isIdle.abort();
       // Attempts still in flight fail and are retried like any failure.
       await sender.close();
       await deliverer.idle();

@@ -26,7 +26,6 @@ import { createDoors } from './create-doors.ts';
 import type { Database } from './open-database.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
 import { startTelemetry, type Telemetry } from './start-telemetry.ts';
-import type { RunningWatchers } from './watch-chains.ts';
 
 export interface RunningServer {
   /**
@@ -235,18 +234,17 @@ function createWatches(
   { metrics, tracing }: Telemetry,
   { onEvent }: Background,
   logger: Logger,
-): { watch: RunningServer['watch']; stop(): Promise<unknown> } {
-  const watching: RunningWatchers[] = [];
+) {
+  const watching: { stop(): Promise<void> }[] = [];
   let isStopped = false;
   return {
-    async watch(nodes, pollMs) {
+    async watch(nodes: readonly ChainNodes[], pollMs?: number) {
       if (nodes.length === 0 || isStopped) return;
       // Loads viem, which takes longer than everything else.
       const { watchChains } = await import('./watch-chains.ts');
-      const pace = pollMs === undefined ? {} : { pollMs };
       const databaseTimeoutMs = databaseTimeouts.statementTimeoutMs;
       const limits = { unattributedMinUnits, databaseTimeoutMs };
-      const options = { nodes, metrics, logger, tracing, onEvent, ...limits, ...pace };
+      const options = { nodes, metrics, logger, tracing, onEvent, pollMs, ...limits };
       const started = await watchChains(em, options);
       watching.push(started);
       if (isStopped) await started.stop();

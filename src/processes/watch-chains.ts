@@ -39,16 +39,11 @@ interface WatchOptions {
   /** After this time the process gives up a statement. */
   databaseTimeoutMs: number;
   /** The polling interval of a local chain, which has a block per second while it is used. */
-  pollMs?: number;
-}
-
-export interface RunningWatchers {
-  /** Resolves when the current block is committed and the leases are released. */
-  stop(): Promise<void>;
+  pollMs?: number | undefined;
 }
 
 /** Starts the watchers. Throws StartupError, naming the variable, if a node is on another chain. */
-export async function watchChains(em: EntityManager, options: WatchOptions): Promise<RunningWatchers> {
+export async function watchChains(em: EntityManager, options: WatchOptions) {
   const watched = options.nodes.map((nodes) => watchedChainOf(nodes, options));
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
@@ -69,6 +64,7 @@ export async function watchChains(em: EntityManager, options: WatchOptions): Pro
     logger: options.logger,
   });
   return {
+    /** Resolves when the current block is committed and the leases are released. */
     async stop() {
       await Promise.all([measuring.stop(), measuringReceived.stop(), ...running.map((stop) => stop())]);
     },
