@@ -6,7 +6,7 @@ import { StartupError } from '../config/startup-error.ts';
 import { connectToAny, createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
-import { loadOrGenerateSecrets, loadSecrets } from '../embedded/secrets.ts';
+import { loadSecrets } from '../embedded/secrets.ts';
 import { isDatabaseUnavailable } from '../requests/unavailable.ts';
 
 export interface Database {
@@ -52,9 +52,7 @@ async function openEmbedded(
       await migrate(postgres.location);
       pending = [];
     }
-    const generated: Partial<Record<SecretName, KeyRing>> = bringUpToDate
-      ? await loadOrGenerateSecrets(config.dataDir)
-      : await loadSecrets(config.dataDir);
+    const generated = await loadSecrets(config.dataDir, bringUpToDate);
     return {
       orm,
       config,
