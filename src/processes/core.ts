@@ -1,6 +1,5 @@
 // The services, and what all doors do before a method of them runs.
 
-import type { Logger } from 'pino';
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
 import { checkoutPolicy, createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
@@ -14,6 +13,7 @@ import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';
 import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
+import type { OutageLog } from '../database/outage-log.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
 import { createGate } from '../doors/call.ts';
@@ -54,11 +54,9 @@ interface Work {
   gasless: Gasless;
   /** The nodes of this process; local chains are added when they have started. */
   chainNodes: readonly ChainNodes[];
-  logger: Pick<Logger, 'warn'>;
+  outages: OutageLog;
   /** Aborts when the service stops. */
   stopping: AbortSignal;
-  /** Called when the database has done something. */
-  onDatabaseWorked: () => void;
 }
 
 /** The services, with their gate, that the doors share. */
@@ -73,9 +71,8 @@ export function createCore(
     watchedChains,
     gasless,
     chainNodes,
-    logger,
+    outages: { logger, onWorked },
     stopping,
-    onDatabaseWorked,
   }: Work,
 ) {
   const { em } = database.orm;
@@ -84,7 +81,7 @@ export function createCore(
     onLookup: metrics.keyLookup,
     tracing,
   });
-  const databaseProbe = createDatabaseProbe(em, onDatabaseWorked);
+  const databaseProbe = createDatabaseProbe(em, onWorked);
   const store = createPaymentIntentStore(em, config.queue, {
     onBatch: metrics.batch,
     onWrite: databaseProbe.onWrite,

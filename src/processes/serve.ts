@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
-import { type Gasless, offerGasless } from '../authorizations/gasless.ts';
+import { offerGasless } from '../authorizations/gasless.ts';
 import type { Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { chains } from '../contract/chains.ts';
@@ -12,7 +12,6 @@ import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
 import { createOutageLog, type OutageLog } from '../database/outage-log.ts';
-import type { Listener } from '../doors/listener.ts';
 import { Strangers } from '../doors/strangers.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createWatchedChains, findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
@@ -27,26 +26,16 @@ import type { Database } from './open-database.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
 import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 
-export interface RunningServer {
-  /**
-   * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others
-   * are 0.
-   */
-  ports: { http: number; grpc: number; metrics: number; console?: number };
-  /**
-   * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
-   * the drain timeout are cut. The database is left open for its owner to close.
-   */
-  close(): Promise<void>;
-  /** Lets payers of more chains pay by a signature. */
-  addFacilitator: Gasless['add'];
-  /** Watches more chains. Throws StartupError if a node is on another chain. */
-  watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
-  /**
-   * Reads the TLS files again: new connections use the new certificate. Throws StartupError and keeps the old
-   * certificate if the files are not usable.
-   */
-  reloadTls(): Promise<void>;
+export type RunningServer = Awaited<ReturnType<typeof startServer>>;
+
+/**
+ * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others are 0.
+ */
+interface Ports {
+  http: number;
+  grpc: number;
+  metrics: number;
+  console?: number;
 }
 
 interface ServerOptions {
@@ -61,7 +50,7 @@ export async function startServer(
   database: Database,
   log: Logger,
   { droppedLines = () => 0, localChains = [] }: ServerOptions = {},
-): Promise<RunningServer> {
+) {
   const outages = createOutageLog(log);
   const { logger } = outages;
   const limits = await fitConnections(config, logger);
@@ -79,17 +68,9 @@ export async function startServer(
   const stopping = new AbortController();
   const chainNodes = [...config.chainNodes];
   const gasless = offerGasless(config, metrics.pay.begin, logger);
-  const core = createCore(config, database, telemetry, {
-    feed,
-    background,
-    webhooks: { keys: webhookKeys, policy: addressPolicy },
-    watchedChains,
-    gasless,
-    chainNodes,
-    logger,
-    stopping: stopping.signal,
-    onDatabaseWorked: outages.onWorked,
-  });
+  const webhooks = { keys: webhookKeys, policy: addressPolicy };
+  const work = { feed, background, webhooks, watchedChains, gasless, chainNodes, outages };
+  const core = createCore(config, database, telemetry, { ...work, stopping: stopping.signal });
   const strangers = { doors: new Strangers(), operations: new Strangers(), console: new Strangers() };
   const doors = await createDoors(core, telemetry, strangers.doors, stopping.signal, {
     config,
@@ -117,7 +98,7 @@ export async function startServer(
       feed.stop(),
       gasless.stop(),
     ]);
-  let ports: RunningServer['ports'];
+  let ports: Ports;
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);
     if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
@@ -129,6 +110,10 @@ export async function startServer(
 
   return {
     ports,
+    /**
+     * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
+     * the drain timeout are cut. The database is left open for its owner to close.
+     */
     async close() {
       core.readiness.drain();
       const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
@@ -146,10 +131,12 @@ export async function startServer(
       outages.stop();
       await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
     },
-    watch(nodes, pollMs) {
+    /** Watches more chains. Throws StartupError if a node is on another chain. */
+    watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void> {
       chainNodes.push(...nodes);
       return watches.watch(nodes, pollMs);
     },
+    /** Lets payers of more chains pay by a signature. */
     addFacilitator: gasless.add,
     reloadTls: () => reloadTls(config, servers),
   };
@@ -161,7 +148,7 @@ type Listeners = ReturnType<typeof createListeners>;
 async function openListeners(
   { roles, host, console }: Config,
   [publicPort, internalPort, operationsPort, consolePort]: Listeners,
-): Promise<RunningServer['ports']> {
+): Promise<Ports> {
   if (!roles.has('api')) return { http: 0, grpc: 0, metrics: await operationsPort.listen(host) };
   return {
     http: await publicPort.listen(host),
@@ -202,12 +189,7 @@ async function measure(
   feed: EventFeed,
   databaseFailures: ReadonlyMap<string, number>,
   droppedLogLines: () => number,
-  [publicListener, internalListener, operationsListener]: readonly [
-    Listener,
-    Listener,
-    Listener,
-    ...unknown[],
-  ],
+  [publicListener, internalListener, operationsListener]: Listeners,
 ): Promise<void> {
   metrics.watch({
     version: manifest.version,
