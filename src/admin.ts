@@ -98,7 +98,7 @@ command(merchant, 'list')
       const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
         merchant_id: merchantId,
         name,
-        created_at: createdAt.toISOString(),
+        created_at: createdAt,
         wallets,
       }));
       const rows = merchants.map(({ wallets, created_at, ...fields }) => ({
@@ -241,9 +241,9 @@ function keyFields(summary: ApiKeySummary) {
     hint: summary.hint,
     format: summary.format,
     status: summary.status,
-    created_at: summary.createdAt.toISOString(),
-    expires_at: summary.expiresAt?.toISOString(),
-    revoked_at: summary.revokedAt?.toISOString(),
+    created_at: summary.createdAt,
+    expires_at: summary.expiresAt,
+    revoked_at: summary.revokedAt,
   };
 }
 
@@ -265,7 +265,7 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
   else {
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${created.apiKey}\n`);
-    print({ json: {}, rows: [{ key_id, merchant_id, mode, expires_at }] });
+    print({ json: {}, rows: [{ key_id, merchant_id, mode, expires_at: expires_at?.toISOString() }] });
     console.log('\nKeep the key now: it is not stored and cannot be shown again.');
   }
   const { findWallets } = await import('./merchants/administration.ts');

@@ -84,24 +84,16 @@ function addressOfConsole(): string {
   return address;
 }
 
-function jsonOf({
-  sessionId,
-  name,
-  merchantId,
-  mode,
-  isReadOnly,
-  status,
-  createdAt,
-  expiresAt,
-}: SessionSummary) {
+function jsonOf(session: SessionSummary) {
   return {
-    session_id: sessionId,
-    name,
-    ...(merchantId && { merchant_id: merchantId, mode }),
-    read_only: isReadOnly,
-    status,
-    created_at: createdAt.toISOString(),
-    ...(expiresAt && { expires_at: expiresAt.toISOString() }),
+    session_id: session.sessionId,
+    name: session.name,
+    merchant_id: session.merchantId,
+    mode: session.mode,
+    read_only: session.isReadOnly,
+    status: session.status,
+    created_at: session.createdAt,
+    expires_at: session.expiresAt,
   };
 }
 
@@ -112,6 +104,6 @@ function rowOf({ sessionId, name, merchantId, mode, isReadOnly, status, expiresA
     sees: merchantId === undefined ? 'all merchants' : `${merchantId} ${mode}`,
     may: isReadOnly ? 'read' : 'read and change',
     status,
-    'until (UTC)': expiresAt ? formatMinute(expiresAt.toISOString()) : '',
+    'until (UTC)': expiresAt ? formatMinute(expiresAt) : '',
   };
 }

@@ -176,8 +176,8 @@ function formatTable(rows: readonly Row[]): string {
 }
 
 /** Formats a time in UTC to the minute: `2026-11-22 09:30`. */
-export function formatMinute(moment: string): string {
-  return moment.slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
+export function formatMinute(moment: Date): string {
+  return moment.toISOString().slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
 }
 
 /**

@@ -111,7 +111,6 @@ const ofMerchant = (row: { merchantId: string; mode: ModeName }) => ({
   merchant_id: formatIdentifier('mer', row.merchantId),
   mode: row.mode,
 });
-const minuteOf = (moment: Date) => formatMinute(moment.toISOString());
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 const transferCodec = createJsonCodec(TransferSchema);
 const refundCodec = createJsonCodec(RefundSchema);
@@ -204,7 +203,7 @@ async function ofIntents(
       received: String(row.amountReceivedUnits),
       labels: row.labels?.join(', ') || undefined,
       idempotency_key: row.idempotencyKey ?? undefined,
-      'created (UTC)': minuteOf(row.createdAt),
+      'created (UTC)': formatMinute(row.createdAt),
     })),
     note,
   };
@@ -278,7 +277,7 @@ async function ofTransfers(
       amount_units: String(row.amountUnits),
       from_address: row.fromAddress,
       transaction_hash: `0x${row.transactionHash}`,
-      'block (UTC)': minuteOf(row.blockTime),
+      'block (UTC)': formatMinute(row.blockTime),
     })),
     note,
   };
@@ -324,7 +323,7 @@ async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?
       amount_units: String(row.amountUnits),
       destination: row.destination,
       labels: row.labels?.join(', ') || undefined,
-      'created (UTC)': minuteOf(row.createdAt),
+      'created (UTC)': formatMinute(row.createdAt),
     })),
     note,
   };
@@ -361,7 +360,7 @@ export async function listEvents(
         ...ofMerchant(row),
         type: row.type,
         payment_intent: intentIdOf(row.paymentIntent),
-        'created (UTC)': minuteOf(row.createdAt),
+        'created (UTC)': formatMinute(row.createdAt),
       }),
     ),
     note,
@@ -417,7 +416,7 @@ function deliveryRow(delivery: WebhookDelivery): Row {
     status: nameOf(webhookDeliveryStatusWords, status),
     attempts: attempts.length,
     last: last?.error ?? (last && `${last.statusCode} in ${last.durationMs} ms`),
-    'next (UTC)': nextAttemptAt && minuteOf(timestampDate(nextAttemptAt)),
-    'created (UTC)': createdAt && minuteOf(timestampDate(createdAt)),
+    'next (UTC)': nextAttemptAt && formatMinute(timestampDate(nextAttemptAt)),
+    'created (UTC)': createdAt && formatMinute(timestampDate(createdAt)),
   };
 }
