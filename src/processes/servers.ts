@@ -11,12 +11,12 @@ import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
 import { Listener, type Port } from '../doors/listener.ts';
-import type { NodeRequest, NodeResponse } from '../doors/node-headers.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import type { Strangers } from '../doors/strangers.ts';
 import { createProtocolLog, type ExpectedProtocol, expectProtocol } from '../doors/wrong-protocol.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
+import type { createDoors } from './create-doors.ts';
 
 /** Creates the servers of the ports without listening. */
 export async function createServers(config: Config, limits: TransportLimits) {
@@ -42,23 +42,10 @@ export async function createServers(config: Config, limits: TransportLimits) {
 
 type Servers = Awaited<ReturnType<typeof createServers>>;
 
-interface Doors {
-  public: (request: NodeRequest, response: NodeResponse) => void;
-  internal: (
-    stream: http2.ServerHttp2Stream,
-    headers: http2.IncomingHttpHeaders,
-    flags: number,
-    rawHeaders: string[],
-  ) => void;
-  operations: http.RequestListener;
-  console: http.RequestListener | undefined;
-  scheme: 'http' | 'https';
-}
-
 /** Connects the servers to the doors, and invalid requests to their handlers. */
 export function connectServers(
   servers: Servers,
-  doors: Doors,
+  doors: Awaited<ReturnType<typeof createDoors>>,
   onEnd: RequestObserver,
   strangers: Record<'doors' | 'operations' | 'console', Strangers>,
   limits: TransportLimits,
