@@ -3,7 +3,14 @@
 
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { eventTypes } from '../contract/event-types.ts';
-import { chainNames, modeNames, refundStatusNames } from '../contract/words.ts';
+import {
+  chainNames,
+  deliveryStatusNames,
+  laneNames,
+  modeNames,
+  refundStatusNames,
+  statusNames,
+} from '../contract/words.ts';
 import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, modeOption, yesOption } from './admin-options.ts';
 import { changing, command, confirm, group, print, shows, withDatabase } from './admin-program.ts';
@@ -27,11 +34,9 @@ function addMoneyLists(): void {
 
   listOptions(command(intent, 'list --merchant mer_… --status processing'))
     .description('list payment intents, newest first')
-    .addOption(
-      choice('--status <status>', ['requires_payment', 'processing', 'succeeded', 'expired', 'canceled']),
-    )
+    .addOption(choice('--status <status>', statusNames))
     .addOption(choice('--chain <chain>', chainNames))
-    .addOption(choice('--lane <lane>', ['sdk', 'manual']))
+    .addOption(choice('--lane <lane>', laneNames))
     .option('--idempotency-key <key>', 'only the one that was created with this key')
     .option('--label <label>', 'only those with this label')
     .option('--metadata-key <key>', 'only those with this key in their metadata, and --metadata-value')
@@ -117,7 +122,7 @@ function addEventLists(): void {
 
   listOptions(command(delivery, 'list --merchant mer_… --failed'))
     .description('list deliveries of webhooks, those of the newest event first')
-    .addOption(choice('--status <status>', ['pending', 'delivered', 'failed']))
+    .addOption(choice('--status <status>', deliveryStatusNames))
     .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
     .addOption(
       idOption('--endpoint <id>', 'only those to this endpoint', endpointUuidOf).makeOptionMandatory(false),
