@@ -44,4 +44,4 @@ export function parseKeyRing(text: string): KeyRing {
 }
 
 /** How an HMAC is written. */
-export type HmacEncoding = 'hex' | 'base64' | 'base64url';
+type HmacEncoding = 'hex' | 'base64' | 'base64url';

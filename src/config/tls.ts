@@ -8,7 +8,7 @@ export interface TlsFiles {
 }
 
 /** A certificate with its key, in PEM. */
-export interface TlsPair {
+interface TlsPair {
   cert: Buffer;
   key: Buffer;
 }

@@ -9,7 +9,7 @@ import type { Tracing } from '../telemetry/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
 
 /** Authenticates a request before its body is read. Returns its caller or throws the refusal. */
-export type Gate = (
+type Gate = (
   service: ServedService,
   method: { ratePolicy: string },
   context: RequestContext,
@@ -33,7 +33,7 @@ export interface ServedMethod {
 }
 
 /** A call whose message is not read yet. */
-export interface IncomingCall<Connection> {
+interface IncomingCall<Connection> {
   context: RequestContext;
   header: RawHeaders;
   connection: Connection | undefined;

@@ -7,7 +7,7 @@ import ipaddr from 'ipaddr.js';
  * in a trusted network (in CIDR notation), the client is the last address in the header that is not in one. An IPv6
  * client is named by its /64, within which it can choose any address.
  */
-export type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => string;
+type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => string;
 
 export function createClientAddress(trustedProxies: readonly string[]): ClientAddress {
   const trusted = trustedProxies.map((network) => ipaddr.parseCIDR(network));

@@ -46,10 +46,7 @@ export function protocolOf(bytes: Buffer): Protocol {
   return /^[A-Z]+ /.test(bytes.toString('latin1', 0, 16)) ? 'HTTP/1.1' : 'unknown';
 }
 
-export type LogWrongProtocol = (
-  spoken: Protocol,
-  port: Pick<ExpectedProtocol, 'variable' | 'expected'>,
-) => void;
+type LogWrongProtocol = (spoken: Protocol, port: Pick<ExpectedProtocol, 'variable' | 'expected'>) => void;
 
 /** Logs connections with the wrong protocol: the first at once, further ones together. */
 export function createProtocolLog(logger: Logger): LogWrongProtocol {

@@ -15,7 +15,7 @@ import {
   RetryInfoSchema,
 } from '../contract/gen/google/rpc/error_details_pb.ts';
 
-export interface ServiceErrorOptions {
+interface ServiceErrorOptions {
   /** Sent to the client in place of the catalogue's message. */
   message?: string;
   violations?: readonly FieldViolation[];
@@ -88,7 +88,7 @@ export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
-export function grpcCodeOf(code: ErrorCode): Code {
+function grpcCodeOf(code: ErrorCode): Code {
   return Code[catalogue[code].grpcCode];
 }
 

@@ -8,7 +8,7 @@ const settledBuckets = [1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300];
 export type ChainMetrics = ReturnType<typeof metricsOf>;
 
 /** What a chain's events are counted by from the start. */
-export interface CountedOfChain {
+interface CountedOfChain {
   faults: readonly string[];
   events: readonly string[];
 }

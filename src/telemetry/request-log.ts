@@ -12,8 +12,6 @@ interface Refusals {
   count: number;
 }
 
-export type RequestLog = ReturnType<typeof createRequestLog>;
-
 /**
  * Logs one line per request. A flood of refusals of one kind (door, method and code) is summarised each second, and so
  * are successful requests without a key. Other successful requests and `internal` errors always have their own line.

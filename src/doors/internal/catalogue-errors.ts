@@ -45,7 +45,7 @@ async function* refusing<T>(
 export const clientGone = new ConnectError('the client has gone', Code.Canceled);
 
 /** A call is aborted by its deadline or because its client has gone, whatever error the transport reports. */
-export function endedByClient(reason: unknown): ConnectError {
+function endedByClient(reason: unknown): ConnectError {
   return isEndedByClient(reason) ? reason : clientGone;
 }
 

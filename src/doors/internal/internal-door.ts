@@ -57,7 +57,7 @@ import { admittedCaller, requestGateOf } from './request-gate.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
 
-export interface InternalDoorOptions extends UnaryGrpcOptions {
+interface InternalDoorOptions extends UnaryGrpcOptions {
   /** Registers the services that need no key: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
   /** Aborts when the service stops, so that endless calls end. */

@@ -18,7 +18,7 @@ import { invalidBody } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
 /** Connect's serialization accepts this in place of a TextDecoder. */
-export interface JsonDecoder {
+interface JsonDecoder {
   decode(bytes?: Uint8Array): string;
 }
 

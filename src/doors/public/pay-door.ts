@@ -27,7 +27,7 @@ const preflight: readonly [string, string][] = [
   ['Access-Control-Max-Age', '7200'],
 ];
 
-export interface PayDoorOptions {
+interface PayDoorOptions {
   /** The secret that opens the checkout, whose requests are counted together with these. */
   admit: Authenticate<OpenedIntent>;
   pay(request: PayRequest): Promise<PayAnswer>;

@@ -59,7 +59,7 @@ export interface SiteRequest {
   readonly context: RequestContext;
 }
 
-export interface PublicDoorOptions extends CallOptions<Connection> {
+interface PublicDoorOptions extends CallOptions<Connection> {
   services: readonly ServedService[];
   strangers: Strangers;
   logger: Logger;

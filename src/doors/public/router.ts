@@ -9,7 +9,7 @@ export interface Match<Route> {
   values: readonly string[];
 }
 
-export interface Router<Route> {
+interface Router<Route> {
   /** Returns the match of a path without its query, or undefined. Literal segments take precedence over variables. */
   find(path: string): Match<Route> | undefined;
 }
