@@ -19,6 +19,8 @@ const empty = Buffer.alloc(0);
 type ParsedRequest = readonly [response: http.ServerResponse, serve: () => void];
 
 export class PacedSocket extends Duplex {
+  /** The responses to the two requests that were parsed last, the last one first. */
+  latest: readonly http.ServerResponse[] = [];
   readonly #socket: Socket;
   readonly #strangers: Strangers;
   /** Read, but not parsed yet. */
@@ -52,6 +54,7 @@ export class PacedSocket extends Duplex {
 
   /** Serves a request of the connection, at once unless too many are in progress. */
   begin(response: http.ServerResponse, serve: () => void): void {
+    this.latest = [response, ...this.latest.slice(0, 1)];
     if (this.#strangers.has(this)) this.#strangers.requests.add(this, 1);
     if (this.#active < maxActive) this.#serve([response, serve]);
     else this.#parsed.push([response, serve]);

@@ -12,9 +12,13 @@ import type { Config, TransportLimits } from '../config/config.ts';
 import { readTls } from '../config/tls.ts';
 import { Listener, type Port } from '../doors/listener.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
-import { answerMalformedHttp } from '../doors/public/malformed-http.ts';
 import type { Strangers } from '../doors/strangers.ts';
-import { createProtocolLog, type ExpectedProtocol, expectProtocol } from '../doors/wrong-protocol.ts';
+import {
+  answerMalformedHttp,
+  createProtocolLog,
+  type ExpectedProtocol,
+  expectProtocol,
+} from '../doors/unreadable-input.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 import type { createDoors } from './create-doors.ts';
 
@@ -52,23 +56,17 @@ export function connectServers(
   logger: Logger,
 ): void {
   const log = createProtocolLog(logger);
+  const malformed = { log, maxHeaderBytes: limits.maxHeaderBytes, onEnd: () => {}, scheme: doors.scheme };
   serveHttp1(servers.public.http1, doors.public);
-  answerMalformedHttp(servers.public.http1, limits.maxHeaderBytes, onEnd, doors.scheme, (spoken) =>
-    log(spoken, { variable: 'HTTP_PORT', expected: 'HTTP/1.1' }),
-  );
+  answerMalformedHttp(servers.public.http1, 'HTTP_PORT', { ...malformed, onEnd });
   servers.public.http2?.on('request', (request, response) => {
     strangers.doors.startStream(request.stream, () => doors.public(request, response));
   });
   servers.internal.http2.on('stream', doors.internal);
   serveHttp1(servers.operations.http1, doors.operations);
-  const ignored = () => {};
-  answerMalformedHttp(servers.operations.http1, limits.maxHeaderBytes, ignored, 'http', (spoken) =>
-    log(spoken, { variable: 'METRICS_PORT', expected: 'HTTP/1.1' }),
-  );
+  answerMalformedHttp(servers.operations.http1, 'METRICS_PORT', { ...malformed, scheme: 'http' });
   if (doors.console) serveHttp1(servers.console.http1, doors.console);
-  answerMalformedHttp(servers.console.http1, limits.maxHeaderBytes, ignored, doors.scheme, (spoken) =>
-    log(spoken, { variable: 'CONSOLE_PORT', expected: 'HTTP/1.1' }),
-  );
+  answerMalformedHttp(servers.console.http1, 'CONSOLE_PORT', malformed);
   const admit = (expected: ExpectedProtocol) => expectProtocol(expected, limits.headersTimeoutMs, log);
   const hints = protocolHints(servers.isTls);
   accept(servers.public, strangers.doors, hints.public && admit(hints.public));
