@@ -68,6 +68,7 @@ function createAnswers(
   const files = new Map<string, DescFile>();
   for (const file of [...services.map((service) => service.file), ...otherFiles]) collect(file, files);
   const registry = createRegistry(...files.values());
+  const fileNames = fileNamesBySymbol(registry);
   const serialize = createSerializer();
   const extensions = [...registry].filter((desc): desc is DescExtension => desc.kind === 'extension');
 
@@ -97,7 +98,7 @@ function createAnswers(
       case 'fileByFilename':
         return withFile(files.get(messageRequest.value.replace(/\.proto$/, '')), 'file');
       case 'fileContainingSymbol':
-        return withFile(fileOfSymbol(registry, messageRequest.value, files), 'symbol');
+        return withFile(files.get(fileNames.get(messageRequest.value) ?? ''), 'symbol');
       case 'fileContainingExtension': {
         const { containingType, extensionNumber } = messageRequest.value;
         const extension = extensions.find(
@@ -131,21 +132,15 @@ function collect(file: DescFile, files: Map<string, DescFile>): void {
   files.set(file.name, file);
 }
 
-/** The file that declares a message, enum, service or extension, or a method or field of one. */
-function fileOfSymbol(
-  registry: Registry,
-  symbol: string,
-  files: Map<string, DescFile>,
-): DescFile | undefined {
-  const type = registry.get(symbol);
-  if (type !== undefined) return files.get(type.file.name);
-  const dot = symbol.lastIndexOf('.');
-  const parent = dot === -1 ? undefined : registry.get(symbol.slice(0, dot));
-  const isMember =
-    (parent?.kind === 'message' &&
-      [...parent.fields, ...parent.oneofs].some(({ name }) => name === symbol.slice(dot + 1))) ||
-    (parent?.kind === 'service' && parent.methods.some(({ name }) => name === symbol.slice(dot + 1)));
-  return isMember && parent ? files.get(parent.file.name) : undefined;
+/** The names of the files that declare messages, enums, services and extensions, or fields and methods of one. */
+function fileNamesBySymbol(registry: Registry): Map<string, string> {
+  const declared = [...registry].flatMap((desc) => {
+    const ofMessage = desc.kind === 'message' ? [...desc.fields, ...desc.oneofs] : [];
+    const members = desc.kind === 'service' ? desc.methods : ofMessage;
+    const symbols = [desc.typeName, ...members.map(({ name }) => `${desc.typeName}.${name}`)];
+    return symbols.map((symbol) => [symbol, desc.file.name] as const);
+  });
+  return new Map(declared);
 }
 
 /** Returns a function that serializes a file and all its imports, imports first. Each file is serialized once. */
