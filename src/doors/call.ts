@@ -57,7 +57,7 @@ export async function serveCall<Connection>(
   decode: (caller: unknown) => Promise<Message>,
   { gate, tracing, onValidKey }: CallOptions<Connection>,
 ): Promise<Message> {
-  tracing?.begin(context, operation, header.toHeaders());
+  tracing?.begin(context, operation, header);
   const caller = await gate(service, implementation, context, header);
   if (connection !== undefined) onValidKey(connection);
   const message = await decode(caller);

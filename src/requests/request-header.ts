@@ -33,14 +33,4 @@ export class RawHeaders implements RequestHeader {
     for (let i = 0; i < this.#raw.length; i += 2) if (this.#raw[i]?.toLowerCase() === lowerCaseName) count++;
     return count;
   }
-
-  toHeaders(): Headers {
-    const headers = new Headers();
-    for (let i = 0; i + 1 < this.#raw.length; i += 2) {
-      const name = this.#raw[i] as string;
-      // HTTP/2 pseudo-headers are skipped.
-      if (!name.startsWith(':')) headers.append(name, this.#raw[i + 1] as string);
-    }
-    return headers;
-  }
 }

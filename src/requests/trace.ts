@@ -18,14 +18,9 @@ export interface Trace {
 }
 
 /** Returns the trace as a `traceparent` header (W3C Trace Context), or null if it is not sampled. */
-export function traceparentOf(trace: Trace | undefined): string | null {
-  return traceparentOfSpan(trace?.span);
-}
-
-/** The same for a span. */
-export function traceparentOfSpan(span: Span | undefined): string | null {
-  if (span === undefined || !span.isRecording()) return null;
-  const { traceId, spanId } = span.spanContext();
+export function traceparentOf(trace: Pick<Trace, 'span'> | undefined): string | null {
+  if (!trace?.span.isRecording()) return null;
+  const { traceId, spanId } = trace.span.spanContext();
   return `00-${traceId}-${spanId}-01`;
 }
 

@@ -24,12 +24,13 @@ import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
+import type { RequestHeader } from '../requests/request-header.ts';
 import {
   type ChainWork,
   type Operation,
   type Statement,
   type Trace,
-  traceparentOfSpan,
+  traceparentOf,
 } from '../requests/trace.ts';
 
 const serviceName = 'payment-intent-service';
@@ -73,19 +74,23 @@ export function startTracing(logger: Logger) {
     transaction: <T>(run: () => Promise<T>) =>
       tracePart('COMMIT', { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' }, run),
     /** The `traceparent` of the current work of a watcher, or null. */
-    chainTraceparent: () => traceparentOfSpan(trace.getActiveSpan()),
+    chainTraceparent() {
+      const span = trace.getActiveSpan();
+      return traceparentOf(span && { span });
+    },
     /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
     stop: () => stopSdk(sdk, logger),
   };
 }
 
-const headerGetter: TextMapGetter<Headers> = {
-  get: (header, name) => header.get(name) ?? undefined,
-  keys: (header) => [...header.keys()],
+const headerGetter: TextMapGetter<RequestHeader> = {
+  get: (header, name) => header.get(name.toLowerCase()) ?? undefined,
+  // No usual propagator lists them.
+  keys: () => [],
 };
 
 /** Begins the span of a request, as a child of the span in its `traceparent` header. */
-function beginRequest(context: RequestContext, operation: Operation, header: Headers): void {
+function beginRequest(context: RequestContext, operation: Operation, header: RequestHeader): void {
   const parent = propagation.extract(ROOT_CONTEXT, header, headerGetter);
   const attributes = { ...operation.attributes, 'payment_intents.request_id': context.requestId };
   const span = tracer.startSpan(operation.name, { kind: SpanKind.SERVER, attributes }, parent);
@@ -134,18 +139,12 @@ function traceStatement<T>(
   return inSpans(spans, run);
 }
 
-const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
-  get: (carrier, name) => carrier[name],
-  keys: (carrier) => Object.keys(carrier),
-};
-
 /** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
 function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
   { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
   run: () => Promise<T>,
 ): Promise<T> {
-  const parent =
-    traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent }, carrierGetter);
+  const parent = traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent });
   const attributes = {
     'http.request.method': 'POST',
     ...serverOf(new URL(url)),
