@@ -8,7 +8,7 @@ import { parseWalletAddress, type WalletAddress } from '../contract/wallet-addre
 import type { ChainName, LaneName } from '../contract/words.ts';
 import { mustBe, nameOf } from '../contract/words.ts';
 import { maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment-intent.ts';
-import { unknownFieldViolations } from '../requests/fields.ts';
+import { unknownFieldViolations } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 
 const defaultExpiryMinutes = 30;

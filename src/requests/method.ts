@@ -11,7 +11,6 @@ import type {
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isServerStreaming, isUnary } from '../contract/unary.ts';
 import { refuseInvalid } from './errors.ts';
-import { unknownFieldViolations } from './fields.ts';
 import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
 import { orUnavailable, unavailableOr } from './unavailable.ts';
@@ -114,6 +113,14 @@ export function implementService<Service extends DescService, Caller = Identity>
   const [surplus] = given.keys();
   if (surplus !== undefined) throw new Error(`${desc.typeName} has no method ${surplus}`);
   return { desc, methods: served, streams };
+}
+
+/** The fields of a binary request that this server does not know. Over JSON, the doors refuse them by name. */
+export function unknownFieldViolations(request: Message): FieldViolation[] {
+  return (request.$unknown ?? []).map(({ no }) => ({
+    field: `field ${no}`,
+    message: 'is not a field of this request: your contract is newer than this server, or damaged',
+  }));
 }
 
 /**
