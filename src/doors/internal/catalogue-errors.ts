@@ -1,8 +1,20 @@
-// Converts every RPC failure to a refusal of the catalogue, on all paths of the internal door.
+// Converts every RPC failure to a refusal of the catalogue, on all paths of the internal door. Connect refuses some calls
+// outside all interceptors: unreadable messages, messages too large, unknown compressions. Its handlers abort the context
+// of the call with the very error that they send next, in each of its three protocols, and that error is turned into a
+// refusal then.
 
-import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
+import {
+  Code,
+  ConnectError,
+  type ContextValues,
+  createContextKey,
+  type HandlerContext,
+  type Interceptor,
+} from '@connectrpc/connect';
+import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
-import { toConnectError, toServiceError } from '../../requests/errors.ts';
+import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
+import { ServiceError, toConnectError, toServiceError } from '../../requests/errors.ts';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
 import { beforeAbort } from '../call.ts';
 
@@ -55,7 +67,7 @@ export function refusalOf(reason: unknown, context: RequestContext): ConnectErro
     context.endedByClient = codeToString(reason.code);
     return reason;
   }
-  // Connect's own, about a message that it cannot read (connect-failure.ts), or the health service's, about a service that
+  // Connect's own, about a message that it cannot read, or the health service's, about a service that
   // it does not know.
   if (reason instanceof ConnectError) return reason;
   const error = toServiceError(reason);
@@ -73,3 +85,96 @@ function isEndedByClient(reason: unknown): reason is ConnectError {
 export const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
+
+/** True for the content type of gRPC proper, whose errors are HTTP trailers. */
+export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.test(contentType);
+
+const readKey = createContextKey(false, { description: 'whether the message of the call could be read' });
+
+/** Says that the message of a call could be read: what Connect refuses from now on is not the client's fault. */
+export function markAsRead(values: ContextValues): void {
+  values.set(readKey, true);
+}
+
+/** Turns what Connect is going to refuse in this call into refusals of the catalogue. Call it from the gate. */
+export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }: HandlerContext): void {
+  signal.addEventListener('abort', () => {
+    const context = requestContextOf(values);
+    const error = signal.reason;
+    if (!(error instanceof ConnectError) || context.error !== undefined) return;
+    const compressions = [
+      ...compressionHeaders.map((name) => requestHeader.get(name)),
+      new URL(url).searchParams.get('compression'),
+    ];
+    const isCompressionKnown = compressions.every(
+      (name) => name === null || knownCompressions.includes(name),
+    );
+    const refusal = refusalOfConnect(error, { isRead: values.get(readKey), isCompressionKnown });
+    if (refusal === undefined) return;
+    context.error = refusal;
+    const { code, message, rawMessage, details } = toConnectError(refusal, context.requestId);
+    Object.assign(error, { code, message, rawMessage, details });
+  });
+}
+
+const compressionHeaders = ['grpc-encoding', 'connect-content-encoding', 'content-encoding'];
+const knownCompressions = ['identity', 'gzip', 'br'];
+
+/** Converts Connect's own refusal to one of the catalogue. Undefined for what is not changed. */
+function refusalOfConnect(
+  error: ConnectError,
+  { isRead, isCompressionKnown }: { isRead: boolean; isCompressionKnown: boolean },
+): ServiceError | undefined {
+  // Our own refusal, thrown by the JSON reader.
+  if (error.cause instanceof ServiceError) return error.cause;
+  // The error itself is about to become the refusal.
+  const cause = new ConnectError(error.rawMessage, error.code, undefined, undefined, error.cause);
+  switch (error.code) {
+    case Code.DeadlineExceeded:
+    case Code.Canceled:
+    case Code.NotFound:
+      return undefined;
+    case Code.ResourceExhausted:
+      return new ServiceError('body_too_large', { cause });
+  }
+  if (isRead) return new ServiceError('internal', { cause: error.cause ?? cause });
+  switch (error.code) {
+    case Code.Unimplemented:
+      return isCompressionKnown
+        ? new ServiceError('invalid_body', { message: notOneMessage, cause })
+        : new ServiceError('unsupported_media_type', {
+            message: 'The message has a compression that this server does not know. It knows gzip and br.',
+            cause,
+          });
+    case Code.InvalidArgument:
+    case Code.DataLoss:
+    case Code.Internal:
+      return new ServiceError('invalid_body', { message: callIsUnreadable, cause });
+    default:
+      return new ServiceError('internal', { cause });
+  }
+}
+
+/** The trailers of a call over gRPC that has failed. */
+export function trailerOf(error: ConnectError): Headers {
+  return encodeGrpcMessage(setTrailerStatus(new Headers(), error));
+}
+
+/** Returns the answer with `grpc-message` encoded as clients decode it. */
+export function withReadableMessage(response: UniversalServerResponse): UniversalServerResponse {
+  const { body, trailer } = response;
+  if (body === undefined || trailer === undefined) return response;
+  // Connect sets the trailers at the end of the body.
+  async function* untilTrailer(): AsyncIterable<Uint8Array> {
+    yield* body as AsyncIterable<Uint8Array>;
+    encodeGrpcMessage(trailer as Headers);
+  }
+  return { ...response, body: untilTrailer() };
+}
+
+/** Connect also encodes `: / , ;` and others in `grpc-message`, which `@grpc/grpc-js` does not decode. */
+function encodeGrpcMessage(trailer: Headers): Headers {
+  const message = trailer.get('grpc-message');
+  if (message !== null) trailer.set('grpc-message', encodeURI(decodeURIComponent(message)));
+  return trailer;
+}

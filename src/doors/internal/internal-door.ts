@@ -43,14 +43,14 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
-import { refuseByCatalogue } from './catalogue-errors.ts';
 import {
   isGrpc,
   markAsRead,
+  refuseByCatalogue,
   refuseWhatConnectRefuses,
   trailerOf,
   withReadableMessage,
-} from './connect-failure.ts';
+} from './catalogue-errors.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { compressions, withWholeBody } from './received-message.ts';
 import { admittedCaller, requestGateOf } from './request-gate.ts';

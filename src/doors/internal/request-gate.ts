@@ -2,8 +2,7 @@
 
 import { type ContextValues, createContextKey, type HandlerContext } from '@connectrpc/connect';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
-import { refusalOf } from './catalogue-errors.ts';
-import { refuseWhatConnectRefuses } from './connect-failure.ts';
+import { refusalOf, refuseWhatConnectRefuses } from './catalogue-errors.ts';
 
 const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
 

@@ -23,8 +23,7 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
-import { callIsUnreadable, clientGone, notOneMessage, refusalOf } from './catalogue-errors.ts';
-import { trailerOf } from './connect-failure.ts';
+import { callIsUnreadable, clientGone, notOneMessage, refusalOf, trailerOf } from './catalogue-errors.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 
 export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
