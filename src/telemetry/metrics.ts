@@ -1,9 +1,9 @@
 import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 'prom-client';
 import { catalogue } from '../contract/error-catalogue.ts';
+import { refusalReasons } from '../contract/x402.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
 import { createChainMetrics, type ExpiryMetrics } from './chain-metrics.ts';
 import { createInstruments, durationBuckets, type Instruments } from './instruments.ts';
-import { createPayMetrics } from './pay-metrics.ts';
 
 /** What the database is at the moment. */
 export interface Replication {
@@ -193,6 +193,45 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
       oldest.set(oldestMs / 1000);
       lag.set(lagMs / 1000);
     },
+  };
+}
+
+interface ChainLabels {
+  mode: string;
+  chain: string;
+}
+
+/** The metrics of payments by a signature. When their transfers arrive is counted by the chain's watcher. */
+function createPayMetrics({ counter }: Instruments) {
+  const sent = counter(
+    'authorizations_sent_total',
+    'Signed authorizations that were given to a facilitator.',
+    ['mode', 'chain'],
+  );
+  const refused = counter(
+    'authorizations_refused_total',
+    'Signed authorizations that were refused before a facilitator was asked, by reason.',
+    ['reason'],
+  );
+  const answers = counter(
+    'facilitator_answers_total',
+    'Answers of facilitators, by outcome. Nothing follows from them: the chain decides.',
+    ['mode', 'chain', 'outcome'],
+  );
+  return {
+    /** Counts from 0 for a chain that payers can pay on by a signature. */
+    begin({ mode, chain }: ChainLabels) {
+      for (const reason of refusalReasons) refused.inc({ reason }, 0);
+      sent.inc({ mode, chain }, 0);
+      for (const outcome of ['accepted', 'refused']) answers.inc({ mode, chain, outcome }, 0);
+    },
+    /** Counts an authorization that was stored and given to a facilitator. */
+    sent: ({ mode, chain }: ChainLabels) => sent.inc({ mode, chain }),
+    /** Counts one that was refused before, by x402's word. */
+    refused: (reason: string) => refused.inc({ reason }),
+    /** Counts what a facilitator has answered. */
+    answered: ({ mode, chain }: ChainLabels, isAccepted: boolean) =>
+      answers.inc({ mode, chain, outcome: isAccepted ? 'accepted' : 'refused' }),
   };
 }
 
