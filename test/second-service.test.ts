@@ -128,7 +128,6 @@ const common = {
   gate: createGate(createRateLimit({ reads: 1_000, changes: 500 }, [implemented])),
   logger: pino({ level: 'silent' }),
   onEnd: () => {},
-  onValidKey: () => {},
   requestTimeoutMs: 30_000,
 };
 const publicServer = http.createServer(

@@ -7,6 +7,7 @@ import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
+import type { Connection, Strangers } from './strangers.ts';
 
 /** Authenticates a request before its body is read. Returns its caller or throws the refusal. */
 type Gate = (
@@ -33,7 +34,7 @@ export interface ServedMethod {
 }
 
 /** A call whose message is not read yet. */
-interface IncomingCall<Connection> {
+interface IncomingCall {
   context: RequestContext;
   header: RawHeaders;
   connection: Connection | undefined;
@@ -41,25 +42,24 @@ interface IncomingCall<Connection> {
   signal?: AbortSignal;
 }
 
-export interface CallOptions<Connection> {
+export interface CallOptions {
   gate: Gate;
   tracing?: Tracing | undefined;
-  /** Called with the connection of each admitted call. */
-  onValidKey: (connection: Connection) => void;
+  strangers: Strangers;
 }
 
 const neverAborted = new AbortController().signal;
 
 /** Serves a call and returns its answer. `decode` reads the message or throws the refusal. */
-export async function serveCall<Connection>(
+export async function serveCall(
   { service, implementation, operation }: ServedMethod,
-  { context, header, connection, signal }: IncomingCall<Connection>,
+  { context, header, connection, signal }: IncomingCall,
   decode: (caller: unknown) => Promise<Message>,
-  { gate, tracing, onValidKey }: CallOptions<Connection>,
+  { gate, tracing, strangers }: CallOptions,
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
   const caller = await gate(service, implementation, context, header);
-  if (connection !== undefined) onValidKey(connection);
+  if (connection !== undefined) strangers.noteValidKey(connection);
   const message = await decode(caller);
   const run = (ended: AbortSignal) =>
     implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;

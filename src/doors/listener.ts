@@ -2,7 +2,6 @@ import type http from 'node:http';
 import type http2 from 'node:http2';
 import { constants } from 'node:http2';
 import type { AddressInfo, Server, Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { TransportLimits } from '../config/config.ts';
@@ -16,9 +15,6 @@ import type { Strangers } from './strangers.ts';
 const drainGraceMs = 1_000;
 /** Connections closed to make room are logged once per interval, not one by one. */
 const evictionReportMs = 10_000;
-
-/** The connection that a request came on. */
-export type Connection = Duplex | http2.Http2Session;
 
 /** A port and the servers behind it, which do not listen themselves. */
 export interface Port {
@@ -34,11 +30,10 @@ export interface Port {
 export class Listener {
   readonly #port: Server;
   readonly #http1: http.Server | undefined;
-  readonly #strangers: Strangers;
   readonly #variable: string;
   readonly #requestedPort: number;
   readonly #open = new Set<Socket>();
-  /** By address and port, because an HTTP/2 or TLS session does not expose its socket. */
+  /** By their ports and the client's address, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
   /** Connections without a valid key so far, the longest open first. */
   readonly #evictable = new Set<Socket>();
@@ -55,7 +50,6 @@ export class Listener {
   ) {
     this.#port = port;
     this.#http1 = http1;
-    this.#strangers = strangers;
     this.#variable = variable;
     this.#requestedPort = requestedPort;
     const reportEviction = evictionReport(variable, limits.maxConnections, logger);
@@ -75,6 +69,12 @@ export class Listener {
         reportEviction();
       }
     });
+    strangers.on('validKey', (connection) => {
+      const socket = this.#peers.get(
+        peerOf('goaway' in connection ? connection.socket : (connection as Socket)),
+      );
+      if (socket !== undefined) this.#evictable.delete(socket);
+    });
     http2?.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
       keepSessionOnStreamErrors(session);
@@ -92,14 +92,6 @@ export class Listener {
     http1?.setTimeout(limits.idleTimeoutMs, (idle) => idle.destroy());
     http2?.setTimeout(limits.idleTimeoutMs);
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
-  }
-
-  /** A valid key came on the connection, so it is not closed to make room. */
-  noteValidKey(connection: Connection): void {
-    if (!this.#strangers.noteValidKey(connection)) return;
-    const peer = peerOf('goaway' in connection ? connection.socket : (connection as Socket));
-    const socket = this.#peers.get(peer);
-    if (socket !== undefined) this.#evictable.delete(socket);
   }
 
   /** Closes the stranger's connection that has been open longest. This may be the newest one. */
@@ -208,9 +200,9 @@ function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   };
 }
 
-/** Address and port, unique among the open connections of a listener. */
-function peerOf({ remoteAddress, remotePort }: Pick<Socket, 'remoteAddress' | 'remotePort'>): string {
-  return `${remoteAddress} ${remotePort}`;
+/** The client's address and port, and the port that it came to: unique among the open connections. */
+function peerOf(socket: Pick<Socket, 'remoteAddress' | 'remotePort' | 'localPort'>): string {
+  return `${socket.remoteAddress} ${socket.remotePort} ${socket.localPort}`;
 }
 
 function evictionReport(listener: string, maxConnections: number, logger: Logger): () => void {

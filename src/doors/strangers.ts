@@ -2,7 +2,8 @@
 // how much is started for them in one turn of the event loop. Others wait for none of it. No library does this: Node
 // starts everything that a read brings, and keeps it until it is answered. `listener.ts` bounds the connections themselves.
 
-import { constants, type Http2Stream, type ServerHttp2Stream } from 'node:http2';
+import { EventEmitter } from 'node:events';
+import { constants, type Http2Session, type Http2Stream, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 
 /** Time of one turn of the event loop after which no more work of strangers starts in it. */
@@ -52,7 +53,11 @@ class Bound<Holder extends object> {
   }
 }
 
-export class Strangers {
+/** The connection that a request came on. */
+export type Connection = Duplex | Http2Session;
+
+/** Emits `validKey` with each connection on which a valid key comes, once. */
+export class Strangers extends EventEmitter<{ validKey: [connection: Connection] }> {
   readonly requests = new Bound<Duplex>(maxRequests, (socket) => socket.destroy());
   readonly unparsedBytes = new Bound<Duplex>(maxUnparsedBytes, (socket) => socket.destroy());
   readonly #streams = new Bound<Http2Stream>(maxStreams, (stream) => {
@@ -75,13 +80,13 @@ export class Strangers {
     return !this.#withValidKey.has(connection);
   }
 
-  /** A valid key came on the connection. Returns true the first time. */
-  noteValidKey(connection: object): boolean {
-    if (this.#withValidKey.has(connection)) return false;
+  /** A valid key came on the connection. */
+  noteValidKey(connection: Connection): void {
+    if (!this.has(connection)) return;
     this.#withValidKey.add(connection);
     this.requests.set(connection as Duplex, 0);
     this.unparsedBytes.set(connection as Duplex, 0);
-    return true;
+    this.emit('validKey', connection);
   }
 
   /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */

@@ -10,7 +10,6 @@ import { loadConsolePages } from '../doors/console/console-pages.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
 import { registerReflection } from '../doors/internal/reflection.ts';
-import type { Connection } from '../doors/listener.ts';
 import { createOperationsDoor } from '../doors/operations/operations-door.ts';
 import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
 import { loadDocumentation } from '../doors/public/documentation.ts';
@@ -28,19 +27,15 @@ interface DoorSettings {
   logger: Logger;
   database: Database;
   localChains: readonly ChainName[];
-  /** Called with the connection of each request whose key is valid. */
-  onPublicKey: (connection: Connection) => void;
-  onInternalKey: (connection: Connection) => void;
-  onSession: (connection: Connection) => void;
 }
 
 /** Creates the doors. Nothing listens yet. */
 export async function createDoors(
   { services, gate, admitPayer, payCheckout, readiness, forConsole }: Core,
   { onEnd, tracing, metrics }: Telemetry,
-  strangers: Strangers,
+  strangers: Record<'doors' | 'console', Strangers>,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, localChains, onPublicKey, onInternalKey, onSession }: DoorSettings,
+  { config, limits, logger, database, localChains }: DoorSettings,
 ) {
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
@@ -56,14 +51,13 @@ export async function createDoors(
     const pay = testWalletOf(config, database, localChains, payCheckout);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
-  const common = { services, gate, strangers, logger, onEnd, tracing, requestTimeoutMs };
+  const common = { services, gate, strangers: strangers.doors, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
     public: createPublicDoor({
       ...common,
       isDraining: readiness.isDraining,
       trustedProxies: config.trustedProxies,
-      onValidKey: onPublicKey,
       scheme,
       sites,
       allowsTryIt,
@@ -79,7 +73,6 @@ export async function createDoors(
         );
         registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
       },
-      onValidKey: onInternalKey,
       shutdownSignal,
     }),
     operations: createOperationsDoor(readiness, metrics),
@@ -91,7 +84,7 @@ export async function createDoors(
         origin: config.console.origin,
         pages: await loadConsolePages(),
         onEnd,
-        onValidSession: onSession,
+        onValidSession: (connection) => strangers.console.noteValidKey(connection),
         requestTimeoutMs,
       }),
   } as const;

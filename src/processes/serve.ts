@@ -72,15 +72,12 @@ export async function startServer(
   const work = { feed, background, webhooks, watchedChains, gasless, chainNodes, outages };
   const core = createCore(config, database, telemetry, { ...work, stopping: stopping.signal });
   const strangers = { doors: new Strangers(), operations: new Strangers(), console: new Strangers() };
-  const doors = await createDoors(core, telemetry, strangers.doors, stopping.signal, {
+  const doors = await createDoors(core, telemetry, strangers, stopping.signal, {
     config,
     limits,
     logger,
     database,
     localChains,
-    onPublicKey: (connection) => publicListener.noteValidKey(connection),
-    onInternalKey: (connection) => internalListener.noteValidKey(connection),
-    onSession: (connection) => consoleListener.noteValidKey(connection),
   });
   const servers = await createServers(config, limits);
   connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);

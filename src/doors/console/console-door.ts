@@ -40,11 +40,11 @@ import {
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
-import type { Connection } from '../listener.ts';
 import { pathOf, queryOf } from '../node-headers.ts';
 import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
+import type { Connection } from '../strangers.ts';
 
 interface ConsoleDoorOptions {
   /** The services that take an API key elsewhere. */

@@ -215,8 +215,8 @@ async function serve(
     options.tracing.begin(context, operation, universalRequest.header);
   }
   let answer = withReadableMessage(await handler(universalRequest));
-  if (!isStranger(context) && request.stream.session !== undefined)
-    options.onValidKey(request.stream.session);
+  const { session } = request.stream;
+  if (!isStranger(context) && session !== undefined) options.strangers.noteValidKey(session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has

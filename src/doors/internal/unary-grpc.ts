@@ -2,7 +2,7 @@
 // else. It could serve these too, but async iterables, universal requests and Node's compatibility layer would multiply
 // the cost of each call. Clients see no difference.
 
-import type { Http2Session, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
@@ -22,14 +22,12 @@ import {
 import { RawHeaders } from '../../requests/request-header.ts';
 import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
-import type { Strangers } from '../strangers.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf, trailerOf } from './catalogue-errors.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 
-export interface UnaryGrpcOptions extends CallOptions<Http2Session> {
+export interface UnaryGrpcOptions extends CallOptions {
   /** The services that need a merchant's key. */
   services: readonly ServedService[];
-  strangers: Strangers;
   logger: Logger;
   onEnd: RequestObserver;
   /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */

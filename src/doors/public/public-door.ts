@@ -29,10 +29,8 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { type CallOptions, type ServedMethod, serveCall } from '../call.ts';
 import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
-import type { Connection } from '../listener.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
-import type { Strangers } from '../strangers.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
@@ -59,9 +57,8 @@ export interface SiteRequest {
   readonly context: RequestContext;
 }
 
-interface PublicDoorOptions extends CallOptions<Connection> {
+interface PublicDoorOptions extends CallOptions {
   services: readonly ServedService[];
-  strangers: Strangers;
   logger: Logger;
   onEnd: RequestObserver;
   isDraining: () => boolean;
