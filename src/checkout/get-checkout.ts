@@ -26,9 +26,6 @@ const maxBatchSize = 256;
 /** No payer notices it, and those that ask within it share a statement. */
 const gatherMs = 10;
 
-/** The policy in the rate limit's configuration for what payers' pages ask. */
-export const checkoutPolicy = 'checkout';
-
 /** True if payers can pay on the network by a signature now. */
 export type IsGasless = (network: number) => boolean;
 
@@ -38,7 +35,7 @@ export type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
 /** `payments.v1.CheckoutService`. */
 export function createCheckoutService(read: ReadCheckout): ImplementedService<OpenedIntent> {
   return implementService<typeof CheckoutService, OpenedIntent>(CheckoutService, {
-    getCheckout: { ratePolicy: checkoutPolicy, run: (_, opened) => read(opened) },
+    getCheckout: { ratePolicy: 'checkout', run: (_, opened) => read(opened) },
   });
 }
 

@@ -23,6 +23,8 @@ export type LogLevel = Config['logLevel'];
 export type DatabaseTimeouts = Config['databaseTimeouts'];
 export type QueueLimits = Config['queue'];
 export type TransportLimits = Config['limits'];
+/** The limits that the requests of a method may count against. */
+export type RatePolicy = keyof Config['rateLimits'];
 export type ChainFacilitator = Config['facilitators'][number];
 
 type Environment = Readonly<Record<string, string | undefined>>;

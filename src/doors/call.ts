@@ -1,6 +1,7 @@
 // Serves a call in the same way for every door: authenticates it by its headers, decodes its message, runs the method.
 
 import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { RatePolicy } from '../config/config.ts';
 import type { Method, ServedService } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
@@ -12,7 +13,7 @@ import type { Connection, Strangers } from './strangers.ts';
 /** Authenticates a request before its body is read. Returns its caller or throws the refusal. */
 type Gate = (
   service: ServedService,
-  method: { ratePolicy: string },
+  method: { ratePolicy: RatePolicy },
   context: RequestContext,
   header: RequestHeader,
 ) => Promise<unknown>;

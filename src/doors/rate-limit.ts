@@ -1,7 +1,7 @@
 import { TokenBucket } from 'limiter';
 import { LRUCache } from 'lru-cache';
+import type { RatePolicy } from '../config/config.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { ImplementedService } from '../requests/method.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 
 /** Most keys counted per policy. The least recently used is forgotten, which refills its bucket. */
@@ -10,34 +10,19 @@ const maxKeys = 10_000;
 const burstSeconds = 2;
 
 /** Takes one request from the caller's allowance under a policy. Throws `rate_limited` if none is left. */
-export type TakeFromLimit = (context: RequestContext, ratePolicy: string) => void;
+export type TakeFromLimit = (context: RequestContext, ratePolicy: RatePolicy) => void;
 
 /**
  * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of requests
  * per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
- * (`requests/row-cost.ts`). Throws if a method names an unknown policy. Answers carry the headers of
- * draft-ietf-httpapi-ratelimit-headers: the policy, the remaining requests, and the seconds until all are available again.
+ * (`requests/row-cost.ts`). Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy, the remaining
+ * requests, and the seconds until all are available again.
  */
-export function createRateLimit(
-  perSecondByPolicy: Readonly<Record<string, number>>,
-  services: readonly ImplementedService<never>[],
-): TakeFromLimit {
+export function createRateLimit(perSecondByPolicy: Readonly<Record<RatePolicy, number>>): TakeFromLimit {
   const policies = new Map(
     Object.entries(perSecondByPolicy).map(([name, perSecond]) => [name, createPolicy(name, perSecond)]),
   );
-  const policyOf = (name: string, method: string): Policy => {
-    const policy = policies.get(name);
-    if (policy === undefined) {
-      throw new Error(`${method} names the rate policy "${name}", which is not configured`);
-    }
-    return policy;
-  };
-  for (const { desc, methods, streams } of services) {
-    for (const [{ name }, { ratePolicy }] of [...methods, ...streams]) {
-      policyOf(ratePolicy, `${desc.typeName}.${name}`);
-    }
-  }
-  return (context, ratePolicy) => policyOf(ratePolicy, 'a method')(context);
+  return (context, ratePolicy) => (policies.get(ratePolicy) as Policy)(context);
 }
 
 /** By key, by opened intent, or by address for requests that have neither. */

@@ -2,7 +2,7 @@
 
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
-import { checkoutPolicy, createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
+import { createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
@@ -100,9 +100,9 @@ export function createCore(
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
   const consoleService = createConsoleService(em, chainNodes, gasless);
-  const takeFromLimit = createRateLimit(config.rateLimits, [...forKeys, checkout, consoleService]);
+  const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
-  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, checkoutPolicy);
+  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, 'checkout');
   const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
   const audit = createAudit(em, (reason, requestId) =>
     logger.warn({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),

@@ -8,6 +8,7 @@ import type {
   Message,
   MessageShape,
 } from '@bufbuild/protobuf';
+import type { RatePolicy } from '../config/config.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { isServerStreaming, isUnary } from '../contract/unary.ts';
 import { refuseInvalid } from './errors.ts';
@@ -25,8 +26,8 @@ export interface Call {
 
 /** A method's implementation and settings. It gets the caller that its service's authentication returns. */
 export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
-  /** The policy in the rate limit's configuration that limits its requests. */
-  readonly ratePolicy: string;
+  /** The policy that limits its requests. */
+  readonly ratePolicy: RatePolicy;
   /**
    * Returns the violations of a well-formed request besides unknown fields. `run` is not called with such a request. Doors
    * call this only to list these violations together with those of shape.
@@ -40,8 +41,8 @@ export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
 
 /** The implementation and settings of a method whose answer is a stream. */
 export interface StreamMethod<Input = unknown, Output = unknown, Caller = Identity> {
-  /** The policy in the rate limit's configuration that limits how many streams are opened. */
-  readonly ratePolicy: string;
+  /** The policy that limits how many streams are opened. */
+  readonly ratePolicy: RatePolicy;
   /**
    * Serves a request. The first message is sent as soon as it is available; the next is requested when the client is
    * ready for it. Errors are handled as in `Method`.
