@@ -1,4 +1,4 @@
-// The metrics of watched chains, which only the process exports that watches them.
+// The metrics of watched chains, which only the process exports that watches them, and those of expiry.
 
 import { durationBuckets, type Instruments } from './instruments.ts';
 
@@ -13,11 +13,22 @@ interface CountedOfChain {
   events: readonly string[];
 }
 
-export interface ExpiryMetrics {
-  /** Counts intents expired by this clock. `lagMs`: how late the first of them was. */
-  count(clock: string, expired: number, lagMs: number): void;
-  /** Removes the lag of this clock: another process measures it now. */
-  forget(clock: string): void;
+function createExpiryMetrics({ counter, gauge }: Instruments) {
+  const expirations = counter('expired_total', 'Payment intents that this process has expired.');
+  const lag = gauge(
+    'expiry_lag_seconds',
+    'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
+    ['clock'],
+  );
+  return {
+    /** Counts intents expired by this clock. `lagMs`: how late the first of them was. */
+    count(clock: string, expired: number, lagMs: number) {
+      expirations.inc(expired);
+      lag.set({ clock }, lagMs / 1000);
+    },
+    /** Removes the lag of this clock: another process measures it now. */
+    forget: (clock: string) => lag.remove({ clock }),
+  };
 }
 
 /** The series of all chains. */
@@ -84,10 +95,13 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
   };
 }
 
-/** Returns functions that create the metrics of a chain, and that say that one is not watched. */
-export function createChainMetrics(instruments: Instruments, expiry: ExpiryMetrics) {
+/** Returns functions that create the metrics of a chain, that say that one is not watched, and that count expiry. */
+export function createChainMetrics(instruments: Instruments) {
   const series = createSeries(instruments);
+  const expiry = createExpiryMetrics(instruments);
   return {
+    /** Counts intents expired by the service's clock. `lagMs`: how late the first of them was. */
+    expiry: (expired: number, lagMs: number) => expiry.count('service', expired, lagMs),
     /** Records that this process has no node for a chain. */
     unwatchedChain: (mode: string, chain: string) => series.watched.set({ mode, chain }, 0),
     /** Returns the metrics of a watched chain, with all series at zero for these faults and event types. */
@@ -100,7 +114,7 @@ function metricsOf(
   { counts, ...series }: ReturnType<typeof createSeries>,
   of: { mode: string; chain: string },
   { faults, events }: CountedOfChain,
-  expiry: ExpiryMetrics,
+  expiry: ReturnType<typeof createExpiryMetrics>,
 ) {
   const clock = `${of.mode} ${of.chain}`;
   series.watched.set(of, 1);

@@ -2,7 +2,7 @@ import { Counter, collectDefaultMetrics, Gauge, type Histogram, Registry } from 
 import { catalogue } from '../contract/error-catalogue.ts';
 import { refusalReasons } from '../contract/x402.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
-import { createChainMetrics, type ExpiryMetrics } from './chain-metrics.ts';
+import { createChainMetrics } from './chain-metrics.ts';
 import { createInstruments, durationBuckets, type Instruments } from './instruments.ts';
 
 /** What the database is at the moment. */
@@ -53,15 +53,12 @@ export function createMetrics() {
   collectDefaultMetrics({ register: registry });
   const instruments = createInstruments(registry);
   const requests = createRequestMetrics(instruments);
-  const expiry = createExpiryMetrics(instruments);
   return {
     request: requests.observe,
     batch: createBatchMetrics(instruments),
     keyLookup: createKeyLookupMetrics(instruments),
-    /** Counts intents expired by the service's clock. `lagMs`: how late the first of them was. */
-    expiry: (expired: number, lagMs: number) => expiry.count('service', expired, lagMs),
     ...createWebhookMetrics(instruments),
-    ...createChainMetrics(instruments, expiry),
+    ...createChainMetrics(instruments),
     pay: createPayMetrics(instruments),
     ...createTransferMetrics(instruments),
     replication: createReplicationMetrics(instruments),
@@ -145,22 +142,6 @@ function createKeyLookupMetrics({ counter }: Instruments) {
   const [hits, misses] = [lookups.labels('hit'), lookups.labels('miss')];
   /** Counts a lookup of an API key. `remembered`: it was in the cache. */
   return (remembered: boolean) => (remembered ? hits : misses).inc();
-}
-
-function createExpiryMetrics({ counter, gauge }: Instruments): ExpiryMetrics {
-  const expirations = counter('expired_total', 'Payment intents that this process has expired.');
-  const lag = gauge(
-    'expiry_lag_seconds',
-    'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
-    ['clock'],
-  );
-  return {
-    count(clock, expired, lagMs) {
-      expirations.inc(expired);
-      lag.set({ clock }, lagMs / 1000);
-    },
-    forget: (clock) => lag.remove({ clock }),
-  };
 }
 
 function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
