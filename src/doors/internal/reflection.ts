@@ -21,7 +21,7 @@ import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/
 import { ServiceError } from '../../requests/errors.ts';
 
 /** The maximum of messages of one stream. An answer of up to 32 KB goes to each, and none needs a key. */
-export const maxReflectionMessages = 1_000;
+const maxReflectionMessages = 1_000;
 const tooManyMessages = `A reflection stream carries at most ${maxReflectionMessages} messages. Open another one.`;
 
 /** Registers reflection of the given services, of itself, and of files that no service refers to, such as error details. */
