@@ -21,7 +21,7 @@ const slots = 2;
 const maxBatchSize = 64;
 
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
-export type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
+type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
 
 export type AuthorizationStore = ReturnType<typeof createAuthorizationStore>;
 

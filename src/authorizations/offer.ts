@@ -37,7 +37,7 @@ export function isOffered({ expiresAt }: Pick<PaymentIntentRow, 'expiresAt'>, no
 }
 
 /** What the intent still expects, in the token's smallest unit. */
-export function missingUnits(intent: PaymentIntentRow): bigint {
+function missingUnits(intent: PaymentIntentRow): bigint {
   return BigInt(intent.amountUnits) - BigInt(intent.amountReceivedUnits);
 }
 
@@ -60,7 +60,7 @@ export function offerOf(
 }
 
 /** What a payment is compared with. */
-export interface Expected {
+interface Expected {
   intent: PaymentIntentRow;
   network: Network;
   domain: TokenDomain;

@@ -52,7 +52,7 @@ export interface PayRequest {
   context: RequestContext;
 }
 
-export interface PayCheckoutOptions {
+interface PayCheckoutOptions {
   gasless: Pick<Gasless, 'on'>;
   /** What an authorization may be worth beyond what is missing. */
   toleranceUnits: bigint;

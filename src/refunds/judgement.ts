@@ -6,7 +6,7 @@ import type { TransferRow } from '../database/entities/settlement.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 
 /** The fields that a change of a refund may set. */
-export type RefundFields = Partial<
+type RefundFields = Partial<
   Pick<RefundRow, 'status' | 'labels' | 'succeededAt' | 'canceledAt' | 'expiredAt'>
 >;
 
@@ -17,9 +17,9 @@ export interface RefundStep {
 }
 
 /** A transfer that has the refund's id, or that the merchant has named. */
-export type RefundArrival = Pick<TransferRow, 'amountUnits' | 'toAddress' | 'blockTime'>;
+type RefundArrival = Pick<TransferRow, 'amountUnits' | 'toAddress' | 'blockTime'>;
 
-export interface JudgedRefundTransfer {
+interface JudgedRefundTransfer {
   /** It is the one that the refund waits for. */
   counts: boolean;
   labels: string[];
@@ -72,7 +72,7 @@ export function confirm({ status }: RefundRow, at: Date): RefundStep | undefined
 }
 
 /** A transfer of a refund that is still on the chain. */
-export type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>;
+type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>;
 
 /**
  * The steps of a refund after transfers of it were reverted. Of those that remain, in the order of the chain, one that came

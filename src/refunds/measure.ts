@@ -1,7 +1,7 @@
 import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
-export interface RefundMeasure {
+interface RefundMeasure {
   /** Refunds that are open, or ended within the last 30 days; of more than 100,000 some. */
   counts: Readonly<Record<RefundStatusName, number>>;
   /** Age of the oldest that waits for its transfer, in milliseconds; 0 if there is none. */

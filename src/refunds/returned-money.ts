@@ -3,7 +3,7 @@
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 /** The money of an intent, in the token's smallest unit. */
-export interface ReturnedMoney {
+interface ReturnedMoney {
   /** Confirmed payments in the intent's token, counted or not. */
   confirmedUnits: bigint;
   /** Confirmed transfers of its refunds. */

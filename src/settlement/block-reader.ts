@@ -15,7 +15,7 @@ import { type Header, NodeError, type Receipt, type TransferLog } from './node-a
 const maxReceiptsAtOnce = 16;
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
-export type RelevantLog = TransferLog &
+type RelevantLog = TransferLog &
   Pick<FoundTransfer, 'owners' | 'mayBeRefund'> & {
     /** Its sender has signed an authorization for its wallet. */
     mayBeAuthorized?: boolean;

@@ -18,7 +18,7 @@ export type ChainStep =
   /** The block that was read last is not on the chain. */
   | { kind: 'reorg' };
 
-export interface ChainView {
+interface ChainView {
   head: Header;
   /** Number of the newest final block. */
   final: number;

@@ -10,7 +10,7 @@ const dayMs = 86_400_000;
 const unattributedDays = 7;
 
 /** The amount received on a chain, in USDC's smallest unit. */
-export interface Received {
+interface Received {
   mode: ModeName;
   chain: ChainName;
   units: number;

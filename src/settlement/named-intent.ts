@@ -43,7 +43,7 @@ const execTransaction = toFunctionSelector(
 );
 
 /** Reads the ids that the owner of the money wrote for the transfers of one transaction. */
-export interface NamedIntents {
+interface NamedIntents {
   /**
    * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
    * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.

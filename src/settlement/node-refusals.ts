@@ -10,7 +10,7 @@ const ofRate =
 const limitExceeded = -32005;
 const maxRead = 1_000;
 
-export interface NodeRefusal {
+interface NodeRefusal {
   fault: 'rate_limited' | 'too_large';
   retryAfterMs: number | undefined;
 }

@@ -45,13 +45,13 @@ const failureFaults: ReadonlySet<NodeFault> = new Set([
   'another_chain',
 ]);
 
-export interface TransfersOfBlock {
+interface TransfersOfBlock {
   logs: TransferLog[];
   /** The node returned no transfers although the block's bloom filter may contain some. */
   isDoubtful: boolean;
 }
 
-export interface NodeOptions {
+interface NodeOptions {
   url: string;
   chainId: number;
   /** Contracts of the tokens, in lower case. */

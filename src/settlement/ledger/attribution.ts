@@ -13,7 +13,7 @@ import { bytes, hashOf, inChunks } from './values.ts';
 const candidateHours = 24;
 
 /** A transfer to be attributed within one merchant. */
-export interface TransferToAttribute {
+interface TransferToAttribute {
   merchantId: string;
   wallet: Address;
   amountUnits: bigint;
@@ -23,14 +23,14 @@ export interface TransferToAttribute {
   requiresId: boolean;
 }
 
-export interface Attribution {
+interface Attribution {
   /** Undefined if the transfer is unattributed. */
   intentId: string | undefined;
   /** Some intents may be meant but none is certain, or the lookup failed. */
   isAmbiguous: boolean;
 }
 
-export interface CandidatesOptions {
+interface CandidatesOptions {
   networkIds: readonly number[];
   /** Called with the error of a statement that failed for a single item. Its transfers stay unattributed. */
   onFailedAlone: (reason: unknown) => void;

@@ -26,7 +26,7 @@ import { bytes, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
 
-export interface Recorded {
+interface Recorded {
   changes: Change[];
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
