@@ -12,7 +12,7 @@ import {
 } from '../contract/x402.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidState, type ServiceError } from '../requests/errors.ts';
 import { isOffered, offerOf, type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
 
 export interface PayAnswer {
@@ -90,7 +90,7 @@ export function offerAnswer(
   nowMs: number,
 ): PayAnswer {
   if (!isOffered(intent, nowMs)) {
-    throw refusedState('The payment intent expires too soon to be paid by a signature.');
+    throw invalidState('The payment intent expires too soon to be paid by a signature.');
   }
   const required: PaymentRequired = {
     x402Version,
@@ -105,21 +105,19 @@ export function offerAnswer(
   };
 }
 
-const refusedState = (message: string) => new ServiceError('invalid_state', { message });
-
 export function ended(status: 'expired' | 'canceled'): ServiceError {
   const how = status === 'expired' ? 'has expired' : 'is canceled';
-  return refusedState(`The payment intent ${how}. It can no longer be paid.`);
+  return invalidState(`The payment intent ${how}. It can no longer be paid.`);
 }
 
 /** There is one that can still be used. */
 export function occupied({ validBefore }: Pick<AuthorizationRow, 'validBefore'>): ServiceError {
-  return refusedState(
+  return invalidState(
     `A signed payment for this payment intent can still arrive until ${validBefore.toISOString()}, and some minutes later ` +
       'it is known whether it has. Wait: a second payment could be charged too.',
   );
 }
 
 export function notPossible(): ServiceError {
-  return refusedState('This payment intent cannot be paid by a signature now. Pay it by a transfer.');
+  return invalidState('This payment intent cannot be paid by a signature now. Pay it by a transfer.');
 }

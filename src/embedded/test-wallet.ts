@@ -10,7 +10,7 @@ import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { encodeHeader, type PaymentRequired } from '../contract/x402.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { findLocalChain, type LocalChain } from './local-chain.ts';
@@ -77,10 +77,6 @@ function notRunning({ chain }: Network): ServiceError {
   return new ServiceError('unavailable', {
     message: `The local chain for ${chain} does not run yet. Retry in a moment.`,
   });
-}
-
-function invalidState(message: string): ServiceError {
-  return new ServiceError('invalid_state', { message });
 }
 
 /** Of anvil's own accounts, known to everybody, but without coins: the chain gives them to the first three. */

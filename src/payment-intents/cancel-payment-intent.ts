@@ -4,7 +4,7 @@ import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_i
 import { Batcher, usualWaits } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, type ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
@@ -98,11 +98,10 @@ export function cancelPaymentIntent(
 }
 
 function stillPayable(until: Date): ServiceError {
-  return new ServiceError('invalid_state', {
-    message:
-      'The payment intent cannot be canceled. The payer has signed an authorization for it, which can be used until ' +
+  return invalidState(
+    'The payment intent cannot be canceled. The payer has signed an authorization for it, which can be used until ' +
       `${until.toISOString()}. Cancel it some minutes later, once the chain has confirmed that it was not.`,
-  });
+  );
 }
 
 /** Throws if the row has a value that only a newer version knows. */
@@ -113,5 +112,5 @@ function notCancelable(row: PaymentIntentRow): ServiceError {
     succeeded: 'has succeeded: return the money if the order is not to be fulfilled',
     expired: 'has expired already',
   }[row.status as 'processing' | 'succeeded' | 'expired'];
-  return new ServiceError('invalid_state', { message: `The payment intent cannot be canceled. It ${why}.` });
+  return invalidState(`The payment intent cannot be canceled. It ${why}.`);
 }

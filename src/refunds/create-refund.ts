@@ -18,7 +18,7 @@ import {
   findStringProblem,
   withoutNegativeZero,
 } from '../payment-intents/create-payment-intent-request.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
@@ -109,7 +109,9 @@ async function build(
     ]);
   }
   const [made] = (await inside(countRefunds, [intent.id])).rows;
-  if (made?.count >= maxRefunds) throw tooMany();
+  if (made?.count >= maxRefunds) {
+    throw invalidState(`The payment intent has ${maxRefunds} refunds, and can have no more.`);
+  }
   const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
   const rest = money === undefined ? 0n : refundableUnits(money);
   const amountUnits = request.amountUnits ?? rest;
@@ -178,19 +180,12 @@ function notYours(): ServiceError {
   ]);
 }
 
-function tooMany(): ServiceError {
-  return new ServiceError('invalid_state', {
-    message: `The payment intent has ${maxRefunds} refunds, and can have no more.`,
-  });
-}
-
 function tooMuch(rest: bigint): ServiceError {
-  return new ServiceError('invalid_state', {
-    message:
-      rest === 0n
-        ? 'Nothing of this payment intent can be returned: it has no confirmed payment, or all of it is returned already.'
-        : `At most ${rest} units of this payment intent can be returned now.`,
-  });
+  return invalidState(
+    rest === 0n
+      ? 'Nothing of this payment intent can be returned: it has no confirmed payment, or all of it is returned already.'
+      : `At most ${rest} units of this payment intent can be returned now.`,
+  );
 }
 
 const countRefunds = preparedStatement(

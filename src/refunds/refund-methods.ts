@@ -23,7 +23,7 @@ import {
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, ServiceError } from '../requests/errors.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -145,7 +145,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
     succeeded: 'The money is returned',
     expired: 'It has expired already',
   }[status as 'processing' | 'succeeded' | 'expired'];
-  return new ServiceError('invalid_state', { message: `The refund cannot be canceled. ${why}.` });
+  return invalidState(`The refund cannot be canceled. ${why}.`);
 }
 
 /**
@@ -229,11 +229,10 @@ function looksLike(transfer: TransferRow, refund: RefundRow): boolean {
 }
 
 function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): ServiceError {
-  return new ServiceError('invalid_state', {
-    message:
-      `No transfer of ${amountUnits} units from ${wallet} to ${destination} has been seen in this transaction since the ` +
+  return invalidState(
+    `No transfer of ${amountUnits} units from ${wallet} to ${destination} has been seen in this transaction since the ` +
       'refund was created, or it belongs to another refund. A transaction is seen some seconds after its block: try again.',
-  });
+  );
 }
 
 const setRefund = preparedStatement(

@@ -75,6 +75,11 @@ export function invalidBody(violations: readonly FieldViolation[]): ServiceError
   return new ServiceError(code, options);
 }
 
+/** Returns the refusal of a request that the state of its resource does not allow, with the reason. */
+export function invalidState(message: string): ServiceError {
+  return new ServiceError('invalid_state', { message });
+}
+
 /** Throws the refusal of a request with these faults; nothing if there are none. */
 export function refuseInvalid(violations: readonly FieldViolation[]): void {
   if (violations.length > 0) throw invalidBody(violations);

@@ -19,7 +19,7 @@ import {
 } from '../database/prepared.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
@@ -139,20 +139,20 @@ function assertPossible(
 ): asserts intent is PaymentIntentRow {
   if (transfer.paymentIntent != null) {
     const other = formatIdentifier('pi', transfer.paymentIntent);
-    throw impossible(`The transfer is already attributed to ${other}.`);
+    throw invalidState(`The transfer is already attributed to ${other}.`);
   }
   const problem = problemOf(transfer, intent);
   if (intent === undefined || problem !== undefined) {
     throw invalidBody([{ field: 'payment_intent', message: problem ?? 'is not an intent of yours' }]);
   }
   if (transfer.state === 'reorged') {
-    throw impossible(
+    throw invalidState(
       'The transfer was reorged and is no longer on the chain. It is listed again if it returns.',
     );
   }
   const state = endOf(intent);
   if (state !== undefined && !allowEnded) {
-    throw impossible(
+    throw invalidState(
       `The intent ${state} and needs no further payment. Send allow_ended as true to attribute the transfer anyway.`,
     );
   }
@@ -193,7 +193,7 @@ export function detachTransfer(
     traceparent: string | null,
   ): Promise<TransferRow> => {
     if (!row.attributedByHand) {
-      throw impossible(
+      throw invalidState(
         'The transfer was attributed automatically. Only a manual attribution can be detached.',
       );
     }
@@ -205,13 +205,13 @@ export function detachTransfer(
     if (intent.status === 'succeeded' && row.counts) {
       const left = await confirmedUnits(inside, [intent.id]);
       if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) {
-        throw impossible('The intent has succeeded with this payment, so it cannot be detached.');
+        throw invalidState('The intent has succeeded with this payment, so it cannot be detached.');
       }
     }
     if (row.state === 'confirmed' && isUsdc === true) {
       const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
       if (money !== undefined && money.committedUnits > money.confirmedUnits) {
-        throw impossible(
+        throw invalidState(
           'The refunds of the intent need this payment: without it they return more than was received.',
         );
       }
@@ -238,8 +238,6 @@ export function detachTransfer(
     },
   };
 }
-
-const impossible = (message: string) => new ServiceError('invalid_state', { message });
 
 const clearIntent = preparedStatement(
   'detach_transfer',

@@ -28,7 +28,7 @@ import { newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, ServiceError } from '../requests/errors.ts';
 import { wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
@@ -292,7 +292,5 @@ function statementsOf(em: EntityManager) {
 
 function assertEnabled({ enabled }: WebhookEndpointRow): void {
   if (enabled) return;
-  throw new ServiceError('invalid_state', {
-    message: 'The webhook endpoint is disabled. Enable it first, with {"enabled": true}.',
-  });
+  throw invalidState('The webhook endpoint is disabled. Enable it first, with {"enabled": true}.');
 }

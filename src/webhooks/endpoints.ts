@@ -18,7 +18,7 @@ import {
 import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { lockPending } from './delivery-queue.ts';
 import { webhookSecret } from './signature.ts';
@@ -118,9 +118,9 @@ export async function createEndpoint(
       return { endpoint: first, secret: webhookSecret(keys, first.id, made), replayed: true };
     }
     if ((await tx.count(WebhookEndpointEntity, { ...owner, deletedAt: null })) >= maxEndpoints) {
-      throw new ServiceError('invalid_state', {
-        message: `There are ${maxEndpoints} webhook endpoints already, the most there may be. Delete one first.`,
-      });
+      throw invalidState(
+        `There are ${maxEndpoints} webhook endpoints already, the most there may be. Delete one first.`,
+      );
     }
     const now = new Date();
     const id = newUuid(now.getTime());
