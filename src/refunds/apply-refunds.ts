@@ -53,6 +53,7 @@ export function createApplyRefunds(em: EntityManager, traceparentNow: () => stri
         let row = before;
         const events = own.map(({ type, fields }) => {
           row = { ...row, ...fields, eventCount: row.eventCount + 1 };
+          row.watchedUntil = watchedUntil(row);
           const data = refundEventData(row, transfers.get(row.id) ?? []);
           return { type: `refund.${type}` as const, row, data };
         });
@@ -61,14 +62,7 @@ export function createApplyRefunds(em: EntityManager, traceparentNow: () => stri
       const rows = changed.map(({ row }) => row);
       const events = changed.flatMap((each) => each.events);
       await inside(storeRefunds, [
-        rows.map(({ id }) => id),
-        rows.map(({ status }) => status),
-        rows.map(({ eventCount }) => eventCount),
-        rows.map(({ labels }) => labels?.join(' ') ?? null),
-        rows.map(({ succeededAt }) => succeededAt?.toISOString() ?? null),
-        rows.map(({ canceledAt }) => canceledAt?.toISOString() ?? null),
-        rows.map(({ expiredAt }) => expiredAt?.toISOString() ?? null),
-        rows.map((row) => watchedUntil(row).toISOString()),
+        columns.json(rows),
         events.map(() => newUuid(at.getTime())),
         events.map(({ row }) => row.merchantId),
         events.map(({ row }) => row.mode),
@@ -108,16 +102,14 @@ const storeRefunds = preparedStatement(
   'change_refunds',
   `with changed as (
      update refunds r
-        set status = n.status, event_count = n.event_count, labels = string_to_array(n.labels, ' '),
+        set status = n.status, event_count = n.event_count, labels = n.labels,
             succeeded_at = n.succeeded_at, canceled_at = n.canceled_at, expired_at = n.expired_at,
             watched_until = n.watched_until
-       from unnest($1::uuid[], $2::refund_status[], $3::int[], $4::text[], $5::timestamptz[], $6::timestamptz[],
-                   $7::timestamptz[], $8::timestamptz[])
-              as n (id, status, event_count, labels, succeeded_at, canceled_at, expired_at, watched_until)
+       from json_populate_recordset(null::refunds, $1) n
       where r.id = n.id
    )
    insert into events (id, merchant_id, mode, type, created_at, refund, sequence, data, traceparent)
-   select e.id, e.merchant_id, e.mode, e.type, $16, e.refund, e.sequence, e.data, $17
-     from unnest($9::uuid[], $10::uuid[], $11::payment_mode[], $12::text[], $13::uuid[], $14::int[], $15::text[])
+   select e.id, e.merchant_id, e.mode, e.type, $9, e.refund, e.sequence, e.data, $10
+     from unnest($2::uuid[], $3::uuid[], $4::payment_mode[], $5::text[], $6::uuid[], $7::int[], $8::text[])
             as e (id, merchant_id, mode, type, refund, sequence, data)`,
 );

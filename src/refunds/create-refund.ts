@@ -41,6 +41,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
     'find_refund_by_key',
     `select ${columns.of('r')} from refunds r where r.merchant_id = $1 and r.mode = $2 and r.idempotency_key = $3`,
   );
+  const insert = preparedStatement('insert_refund', `${columns.insert} on conflict do nothing`);
 
   return {
     ratePolicy: 'creates',
@@ -56,7 +57,9 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
         }
         if (intent === undefined) throw notYours();
         const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
-        await insert(inside, row);
+        const { rowCount } = await inside(insert, [columns.json([row])]);
+        // A refund of another intent has got the key meanwhile.
+        if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
       });
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
@@ -191,37 +194,6 @@ function tooMuch(rest: bigint): ServiceError {
 const countRefunds = preparedStatement(
   'count_refunds',
   'select count(*)::int as count from refunds where payment_intent = $1',
-);
-
-async function insert(inside: RunPrepared, row: RefundRow): Promise<void> {
-  const { rowCount } = await inside(insertRefund, [
-    row.id,
-    row.merchantId,
-    row.mode,
-    row.paymentIntent,
-    row.network,
-    String(row.amountUnits),
-    byteaOf(row.destination),
-    byteaOf(row.wallet),
-    row.status,
-    row.reason,
-    JSON.stringify(row.metadata),
-    row.createdAt.toISOString(),
-    row.expiresAt.toISOString(),
-    row.watchedUntil.toISOString(),
-    row.idempotencyKey,
-    row.requestFingerprint == null ? null : `\\x${row.requestFingerprint}`,
-  ]);
-  // A refund of another intent has got the key meanwhile.
-  if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
-}
-
-const insertRefund = preparedStatement(
-  'insert_refund',
-  `insert into refunds (id, merchant_id, mode, payment_intent, network, amount_units, destination, wallet, status, reason,
-                        metadata, created_at, expires_at, watched_until, idempotency_key, request_fingerprint)
-   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-   on conflict do nothing`,
 );
 
 /** A wallet that the merchant is paid at, or was asked to be paid at. */

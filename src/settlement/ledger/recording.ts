@@ -21,7 +21,7 @@ import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './
 import { type Lease, LeaseLost } from './lease.ts';
 import type { Owners } from './owners.ts';
 import type { Reverting } from './reverting.ts';
-import { type Entry, type StoringOptions, storeTransfers } from './storing.ts';
+import { createStoring, type Entry, type StoringOptions } from './storing.ts';
 import { bytes, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
@@ -57,6 +57,7 @@ export class Recording {
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
   readonly #attribute: AttributeTransfers;
+  readonly #store: ReturnType<typeof createStoring>;
 
   constructor(options: RecordingOptions) {
     const { em, lease, settings, onFailedAlone } = options;
@@ -73,6 +74,7 @@ export class Recording {
     );
     const networkIds = settings.networks.map(({ id }) => id);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
+    this.#store = createStoring(transfers, options);
   }
 
   /**
@@ -178,7 +180,7 @@ export class Recording {
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
-      return storeTransfers(inside, this.#options, block, entries, at);
+      return this.#store(inside, block, entries, at);
     });
   }
 

@@ -2,6 +2,7 @@ import { checksum } from 'ox/Address';
 import { type ChainSettings, isRightToken, networkOf } from '../../contract/chains.ts';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
+import type { EntityColumns } from '../../database/entity-columns.ts';
 import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
@@ -14,7 +15,6 @@ import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { readRemaining } from './reverting.ts';
-import { bytes } from './values.ts';
 
 export interface Entry extends KnownTransfer {
   /** The id of the new row, if there is none yet. */
@@ -45,46 +45,49 @@ export interface StoringOptions {
   traceparent: () => string | null;
 }
 
-/** Stores transfers of one block, their effect on intents and their events, in the transaction of the caller. */
-export async function storeTransfers(
-  inside: RunPrepared,
-  options: StoringOptions,
-  block: { number: number },
-  entries: readonly Entry[],
-  at: Date,
-): Promise<Change[]> {
+/** Returns a function that stores transfers of one block, their effect on intents and their events, in a transaction. */
+export function createStoring(transfers: EntityColumns<TransferRow>, options: StoringOptions) {
   const { settings, steps, refunding } = options;
-  if (entries.length === 0) return [];
-  const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
-  const ofRefunds = await refunding.intentsOf(inside, refundIds);
-  const intents = await steps.lock(inside, [
-    ...entries.flatMap(({ intentId }) => intentId ?? []),
-    ...ofRefunds.values(),
-  ]);
-  const arrived = await mapInSlices(entries, (entry) =>
-    arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
+  const upsert = preparedStatement(
+    'upsert_transfers',
+    `${transfers.insert}
+     on conflict (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)
+     do update set log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
+                   block_time = excluded.block_time, state = 'pending', payment_intent = excluded.payment_intent,
+                   counts = excluded.counts, labels = excluded.labels, is_refund = excluded.is_refund,
+                   refund = excluded.refund, authorized_by = excluded.authorized_by`,
   );
-  const refunds = await refunding.arrive(
-    inside,
-    arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
-  );
-  await noteLanded(
-    inside,
-    arrived.flatMap(({ row }) => row.authorizedBy ?? []),
-  );
-  await upsert(
-    inside,
-    arrived.map(({ row }) => row),
-    { ...settings, at },
-  );
-
-  const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
-  const refunded = await refunding.apply(inside, refunds, at);
-  return [
-    ...changes,
-    ...refunded,
-    ...(await recordTransferEvents(inside, arrived, block.number, at, options)),
-  ];
+  return async (
+    inside: RunPrepared,
+    block: { number: number },
+    entries: readonly Entry[],
+    at: Date,
+  ): Promise<Change[]> => {
+    if (entries.length === 0) return [];
+    const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
+    const ofRefunds = await refunding.intentsOf(inside, refundIds);
+    const intents = await steps.lock(inside, [
+      ...entries.flatMap(({ intentId }) => intentId ?? []),
+      ...ofRefunds.values(),
+    ]);
+    const arrived = await mapInSlices(entries, (entry) =>
+      arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
+    );
+    const rows = arrived.map(({ row }) => row);
+    const refunds = await refunding.arrive(
+      inside,
+      arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
+    );
+    await noteLanded(
+      inside,
+      rows.flatMap(({ authorizedBy }) => authorizedBy ?? []),
+    );
+    await inside(upsert, [transfers.json(rows)]);
+    const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
+    const refunded = await refunding.apply(inside, refunds, at);
+    const reported = await recordTransferEvents(inside, arrived, block.number, at, options);
+    return [...changes, ...refunded, ...reported];
+  };
 }
 
 function newRow(
@@ -222,56 +225,6 @@ async function recordTransferEvents(
     transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },
   }));
 }
-
-async function upsert(
-  inside: RunPrepared,
-  rows: readonly TransferRow[],
-  { mode, chainId, at }: { mode: string; chainId: number; at: Date },
-): Promise<void> {
-  await inside(upsertTransfers, [
-    rows.map(({ id }) => id),
-    rows.map(({ merchantId }) => merchantId),
-    rows.map(({ transactionHash }) => `\\x${transactionHash}`),
-    rows.map(({ logIndex }) => logIndex),
-    rows.map(({ blockNumber }) => String(blockNumber)),
-    rows.map(({ blockHash }) => `\\x${blockHash}`),
-    rows.map(({ blockTime }) => blockTime.toISOString()),
-    rows.map(({ fromAddress }) => bytes(fromAddress)),
-    rows.map(({ toAddress }) => bytes(toAddress)),
-    rows.map(({ tokenAddress }) => bytes(tokenAddress)),
-    rows.map(({ amountUnits }) => String(amountUnits)),
-    rows.map(({ ordinal }) => ordinal),
-    rows.map(({ paymentIntent }) => paymentIntent ?? null),
-    rows.map(({ counts }) => counts),
-    rows.map(({ labels }) => labels?.join(' ') ?? null),
-    rows.map(({ isRefund }) => isRefund),
-    rows.map(({ refund }) => refund ?? null),
-    rows.map(({ authorizedBy }) => authorizedBy ?? null),
-    mode,
-    chainId,
-    at.toISOString(),
-  ]);
-}
-
-const upsertTransfers = preparedStatement(
-  'upsert_transfers',
-  `insert into transfers as t (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash,
-                               block_time, from_address, to_address, token_address, amount_units, ordinal, state,
-                               payment_intent, counts, labels, is_refund, refund, authorized_by, created_at)
-   select n.id, n.merchant_id, $19::payment_mode, $20, n.transaction_hash, n.log_index, n.block_number, n.block_hash,
-          n.block_time, n.from_address, n.to_address, n.token_address, n.amount_units, n.ordinal, 'pending',
-          n.payment_intent, n.counts, string_to_array(n.labels, ' '), n.is_refund, n.refund, n.authorized_by, $21
-     from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::int[], $5::bigint[], $6::bytea[], $7::timestamptz[], $8::bytea[],
-                 $9::bytea[], $10::bytea[], $11::bigint[], $12::int[], $13::uuid[], $14::bool[], $15::text[], $16::bool[],
-                 $17::uuid[], $18::uuid[])
-            as n (id, merchant_id, transaction_hash, log_index, block_number, block_hash, block_time, from_address,
-                  to_address, token_address, amount_units, ordinal, payment_intent, counts, labels, is_refund, refund, authorized_by)
-   on conflict (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)
-   do update set log_index = excluded.log_index, block_number = excluded.block_number, block_hash = excluded.block_hash,
-                 block_time = excluded.block_time, state = 'pending', payment_intent = excluded.payment_intent,
-                 counts = excluded.counts, labels = excluded.labels, is_refund = excluded.is_refund,
-                 refund = excluded.refund, authorized_by = excluded.authorized_by`,
-);
 
 const insertTransferEvents = preparedStatement(
   'insert_transfer_events',
