@@ -1,7 +1,9 @@
-// The signed authorizations of intents. One is stored before anybody else is given it, and from then on only the chain
-// releases it (`settlement/release-authorizations.ts`): a facilitator may say anything. Storing is one statement, because
-// the round trips of a transaction take longer than its work, and those that arrive meanwhile share the next one.
+// The signed authorizations of intents, and the transfers that use them. An authorization is stored before anybody else is
+// given it, and from then on only the chain releases it (`settlement/release-authorizations.ts`): a facilitator may say
+// anything. Storing is one statement, because the round trips of a transaction take longer than its work, and those that
+// arrive meanwhile share the next one.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { uuidInNonce } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
@@ -12,6 +14,7 @@ import { type EntityColumns, entityColumns } from '../database/entity-columns.ts
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
+import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
 /** Of one intent, whatever has become of them. */
@@ -19,6 +22,11 @@ const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
+
+/** How often whoever waits for a transfer looks for it; all that wait in this process share a statement. */
+const lookEveryMs = 200;
+const gatherMs = 100;
+const maxWaitingTogether = 1_024;
 
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
 type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
@@ -49,6 +57,7 @@ export function createAuthorizationStore(em: EntityManager) {
   );
   const finding = createFinding(run, columns);
   const storing = createStoring(run, columns);
+  const landings = createLandings(run);
   return {
     /** By the UUIDs of their intents, those that can still be used, or else the newest. */
     async currentOf(
@@ -69,6 +78,20 @@ export function createAuthorizationStore(em: EntityManager) {
     noteReported: (id: string, hash: string) => run(noteReported, [id, byteaOf(hash)]),
     /** Notes that nobody was given it. */
     noteFailed: (id: string) => run(noteFailed, [id]),
+    /** The hash of the transaction that has used it, as the watcher has recorded. */
+    landingOf: (id: string) => landings.add(id),
+    /** The same as soon as there is one; undefined once the signal aborts. */
+    async waitForLanding(id: string, signal: AbortSignal): Promise<string | undefined> {
+      const ignore = () => undefined;
+      for (;;) {
+        // It is not on the chain yet, and who is declined meanwhile is told at once.
+        await sleep(lookEveryMs, undefined, { signal }).catch(ignore);
+        if (signal.aborted) return undefined;
+        // A question that fails is asked again: who waits has a limit of its own.
+        const hash = await landings.add(id, signal).catch(ignore);
+        if (hash !== undefined) return hash;
+      }
+    },
   };
 }
 
@@ -186,6 +209,28 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
   }
 }
 
+function createLandings(run: RunPrepared): Batcher<string, string | undefined> {
+  return new Batcher({
+    ...usualWaits,
+    slots: 1,
+    maxBatchSize: maxWaitingTogether,
+    gatherMs,
+    async run(ids) {
+      const { rows } = await run(findLandings, [ids]);
+      const hashes = new Map(rows.map(({ id, transaction_hash: hash }) => [id as string, hashOf(hash)]));
+      return ids.map((id) => hashes.get(id)) as string[];
+    },
+  });
+}
+
+const findLandings = preparedStatement(
+  'find_landings',
+  `select a.id, t.transaction_hash
+     from authorizations a
+     join transfers t on t.payment_intent = a.payment_intent and t.authorized_by = a.id and t.state <> 'reorged'
+                    and t.amount_units = a.amount_units
+    where a.id = any ($1::uuid[]) and a.status = 'landed'`,
+);
 const noteReported = preparedStatement(
   'note_reported_transaction',
   'update authorizations set reported_hash = $2 where id = $1',

@@ -19,7 +19,6 @@ import { NodeError } from '../settlement/node-answers.ts';
 import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
-import { createLandings, type Landings } from './landings.ts';
 import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
 import {
   ended,
@@ -89,13 +88,11 @@ interface Found {
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
   readonly #store: AuthorizationStore;
-  readonly #landings: Landings;
   readonly #find: (id: string) => Promise<Found | undefined>;
 
   constructor(em: EntityManager, options: PayCheckoutOptions) {
     this.#options = options;
     this.#store = createAuthorizationStore(em);
-    this.#landings = createLandings(em);
     this.#find = createFind(em);
   }
 
@@ -221,7 +218,7 @@ class PayCheckout {
       return this.#answer(request, row, network, await this.#wait(row.id, new AbortController().signal));
     }
     // Undefined too if its nonce was used for another amount.
-    const hash = row.status === 'landed' ? await this.#landings.of(row.id) : undefined;
+    const hash = row.status === 'landed' ? await this.#store.landingOf(row.id) : undefined;
     if (hash !== undefined) return this.#answer(request, row, network, hash);
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
     return refusalAnswer(network, row.fromAddress, row.status === 'failed' ? unsent : lapsed);
@@ -229,7 +226,7 @@ class PayCheckout {
 
   #wait(id: string, declined: AbortSignal): Promise<string | undefined> {
     const signals = [AbortSignal.timeout(maxWaitMs), declined, this.#options.stopping];
-    return this.#landings.wait(id, AbortSignal.any(signals));
+    return this.#store.waitForLanding(id, AbortSignal.any(signals));
   }
 
   #answer(
