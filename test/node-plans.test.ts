@@ -2,8 +2,8 @@
 
 import type { Address } from 'viem';
 import { afterEach, expect, test, vi } from 'vitest';
+import { readRefusal } from '../src/settlement/json-rpc.ts';
 import { createNodePace } from '../src/settlement/node-pace.ts';
-import { readRefusal } from '../src/settlement/node-refusals.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
@@ -236,7 +236,7 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   );
 });
 
-const refusals: [string, object, 'rate_limited' | 'too_large' | undefined][] = [
+const refusals: [string, Parameters<typeof readRefusal>[0], 'rate_limited' | 'too_large' | undefined][] = [
   ['HTTP 429', { status: 429 }, 'rate_limited'],
   [
     'Alchemy, units',

@@ -7,7 +7,6 @@ import { JSONParser } from '@streamparser/json';
 import { Agent, type Dispatcher, request } from 'undici';
 import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
-import { readRefusal } from './node-refusals.ts';
 
 /** Largest answer, in bytes. The receipts of a block with 2,000 transfers take 3.3 MB. */
 const maxAnswerBytes = 64 * 1024 * 1024;
@@ -133,15 +132,48 @@ function faultOf(response: Dispatcher.ResponseData, error: unknown, words: strin
   const details = typeof message === 'string' ? message : '';
   const text =
     typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
-  const refused = readRefusal({
-    ...(!isOk(response) && { status, retryAfter: headers['retry-after'] }),
-    code,
-    details,
-  });
-  const { fault, retryAfterMs } = refused ?? {
-    // A proxy in front of the node may have answered.
-    fault: typeof code === 'number' ? 'refused' : 'unreachable',
-    retryAfterMs: undefined,
-  };
-  return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs });
+  const answered = !isOk(response) && { status, retryAfter: headers['retry-after'] };
+  const refused = readRefusal({ ...answered, code, details });
+  // A proxy in front of the node may have answered.
+  const fault = refused?.fault ?? (typeof code === 'number' ? 'refused' : 'unreachable');
+  return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs: refused?.retryAfterMs });
+}
+
+// Providers use their own messages: these are the patterns of Alchemy, Ankr, Blast, Chainstack, dRPC, Infura, QuickNode,
+// Geth and Erigon.
+
+/** The request or its answer is larger than the node allows. */
+const ofSize =
+  /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
+const ofRate =
+  /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
+/** `LimitExceeded`. Some nodes also use it for sizes. */
+const limitExceeded = -32005;
+const maxRead = 1_000;
+
+interface Refused {
+  /** Set, as the next, if it is no success. */
+  status?: number;
+  retryAfter?: unknown;
+  code?: unknown;
+  /** The message of the JSON-RPC error. */
+  details?: string;
+}
+
+/** Classifies a refused request. Returns undefined unless it was refused for rate or size. */
+export function readRefusal({ status, retryAfter, code, details = '' }: Refused) {
+  const words = details.slice(0, maxRead);
+  const retryAfterMs = typeof retryAfter === 'string' ? msOf(retryAfter) : undefined;
+  const is429 = status === 429 || code === 429;
+  const isTooMany = is429 && !/\brange\b/i.test(words);
+  if (status === 413 || (!isTooMany && ofSize.test(words)))
+    return { fault: 'too_large', retryAfterMs } as const;
+  const isRate = is429 || code === limitExceeded || ofRate.test(words) || retryAfterMs !== undefined;
+  return isRate ? ({ fault: 'rate_limited', retryAfterMs } as const) : undefined;
+}
+
+/** In milliseconds, at most a minute. */
+function msOf(value: string): number | undefined {
+  const seconds = /^\d+$/.test(value) ? Number(value) : (Date.parse(value) - Date.now()) / 1_000;
+  return Number.isNaN(seconds) ? undefined : Math.min(Math.max(0, seconds * 1_000), 60_000);
 }
