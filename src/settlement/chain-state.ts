@@ -1,13 +1,15 @@
-// State shared by the parts of a watcher.
+// State shared by the parts of a watcher, and what the chain says of itself: whether a node is on it, and which of its blocks
+// are final.
 
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainWork } from '../requests/trace.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Tip } from './ledger/cursor.ts';
+import { LeaseLost } from './ledger/lease.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import type { Node } from './node.ts';
-import type { Header } from './node-answers.ts';
+import { type Header, NodeError } from './node-answers.ts';
 
 /** Valid while the lease is held. */
 export interface ChainState {
@@ -28,26 +30,8 @@ export interface ChainState {
   later: Map<string, number>;
 }
 
-export interface ChainIdentity {
-  /** True for the local chain of the embedded mode, whose history may restart. */
-  isLocalChain(): Promise<boolean>;
-  /** Throws if the node is on another chain. Asks each node once, until `forget`. */
-  assertChain(asked: Node): Promise<void>;
-  /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is a local chain. */
-  assertGenesis(): Promise<void>;
-  /** True if the node has the newest recorded block that is final for it. */
-  isSameChain(candidate: Node): Promise<boolean>;
-  /** Throws if the reader does not have the block. */
-  headerAt(number: number): Promise<Header>;
-  /** The reader's final block, from the cache if that is no older than `maxAgeMs`. */
-  finalizedNumber(maxAgeMs?: number): Promise<number>;
-  /** Makes `assertChain` ask this node, or every node, again. */
-  forget(asked?: Node): void;
-}
-
-export interface WatchContext {
+interface Watched {
   settings: ChainSettings;
-  identity: ChainIdentity;
   /** The first that works is the reader, another one confirms. All are asked before a payment is reverted. */
   nodes: readonly [Node, ...Node[]];
   ledger: Ledger;
@@ -56,4 +40,107 @@ export interface WatchContext {
   /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
   trace: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   state: ChainState;
+}
+
+export interface WatchContext extends Watched {
+  identity: ReturnType<typeof createChainIdentity>;
+}
+
+/** If a node has no `finalized` block, blocks at least this far below its head count as final. */
+const finalDepth = 1_000;
+
+export function createChainIdentity(
+  { settings, ledger, logger, state }: Watched,
+  holder: string,
+  finalizedEveryMs: number,
+) {
+  const { chainId } = settings;
+  /** Nodes whose chain was checked since they last failed. */
+  const checked = new Set<Node>();
+
+  /** Undefined if the node does not support the `finalized` tag. */
+  const finalizedOf = (asked: Node): Promise<Header | undefined> =>
+    asked.header('finalized').catch((reason) => {
+      if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
+      throw reason;
+    });
+
+  const identity = {
+    /** True for the local chain of the embedded mode, whose history may restart. */
+    async isLocalChain(): Promise<boolean> {
+      return settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
+    },
+    /** Throws if the node is on another chain. Asks each node once, until `forget`. */
+    async assertChain(asked: Node): Promise<void> {
+      if (checked.has(asked)) return;
+      await asked.assertChain();
+      if (asked === state.node) await identity.assertGenesis();
+      checked.add(asked);
+    },
+    /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is a local chain. */
+    async assertGenesis(): Promise<void> {
+      const progress = await ledger.progress();
+      if (progress === undefined) return;
+      const genesis = await identity.headerAt(0);
+      if (genesis.hash === progress.genesisHash) return;
+      if (!(await identity.isLocalChain())) {
+        throw new NodeError(
+          'another_chain',
+          `${state.node.name} has another block 0 than the watched chain: check its address`,
+        );
+      }
+      state.lease ??= await ledger.acquire(holder);
+      if (state.lease === undefined) throw new LeaseLost();
+      await ledger.revertTo(state.lease, genesis);
+      state.cursor = genesis;
+      state.finalized = undefined;
+      logger.warn({ chain_id: chainId }, 'the local chain was restarted; reading it from block 0');
+    },
+    /** True if the node has the newest recorded block that is final for it. */
+    async isSameChain(candidate: Node): Promise<boolean> {
+      await candidate.assertChain();
+      const progress = await ledger.progress();
+      if (progress === undefined) return true;
+      const genesis = await candidate.header(0);
+      if (genesis?.hash !== progress.genesisHash) return false;
+      const newest = (await candidate.header('latest'))?.number ?? 0;
+      const final = (await finalizedOf(candidate))?.number ?? Math.max(0, newest - finalDepth);
+      const [recorded] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
+      return recorded === undefined || (await candidate.header(recorded.number))?.hash === recorded.hash;
+    },
+    /** Throws if the reader does not have the block. */
+    async headerAt(number: number): Promise<Header> {
+      const header = await state.node.header(number);
+      if (header === undefined)
+        throw new NodeError('no_answer', `${state.node.name} does not have block ${number}`);
+      return header;
+    },
+    /** The reader's final block, from the cache if that is no older than `maxAgeMs`. */
+    async finalizedNumber(maxAgeMs = finalizedEveryMs): Promise<number> {
+      const now = performance.now();
+      if (state.finalized !== undefined && now - state.finalized.readAtMs < maxAgeMs)
+        return state.finalized.number;
+      const found = await finalizedOf(state.node);
+      const newest = async () => (await state.node.header('latest'))?.number ?? 0;
+      let head = state.headNumber ?? (await newest());
+      // The head may be older than the final block: ask again.
+      if (found !== undefined && found.number > head) head = await newest();
+      if (found !== undefined && found.number > head) {
+        throw new NodeError(
+          'contradiction',
+          `${state.node.name} reports block ${found.number} as final, but its newest block is ${head}`,
+        );
+      }
+      const number = found?.number ?? Math.max(0, head - finalDepth);
+      // Finality never goes backwards.
+      state.finalized = { number: Math.max(number, state.finalized?.number ?? 0), readAtMs: now };
+      return state.finalized.number;
+    },
+    /** Makes `assertChain` ask this node, or every node, again. */
+    forget(asked?: Node): void {
+      if (asked === undefined) checked.clear();
+      else checked.delete(asked);
+    },
+  };
+  return identity;
 }

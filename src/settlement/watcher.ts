@@ -2,8 +2,7 @@
 // blocks, and expires intents by the chain's clock. All progress is in the database: a watcher may stop at any time,
 // and any other continues.
 
-import { createChainIdentity } from './chain-identity.ts';
-import type { ChainState, WatchContext } from './chain-state.ts';
+import { type ChainState, createChainIdentity, type WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
