@@ -7,6 +7,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
+import { chainTraceparent } from '../telemetry/spans.ts';
 import { type ChangeStep, changeOf, storeChanges } from './change-payment-intents.ts';
 import { createPaymentsReader } from './payments.ts';
 
@@ -20,7 +21,10 @@ export interface IntentChange {
 export interface ApplySteps {
   /** Locks intents in id order to prevent deadlocks. */
   lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, PaymentIntentRow>>;
-  /** Stores the steps of locked intents, with their current payments and the events that tell of them. */
+  /**
+   * Stores the steps of locked intents, with their current payments and the events that tell of them. The trace is that of
+   * the watcher's work, unless another is given.
+   */
   apply(
     inside: RunPrepared,
     steps: ReadonlyMap<PaymentIntentRow, readonly ChangeStep[]>,
@@ -47,11 +51,7 @@ export function createIntentLock(em: EntityManager) {
   };
 }
 
-/** `traceparentNow` returns the trace in which steps are applied, unless `apply` is told another. */
-export function createApplySteps(
-  em: EntityManager,
-  traceparentNow: () => string | null = () => null,
-): ApplySteps {
+export function createApplySteps(em: EntityManager): ApplySteps {
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createPaymentsReader(em);
   const lockIntents = preparedStatement(
@@ -65,7 +65,7 @@ export function createApplySteps(
       const { rows } = await inside(lockIntents, [wanted]);
       return new Map(rows.map((row) => [row.id as string, intents.read(row)]));
     },
-    async apply(inside, steps, at, traceparent = traceparentNow()) {
+    async apply(inside, steps, at, traceparent = chainTraceparent()) {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return [];
       // With the new count: the payments of an intent are read only if its count is above 0.

@@ -210,7 +210,7 @@ async function measure(
 function createWatches(
   em: EntityManager,
   { unattributedMinUnits, databaseTimeouts }: Config,
-  { metrics, tracing }: Telemetry,
+  { metrics }: Telemetry,
   { onEvent }: Background,
   logger: Logger,
 ) {
@@ -223,7 +223,7 @@ function createWatches(
       const { watchChains } = await import('./watch-chains.ts');
       const databaseTimeoutMs = databaseTimeouts.statementTimeoutMs;
       const limits = { unattributedMinUnits, databaseTimeoutMs };
-      const options = { nodes, metrics, logger, tracing, onEvent, pollMs, ...limits };
+      const options = { nodes, metrics, logger, onEvent, pollMs, ...limits };
       const started = await watchChains(em, options);
       watching.push(started);
       if (isStopped) await started.stop();

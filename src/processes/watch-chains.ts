@@ -17,7 +17,6 @@ import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { Watcher } from '../settlement/watcher.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import type { Tracing } from '../telemetry/tracing.ts';
 
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
@@ -32,7 +31,6 @@ interface WatchOptions {
   nodes: readonly ChainNodes[];
   metrics: Metrics;
   logger: Logger;
-  tracing?: Tracing | undefined;
   onEvent: () => void;
   /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
@@ -88,15 +86,7 @@ function failuresTo(logger: Logger): Pick<LedgerOptions, 'onUnreadable' | 'onFai
 
 function watchedChainOf(
   { urls, ...settings }: ChainNodes,
-  {
-    metrics,
-    logger: parent,
-    tracing,
-    onEvent,
-    unattributedMinUnits,
-    databaseTimeoutMs,
-    pollMs,
-  }: WatchOptions,
+  { metrics, logger: parent, onEvent, unattributedMinUnits, databaseTimeoutMs, pollMs }: WatchOptions,
 ) {
   const { mode, chain, rpcVariable } = settings;
   const logger = parent.child({ mode, chain });
@@ -112,9 +102,6 @@ function watchedChainOf(
         tokens: settings.tokens,
         onFault: chainMetrics.nodeFault,
         onRequest: chainMetrics.nodeRequest,
-        ...(tracing && {
-          trace: (method, run) => tracing.nodeRequest({ method, node: new URL(url).host }, run),
-        }),
       }),
   ) as [Node, ...Node[]];
 
@@ -129,7 +116,6 @@ function watchedChainOf(
       onSettled: chainMetrics.settled,
       unattributedMinUnits,
       times: { databaseTimeoutMs },
-      ...(tracing && { tracing }),
     });
     const watcher = new Watcher({
       settings,
@@ -137,7 +123,6 @@ function watchedChainOf(
       ledger,
       holder: newUuid(),
       logger,
-      ...(tracing && { trace: tracing.chainWork }),
       observer: {
         ...chainMetrics,
         expiry(expiry) {

@@ -10,6 +10,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
+import { chainTraceparent } from '../telemetry/spans.ts';
 import type { RefundStep } from './judgement.ts';
 import { refundEventData } from './refund.ts';
 
@@ -20,8 +21,7 @@ export interface RefundChange {
   refund: { id: string; status: RefundStatusName; labels: readonly string[] };
 }
 
-/** `traceparentNow` returns the trace in which steps are applied, unless `apply` is told another. */
-export function createApplyRefunds(em: EntityManager, traceparentNow: () => string | null = () => null) {
+export function createApplyRefunds(em: EntityManager) {
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const readTransfers = createTransfersReader(em, 'refund');
   const lockRefunds = preparedStatement(
@@ -41,7 +41,7 @@ export function createApplyRefunds(em: EntityManager, traceparentNow: () => stri
       inside: RunPrepared,
       steps: ReadonlyMap<RefundRow, readonly RefundStep[]>,
       at: Date,
-      traceparent: string | null = traceparentNow(),
+      traceparent: string | null = chainTraceparent(),
     ): Promise<{ rows: RefundRow[]; changes: RefundChange[] }> {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return { rows: [], changes: [] };

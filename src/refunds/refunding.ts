@@ -18,8 +18,8 @@ type Intents = ReadonlyMap<string, PaymentIntentRow>;
 
 export type Refunding = ReturnType<typeof createRefunding>;
 
-export function createRefunding(em: EntityManager, traceparent?: () => string | null) {
-  const { lock, apply } = createApplyRefunds(em, traceparent);
+export function createRefunding(em: EntityManager) {
+  const { lock, apply } = createApplyRefunds(em);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const lockOverdue = preparedStatement(
     'lock_overdue_refunds',

@@ -24,18 +24,6 @@ export function traceparentOf(trace: Pick<Trace, 'span'> | undefined): string | 
   return `00-${traceId}-${spanId}-01`;
 }
 
-/** The work of a watcher. */
-export interface ChainWork {
-  name: 'block' | 'confirmation' | 'reorganisation' | 'second reading';
-  chainId: number;
-  /** The block that is read, confirmed or reverted to. */
-  block: number;
-  /** The number of transfers, if it is known before. */
-  transfers?: number;
-  /** When the work began, by `performance.now()`; now if undefined. */
-  sinceMs?: number;
-}
-
 export interface Statement {
   /** `INSERT` or `SELECT`. */
   operation: string;

@@ -3,7 +3,6 @@
 
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../contract/chains.ts';
-import type { ChainWork } from '../requests/trace.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
@@ -37,8 +36,6 @@ interface Watched {
   ledger: Ledger;
   logger: Logger;
   observer: Partial<ChainMetrics>;
-  /** Runs work in a trace of its own. Blocks without transfers to merchants have none. */
-  trace: <T>(work: ChainWork, run: () => Promise<T>) => Promise<T>;
   state: ChainState;
 }
 

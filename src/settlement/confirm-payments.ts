@@ -1,5 +1,6 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
+import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -14,7 +15,7 @@ const maxConfirmedAtOnce = 100;
 
 /** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
 export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
-  const { settings, identity, ledger, observer, trace, state } = context;
+  const { settings, identity, ledger, observer, state } = context;
   const deepEnough = tip.number - settings.confirmations + 1;
   let due = await ledger.due(deepEnough);
   observer.unconfirmed?.(due[0]?.blockTime);
@@ -32,7 +33,7 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
     block: deepEnough,
     transfers: due.length,
   } as const;
-  return trace(work, () => confirmSome(context, lease, due));
+  return traceChainWork(work, () => confirmSome(context, lease, due));
 }
 
 async function confirmSome(

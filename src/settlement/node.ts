@@ -2,6 +2,7 @@
 
 import * as Bloom from 'ox/Bloom';
 import type { Hash, Hex } from 'viem';
+import { traceNodeRequest } from '../telemetry/spans.ts';
 import { callJsonRpc } from './json-rpc.ts';
 import {
   blockTransactions,
@@ -59,8 +60,6 @@ interface NodeOptions {
   /** Called for each answer that could not be used. */
   onFault?: (error: NodeError) => void;
   onRequest?: (method: string) => void;
-  /** Runs a request in the trace of its work. */
-  trace?: <T>(method: string, run: () => Promise<T>) => Promise<T>;
   timeoutMs?: number;
   patienceMs?: number;
 }
@@ -235,7 +234,7 @@ export class Node {
     read: (answer: unknown) => T,
     elements?: () => Elements,
   ): Promise<T> {
-    const { patienceMs = defaultPatienceMs, timeoutMs = defaultTimeoutMs, trace } = this.#options;
+    const { patienceMs = defaultPatienceMs, timeoutMs = defaultTimeoutMs } = this.#options;
     const deadlineMs = performance.now() + patienceMs;
     for (;;) {
       // Waiting longer would lose the lease.
@@ -249,7 +248,7 @@ export class Node {
       const send = async () =>
         read(await callJsonRpc(this.#address, method, params, timeoutMs, elements?.()));
       try {
-        const found = await (trace === undefined ? send() : trace(method, send));
+        const found = await traceNodeRequest(method, this.#address, send);
         this.pace.answered();
         this.failingSinceMs = undefined;
         return found;

@@ -1,6 +1,7 @@
 // Reads blocks of a chain, and records their transfers.
 
 import type { Hash } from 'viem';
+import { traceChainWork } from '../telemetry/spans.ts';
 import { readTransfers, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -64,7 +65,7 @@ export async function readBlock(
   after: Tip,
   seenAtMs: number,
 ): Promise<void> {
-  const { settings, ledger, observer, trace, state } = context;
+  const { settings, ledger, observer, state } = context;
   const { logs, isDoubtful } = await state.node.transfersOf(header);
   const relevant = await transfersToMerchants(logs, ledger);
   const apply = async () => {
@@ -73,7 +74,8 @@ export async function readBlock(
   };
   const transfers = relevant.length;
   const work = { name: 'block', chainId: settings.chainId, block: header.number, transfers } as const;
-  await (transfers === 0 ? apply() : trace({ ...work, sinceMs: seenAtMs }, apply));
+  // Blocks without transfers to merchants have no trace.
+  await (transfers === 0 ? apply() : traceChainWork({ ...work, sinceMs: seenAtMs }, apply));
   observer.block?.({ transfers, lagMs: performance.now() - seenAtMs });
 }
 

@@ -1,5 +1,6 @@
 // Handles reorganisations: reverts the chain to the newest block that the database and the node have in common.
 
+import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { NodeError } from './node-answers.ts';
@@ -9,7 +10,7 @@ export const maxHeaders = 50_000;
 
 /** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
 export async function revertToAncestor(
-  { settings: { chainId }, identity, ledger, logger, observer, trace, state }: WatchContext,
+  { settings: { chainId }, identity, ledger, logger, observer, state }: WatchContext,
   lease: bigint,
   from: Tip,
 ): Promise<Tip> {
@@ -46,7 +47,7 @@ export async function revertToAncestor(
   state.suspected = undefined;
   const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
-  const transfers = await trace(work, () => ledger.revertTo(lease, ancestor));
+  const transfers = await traceChainWork(work, () => ledger.revertTo(lease, ancestor));
   const isFinal = ancestor.number < (state.finalized?.number ?? 0);
   observer.reorganisation?.({ depth, transfers, isFinal });
   logger[isFinal ? 'error' : 'warn'](

@@ -2,6 +2,7 @@
 // node has.
 
 import { mapInSlices } from '../scheduling/slices.ts';
+import { traceChainWork } from '../telemetry/spans.ts';
 import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
@@ -110,7 +111,7 @@ export class Verification {
     to: number,
     blocks: readonly BlockTransfers[],
   ): Promise<number> {
-    const { settings, nodes, ledger, trace, state } = this.#context;
+    const { settings, nodes, ledger, state } = this.#context;
     await assertCommon(
       this.#context,
       lease,
@@ -147,7 +148,7 @@ export class Verification {
     };
     const { chainId } = settings;
     const work = { name: 'second reading', chainId, block: to, transfers: read.length } as const;
-    await (read.length === 0 ? undefined : trace(work, apply));
+    await (read.length === 0 ? undefined : traceChainWork(work, apply));
     reportDifference(this.#context, { from, to, missed, invented: old.length });
     expectHeld();
     return old.length;

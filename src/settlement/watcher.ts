@@ -25,7 +25,7 @@ const minHeaders = 256;
 
 export interface WatcherOptions
   extends Pick<WatchContext, 'settings' | 'nodes' | 'ledger' | 'logger'>,
-    Partial<Pick<WatchContext, 'observer' | 'trace'>> {
+    Partial<Pick<WatchContext, 'observer'>> {
   /** The UUID of this watcher. */
   holder: string;
   /** How often the reader is asked for its final block. */
@@ -72,7 +72,7 @@ export class Watcher {
       suspected: undefined,
       later: new Map(),
     };
-    const context = { observer: {}, trace: <T>(_: unknown, run: () => Promise<T>) => run(), ...given, state };
+    const context = { observer: {}, ...given, state };
     const identity = createChainIdentity(context, holder, finalizedEveryMs);
     this.#context = { ...context, identity };
     this.#verification = new Verification(this.#context, deniedAgainMs);

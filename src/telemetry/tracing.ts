@@ -11,9 +11,7 @@ import {
   diag,
   propagation,
   ROOT_CONTEXT,
-  type Span,
   SpanKind,
-  type SpanOptions,
   SpanStatusCode,
   type TextMapGetter,
   trace,
@@ -25,18 +23,10 @@ import manifest from '../../package.json' with { type: 'json' };
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
-import {
-  type ChainWork,
-  type Operation,
-  type Statement,
-  type Trace,
-  traceparentOf,
-} from '../requests/trace.ts';
+import type { Operation, Statement, Trace } from '../requests/trace.ts';
+import { inSpans, serverOf, serviceName, tracer } from './spans.ts';
 
-const serviceName = 'payment-intent-service';
 const maxStopMs = 2_000;
-/** Of the providers that `startTracing` sets, once it has. */
-const tracer = trace.getTracer(serviceName, manifest.version);
 
 /** Traces requests and the work done for them. */
 export type Tracing = ReturnType<typeof startTracing>;
@@ -62,22 +52,6 @@ export function startTracing(logger: Logger) {
     end: endRequest,
     statement: traceStatement,
     delivery: traceDelivery,
-    chainWork: traceChainWork,
-    /** Runs a request to a node in a span of the current work of a watcher. Without such work there is no span. */
-    nodeRequest: <T>({ method, node }: { method: string; node: string }, run: () => Promise<T>) =>
-      tracePart(
-        method,
-        { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(new URL(`http://${node}`)) },
-        run,
-      ),
-    /** The same for a transaction. */
-    transaction: <T>(run: () => Promise<T>) =>
-      tracePart('COMMIT', { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' }, run),
-    /** The `traceparent` of the current work of a watcher, or null. */
-    chainTraceparent() {
-      const span = trace.getActiveSpan();
-      return traceparentOf(span && { span });
-    },
     /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
     stop: () => stopSdk(sdk, logger),
   };
@@ -160,54 +134,6 @@ function traceDelivery<T extends { statusCode: number | undefined; error: string
     }
     return result;
   });
-}
-
-/** Runs the work of a watcher in a trace of its own. */
-function traceChainWork<T>(
-  { name, chainId, block, transfers, sinceMs }: ChainWork,
-  run: () => Promise<T>,
-): Promise<T> {
-  const options: SpanOptions = {
-    root: true,
-    attributes: {
-      'payment_intents.chain_id': chainId,
-      'payment_intents.block': block,
-      ...(transfers !== undefined && { 'payment_intents.transfers': transfers }),
-    },
-    ...(sinceMs !== undefined && { startTime: performance.timeOrigin + sinceMs }),
-  };
-  return tracer.startActiveSpan(name, options, (span) => inSpans([span], run));
-}
-
-/** A span of the current work for a chain. */
-function tracePart<T>(name: string, attributes: Attributes, run: () => Promise<T>): Promise<T> {
-  if (trace.getActiveSpan() === undefined) return run();
-  return tracer.startActiveSpan(name, { kind: SpanKind.CLIENT, attributes }, (span) => inSpans([span], run));
-}
-
-/** Runs what the spans stand for, and ends them. If it fails, they say with what. */
-async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
-  try {
-    return await run();
-  } catch (reason) {
-    const { code, fault, name } = reason as { code?: unknown; fault?: unknown; name?: unknown };
-    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
-    for (const span of spans) {
-      span
-        .setAttributes({
-          'error.type': String(fault ?? code ?? name),
-          ...(isSqlState && { 'db.response.status_code': code }),
-        })
-        .setStatus({ code: SpanStatusCode.ERROR });
-    }
-    throw reason;
-  } finally {
-    for (const span of spans) span.end();
-  }
-}
-
-function serverOf({ hostname, port }: URL): Attributes {
-  return { 'server.address': hostname, ...(port !== '' && { 'server.port': Number(port) }) };
 }
 
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {

@@ -2,6 +2,7 @@
 // watcher that has lost the lease cannot change anything.
 
 import { type PreparedStatements, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { traceTransaction } from '../../telemetry/spans.ts';
 
 /** Several polling intervals. A watcher that waits longer for its node may lose the lease, which is harmless. */
 const defaultLeaseMs = 6_000;
@@ -23,13 +24,12 @@ export interface LeaseTimes {
 }
 
 /**
- * Returns the lease of one chain. `inTrace` wraps each transaction. The database itself ends a statement after a quarter
- * of the lease, and before `databaseTimeoutMs`, when this process would give it up: what goes on there holds its locks.
+ * Returns the lease of one chain. The database itself ends a statement after a quarter of the lease, and before
+ * `databaseTimeoutMs`, when this process would give it up: what goes on there holds its locks.
  */
 export function createLease(
   { run, transaction }: PreparedStatements,
   chainId: number,
-  inTrace: <T>(run: () => Promise<T>) => Promise<T>,
   { leaseMs = defaultLeaseMs, databaseTimeoutMs = Number.POSITIVE_INFINITY }: LeaseTimes,
 ) {
   let keptAtMs = 0;
@@ -70,7 +70,7 @@ export function createLease(
     runLimited: ((statement, values) => limited((inside) => inside(statement, values))) as RunPrepared,
     /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
     holding: <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
-      inTrace(() =>
+      traceTransaction(() =>
         limited(async (inside) => {
           await hold(inside, lease);
           return work(inside);

@@ -7,7 +7,6 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
-import type { Tracing } from '../../telemetry/tracing.ts';
 import { createAuthorizations } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { createConfirming } from './confirming.ts';
@@ -25,28 +24,21 @@ export interface LedgerOptions
   /** Called with the changes after each commit. */
   onChanges: (changes: readonly Change[]) => void;
   onUnreadable: (id: string, reason: unknown) => void;
-  /** The traces of transactions and of the events recorded in them. */
-  tracing?: Pick<Tracing, 'transaction' | 'chainTraceparent'>;
   times?: LeaseTimes;
 }
-
-const untraced: NonNullable<LedgerOptions['tracing']> = {
-  transaction: (run) => run(),
-  chainTraceparent: () => null,
-};
 
 /** Returns the ledger of one chain. Any number may exist, in any number of processes: only the lease holder writes. */
 export function createLedger(
   em: EntityManager,
-  { onChanges, onUnreadable, tracing = untraced, times = {}, ...given }: LedgerOptions,
+  { onChanges, onUnreadable, times = {}, ...given }: LedgerOptions,
 ) {
   const { settings } = given;
   const { chainId } = settings;
   const statements = createPreparedStatements(em);
   const { run } = statements;
-  const { holding, runLimited, ...lease } = createLease(statements, chainId, tracing.transaction, times);
-  const steps = createApplySteps(em, tracing.chainTraceparent);
-  const refunding = createRefunding(em, tracing.chainTraceparent);
+  const { holding, runLimited, ...lease } = createLease(statements, chainId, times);
+  const steps = createApplySteps(em);
+  const refunding = createRefunding(em);
   const durable = (some: readonly Change[]): void => {
     if (some.length > 0) onChanges(some);
   };
@@ -62,7 +54,6 @@ export function createLedger(
     refunding,
     revertTransfers,
     proveRefunds: owners.proveRefunds,
-    traceparent: tracing.chainTraceparent,
     durable,
   });
 

@@ -9,6 +9,7 @@ import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
+import { chainTraceparent } from '../../telemetry/spans.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { transferEventData } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
@@ -42,12 +43,13 @@ export interface StoringOptions {
   settings: ChainSettings;
   steps: ApplySteps;
   refunding: Refunding;
-  traceparent: () => string | null;
 }
 
 /** Returns a function that stores transfers of one block, their effect on intents and their events, in a transaction. */
-export function createStoring(transfers: EntityColumns<TransferRow>, options: StoringOptions) {
-  const { settings, steps, refunding } = options;
+export function createStoring(
+  transfers: EntityColumns<TransferRow>,
+  { settings, steps, refunding }: StoringOptions,
+) {
   const upsert = preparedStatement(
     'upsert_transfers',
     `${transfers.insert}
@@ -85,7 +87,7 @@ export function createStoring(transfers: EntityColumns<TransferRow>, options: St
     await inside(upsert, [transfers.json(rows)]);
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
     const refunded = await refunding.apply(inside, refunds, at);
-    const reported = await recordTransferEvents(inside, arrived, block.number, at, options);
+    const reported = await recordTransferEvents(inside, arrived, block.number, at, settings);
     return [...changes, ...refunded, ...reported];
   };
 }
@@ -205,7 +207,7 @@ async function recordTransferEvents(
   arrived: readonly Arrived[],
   head: number,
   at: Date,
-  { settings: { mode }, traceparent }: StoringOptions,
+  { mode }: ChainSettings,
 ): Promise<Change[]> {
   const reported = arrived.flatMap(({ row, reportedCount: count }) =>
     count === undefined ? [] : [{ row, count }],
@@ -217,7 +219,7 @@ async function recordTransferEvents(
     reported.map(({ row, count }) => transferEventData(row, head, count)),
     mode,
     at.toISOString(),
-    traceparent(),
+    chainTraceparent(),
   ]);
   return reported.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
     merchantId,

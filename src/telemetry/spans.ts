@@ -1,0 +1,92 @@
+// Spans, and those of a watcher's work. Until `tracing.ts` has started the SDK, OpenTelemetry's API does nothing: whoever calls
+// this need not know whether traces are on.
+
+import {
+  type Attributes,
+  type Span,
+  SpanKind,
+  type SpanOptions,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api';
+import manifest from '../../package.json' with { type: 'json' };
+import { traceparentOf } from '../requests/trace.ts';
+
+export const serviceName = 'payment-intent-service';
+export const tracer = trace.getTracer(serviceName, manifest.version);
+
+/** The work of a watcher. */
+interface ChainWork {
+  name: 'block' | 'confirmation' | 'reorganisation' | 'second reading';
+  chainId: number;
+  /** The block that is read, confirmed or reverted to. */
+  block: number;
+  /** The number of transfers, if it is known before. */
+  transfers?: number;
+  /** When the work began, by `performance.now()`; now if undefined. */
+  sinceMs?: number;
+}
+
+/** Runs the work of a watcher in a trace of its own. */
+export function traceChainWork<T>(
+  { name, chainId, block, transfers, sinceMs }: ChainWork,
+  run: () => Promise<T>,
+): Promise<T> {
+  const options: SpanOptions = {
+    root: true,
+    attributes: {
+      'payment_intents.chain_id': chainId,
+      'payment_intents.block': block,
+      ...(transfers !== undefined && { 'payment_intents.transfers': transfers }),
+    },
+    ...(sinceMs !== undefined && { startTime: performance.timeOrigin + sinceMs }),
+  };
+  return tracer.startActiveSpan(name, options, (span) => inSpans([span], run));
+}
+
+/** A span of the current work for a chain. */
+function tracePart<T>(name: string, attributes: Attributes, run: () => Promise<T>): Promise<T> {
+  if (trace.getActiveSpan() === undefined) return run();
+  return tracer.startActiveSpan(name, { kind: SpanKind.CLIENT, attributes }, (span) => inSpans([span], run));
+}
+
+/** Runs a request to a node in a span of the current work of a watcher. Without such work there is no span. */
+export function traceNodeRequest<T>(method: string, node: URL, run: () => Promise<T>): Promise<T> {
+  return tracePart(method, { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(node) }, run);
+}
+
+/** The same for a transaction. */
+export function traceTransaction<T>(run: () => Promise<T>): Promise<T> {
+  return tracePart('COMMIT', { 'db.system.name': 'postgresql', 'db.operation.name': 'COMMIT' }, run);
+}
+
+/** The `traceparent` of the current work of a watcher, or null. */
+export function chainTraceparent(): string | null {
+  const span = trace.getActiveSpan();
+  return traceparentOf(span && { span });
+}
+
+/** Runs what the spans stand for, and ends them. If it fails, they say with what. */
+export async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (reason) {
+    const { code, fault, name } = reason as { code?: unknown; fault?: unknown; name?: unknown };
+    const isSqlState = typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code);
+    for (const span of spans) {
+      span
+        .setAttributes({
+          'error.type': String(fault ?? code ?? name),
+          ...(isSqlState && { 'db.response.status_code': code }),
+        })
+        .setStatus({ code: SpanStatusCode.ERROR });
+    }
+    throw reason;
+  } finally {
+    for (const span of spans) span.end();
+  }
+}
+
+export function serverOf({ hostname, port }: URL): Attributes {
+  return { 'server.address': hostname, ...(port !== '' && { 'server.port': Number(port) }) };
+}
