@@ -7,7 +7,6 @@ import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import type { InFlight } from '../src/webhooks/delivery-queue.ts';
-import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -124,12 +123,9 @@ test('two workers deliver everything, and never attempt one delivery at the same
   const inFlight = new Set<string>();
   const attempted: string[] = [];
   const twice: string[] = [];
-  const countedBy = (counts: string[]) => ({
-    async trace(
-      { event, endpointId }: { event: { id: string }; endpointId: string },
-      run: () => Promise<AttemptResult>,
-    ) {
-      const delivery = `${event.id} ${endpointId}`;
+  const countedBy = (counts: string[]): WebhookWorkerOptions => ({
+    async onSend({ eventId, url }, run) {
+      const delivery = `${eventId} ${url}`;
       if (inFlight.has(delivery)) twice.push(delivery);
       inFlight.add(delivery);
       counts.push(delivery);
@@ -142,15 +138,13 @@ test('two workers deliver everything, and never attempt one delivery at the same
     setTimeout(() => response.writeHead(204).end(), 20);
   });
   const counts: [string[], string[]] = [[], []];
-  const workers = counts.map((own) => openWorker({ observer: countedBy(own) }));
+  const workers = counts.map((own) => openWorker(countedBy(own)));
   // Both are connected.
   await Promise.all(workers.map((worker) => worker.attemptAll()));
   const events = await newDeliveries(endpoints, 40);
   await Promise.all(workers.map((worker) => worker.attemptAll()));
   expect(twice).toEqual([]);
-  const expected = events.flatMap((event) =>
-    endpoints.map(({ uuid }) => `${parseIdentifier('evt', event)} ${uuid}`),
-  );
+  const expected = events.flatMap((event) => endpoints.map(({ path }) => `${event} ${receiver.url}${path}`));
   expect(attempted.toSorted()).toEqual(expected.sort());
   // Both did some.
   for (const own of counts) expect(own.length).toBeGreaterThan(20);
@@ -401,13 +395,11 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
   let given = 0;
   const ended: string[] = [];
   const worker = openWorker({
-    observer: {
-      async trace({ url }, run) {
-        const result = await run();
-        ended.push(url);
-        if (result.error !== undefined) given++;
-        return result;
-      },
+    async onSend({ url }, run) {
+      const result = await run();
+      ended.push(url);
+      if (result.error !== undefined) given++;
+      return result;
     },
   });
   const hang: Answer = (_, response) => {

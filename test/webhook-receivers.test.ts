@@ -258,12 +258,10 @@ beforeAll(async () => {
   }
   worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
     policy: policyWithPublic('127.0.0.1'),
-    observer: {
-      async trace({ url }, run) {
-        const result = await run();
-        ended.push({ url, result });
-        return result;
-      },
+    async onSend({ url }, run) {
+      const result = await run();
+      ended.push({ url, result });
+      return result;
     },
   });
   // One event for each of them, and more for the healthy one than may be in flight at once.

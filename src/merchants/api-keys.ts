@@ -12,7 +12,7 @@ import { formatIdentifier } from '../database/identifiers.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import type { Trace } from '../requests/trace.ts';
 import { isServerGone, orUnavailable } from '../requests/unavailable.ts';
-import type { Tracing } from '../telemetry/tracing.ts';
+import { traceStatement } from '../telemetry/spans.ts';
 import { apiKeyFormatOf } from './api-key-format.ts';
 
 /** Longest time a lookup of a key is cached if the notification of its change was lost. */
@@ -55,7 +55,6 @@ export interface ApiKeysOptions {
   maxWaitMs?: number;
   /** Called for each lookup, with whether its result was cached. */
   onLookup?: (remembered: boolean) => void;
-  tracing?: Tracing | undefined;
 }
 
 interface Lookup {
@@ -67,7 +66,7 @@ interface Lookup {
 export function createApiKeys(
   em: EntityManager,
   peppers: KeyRing,
-  { maxWaitMs = usualWaits.maxWaitMs, onLookup, tracing }: ApiKeysOptions = {},
+  { maxWaitMs = usualWaits.maxWaitMs, onLookup }: ApiKeysOptions = {},
 ): ApiKeys {
   let generation = 0;
   const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
@@ -76,7 +75,7 @@ export function createApiKeys(
   /** Lookups in flight, shared by callers with the same key. */
   const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const batchers = createLookupBatchers(em, peppers, maxWaitMs, tracing);
+  const batchers = createLookupBatchers(em, peppers, maxWaitMs);
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
@@ -135,7 +134,6 @@ function createLookupBatchers(
   em: EntityManager,
   peppers: KeyRing,
   maxWaitMs: number,
-  tracing: Tracing | undefined,
 ): Record<ApiKeyFormat, LookupBatcher> {
   const run = (batch: readonly Lookup[]) => {
     const find = () =>
@@ -145,9 +143,7 @@ function createLookupBatchers(
         batch.map(({ apiKey }) => apiKey),
       );
     const traces = batch.map(({ trace }) => trace);
-    return orUnavailable(() =>
-      tracing ? tracing.statement({ operation: 'SELECT', table: 'api_keys' }, traces, find) : find(),
-    );
+    return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, traces, find));
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
     new Batcher({ ...lookupQueue, maxWaitMs, slots, isHeldAfter: isServerGone, run });

@@ -14,7 +14,7 @@ import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
 import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../requests/unavailable.ts';
-import type { Tracing } from '../telemetry/tracing.ts';
+import { traceStatement } from '../telemetry/spans.ts';
 
 export interface PaymentIntentStore {
   /**
@@ -60,7 +60,6 @@ export interface StoreObserver {
   onWrite?: () => void;
   /** Called with the reason if a batch could not be written. */
   onFailedWrite?: (reason: unknown) => void;
-  tracing?: Tracing | undefined;
 }
 
 /** An intent to store, and the trace of its request. */
@@ -73,15 +72,14 @@ interface Create {
 export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
-  { onBatch, onWrite, onFailedWrite, tracing }: StoreObserver = {},
+  { onBatch, onWrite, onFailedWrite }: StoreObserver = {},
 ): PaymentIntentStore {
   const insert = createInsert(em);
   const findStored = createFindStored(em);
 
   const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> => {
-    if (tracing === undefined) return run();
     const statement = { operation, table: 'payment_intents', creates: creates.length };
-    return tracing.statement(
+    return traceStatement(
       statement,
       creates.map(({ trace }) => trace),
       run,

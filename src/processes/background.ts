@@ -7,7 +7,6 @@ import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAuditRemoval } from '../console/audit.ts';
 import { createReportFolding } from '../console/reports.ts';
-import { formatIdentifier } from '../database/identifiers.ts';
 import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
@@ -16,7 +15,6 @@ import { createMetadataIndexing } from '../payment-intents/metadata-index.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { type Repeater, type RepeaterOptions, startRepeater } from '../scheduling/repeater.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import type { Tracing } from '../telemetry/tracing.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
 import { createDeliverer } from '../webhooks/deliver.ts';
 import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queue.ts';
@@ -49,7 +47,6 @@ interface BackgroundOptions {
   config: Config;
   metrics: Metrics;
   logger: Logger;
-  tracing: Tracing | undefined;
   /** `WEBHOOK_SECRET_KEYS`. */
   webhookKeys: KeyRing;
   addressPolicy: AddressPolicy;
@@ -133,19 +130,12 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
 }
 
 function startDeliveries(em: EntityManager, options: BackgroundOptions) {
-  const { metrics, logger, tracing, webhookKeys, addressPolicy } = options;
+  const { metrics, logger, webhookKeys, addressPolicy } = options;
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
   const sender = createLazySender(addressPolicy);
   const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
     onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
-    ...(tracing && {
-      trace: ({ url, event }, run) =>
-        tracing.delivery(
-          { url, eventId: formatIdentifier('evt', event.id), traceparent: event.traceparent ?? null },
-          run,
-        ),
-    }),
   });
   const delivery = repeat(options, 'deliver webhooks', deliverEveryMs, deliverer.deliverSome);
   const upkeep = repeat(options, 'maintain webhooks', measureEveryMs, async () => {

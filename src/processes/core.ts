@@ -63,7 +63,7 @@ interface Work {
 export function createCore(
   config: Config,
   database: Database,
-  { metrics, tracing }: Telemetry,
+  { metrics }: Telemetry,
   {
     feed,
     background: { onEvent, onDeliveries },
@@ -79,14 +79,12 @@ export function createCore(
   const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
     maxWaitMs: config.queue.maxWaitMs,
     onLookup: metrics.keyLookup,
-    tracing,
   });
   const databaseProbe = createDatabaseProbe(em, onWorked);
   const store = createPaymentIntentStore(em, config.queue, {
     onBatch: metrics.batch,
     onWrite: databaseProbe.onWrite,
     onFailedWrite: databaseProbe.onFailedWrite,
-    tracing,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const forKeys = [

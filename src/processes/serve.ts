@@ -62,8 +62,8 @@ export async function startServer(
   const addressPolicy = createAddressPolicy(config.webhookAllow);
   const watchedChains = createWatchedChains(em, config.allowUnwatched);
   await watchedChains.refresh();
-  const { metrics, tracing } = telemetry;
-  const shared = { config, metrics, logger, tracing, watchedChains };
+  const { metrics } = telemetry;
+  const shared = { config, metrics, logger, watchedChains };
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
   const chainNodes = [...config.chainNodes];

@@ -23,11 +23,3 @@ export function traceparentOf(trace: Pick<Trace, 'span'> | undefined): string | 
   const { traceId, spanId } = trace.span.spanContext();
   return `00-${traceId}-${spanId}-01`;
 }
-
-export interface Statement {
-  /** `INSERT` or `SELECT`. */
-  operation: string;
-  table: string;
-  /** The number of creates that it writes or looks up together. */
-  creates?: number;
-}

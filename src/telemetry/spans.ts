@@ -1,19 +1,81 @@
-// Spans, and those of a watcher's work. Until `tracing.ts` has started the SDK, OpenTelemetry's API does nothing: whoever calls
-// this need not know whether traces are on.
+// The spans of what is done for requests, for deliveries and for chains. Until `tracing.ts` has started the SDK, OpenTelemetry's
+// API does nothing: whoever calls this need not know whether traces are on.
 
 import {
   type Attributes,
+  propagation,
+  ROOT_CONTEXT,
   type Span,
   SpanKind,
   type SpanOptions,
   SpanStatusCode,
+  type TextMapGetter,
   trace,
 } from '@opentelemetry/api';
 import manifest from '../../package.json' with { type: 'json' };
-import { traceparentOf } from '../requests/trace.ts';
+import { type Trace, traceparentOf } from '../requests/trace.ts';
 
 export const serviceName = 'payment-intent-service';
 export const tracer = trace.getTracer(serviceName, manifest.version);
+
+interface Statement {
+  /** `INSERT` or `SELECT`. */
+  operation: string;
+  table: string;
+  /** The number of creates that it writes or looks up together. */
+  creates?: number;
+}
+
+/**
+ * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
+ */
+export function traceStatement<T>(
+  { operation, table, creates }: Statement,
+  traces: readonly (Trace | undefined)[],
+  run: () => Promise<T>,
+): Promise<T> {
+  const attributes = {
+    'db.system.name': 'postgresql',
+    'db.operation.name': operation,
+    'db.collection.name': table,
+    ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
+  };
+  const spans = traces.flatMap((trace) =>
+    trace?.span.isRecording()
+      ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
+      : [],
+  );
+  return inSpans(spans, run);
+}
+
+const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
+  get: (carrier, name) => carrier[name],
+  keys: (carrier) => Object.keys(carrier),
+};
+
+/** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
+export function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
+  { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
+  run: () => Promise<T>,
+): Promise<T> {
+  const parent =
+    traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent }, carrierGetter);
+  const attributes = {
+    'http.request.method': 'POST',
+    ...serverOf(new URL(url)),
+    'payment_intents.event_id': eventId,
+  };
+  const span = tracer.startSpan('webhook POST', { kind: SpanKind.CLIENT, attributes }, parent);
+  return inSpans([span], async () => {
+    const result = await run();
+    if (result.statusCode !== undefined) span.setAttribute('http.response.status_code', result.statusCode);
+    if (result.error !== undefined) {
+      const errorType = result.statusCode === undefined ? result.error : String(result.statusCode);
+      span.setAttribute('error.type', errorType).setStatus({ code: SpanStatusCode.ERROR });
+    }
+    return result;
+  });
+}
 
 /** The work of a watcher. */
 interface ChainWork {
@@ -67,7 +129,7 @@ export function chainTraceparent(): string | null {
 }
 
 /** Runs what the spans stand for, and ends them. If it fails, they say with what. */
-export async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
+async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (reason) {
@@ -87,6 +149,6 @@ export async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>):
   }
 }
 
-export function serverOf({ hostname, port }: URL): Attributes {
+function serverOf({ hostname, port }: URL): Attributes {
   return { 'server.address': hostname, ...(port !== '' && { 'server.port': Number(port) }) };
 }

@@ -23,12 +23,12 @@ import manifest from '../../package.json' with { type: 'json' };
 import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
-import type { Operation, Statement, Trace } from '../requests/trace.ts';
-import { inSpans, serverOf, serviceName, tracer } from './spans.ts';
+import type { Operation } from '../requests/trace.ts';
+import { serviceName, tracer } from './spans.ts';
 
 const maxStopMs = 2_000;
 
-/** Traces requests and the work done for them. */
+/** Traces requests. What is done for them is traced by `spans.ts`. */
 export type Tracing = ReturnType<typeof startTracing>;
 
 /**
@@ -50,8 +50,6 @@ export function startTracing(logger: Logger) {
   return {
     begin: beginRequest,
     end: endRequest,
-    statement: traceStatement,
-    delivery: traceDelivery,
     /** Exports the remaining spans within two seconds. Logs it if that takes longer. */
     stop: () => stopSdk(sdk, logger),
   };
@@ -89,51 +87,6 @@ function endRequest({ trace, door, identity, replayed }: RequestContext, outcome
     span.setAttribute('error.type', outcome).setStatus({ code: SpanStatusCode.ERROR });
   }
   span.end();
-}
-
-/**
- * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
- */
-function traceStatement<T>(
-  { operation, table, creates }: Statement,
-  traces: readonly (Trace | undefined)[],
-  run: () => Promise<T>,
-): Promise<T> {
-  const attributes = {
-    'db.system.name': 'postgresql',
-    'db.operation.name': operation,
-    'db.collection.name': table,
-    ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
-  };
-  const spans = traces.flatMap((trace) =>
-    trace?.span.isRecording()
-      ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
-      : [],
-  );
-  return inSpans(spans, run);
-}
-
-/** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
-function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
-  { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
-  run: () => Promise<T>,
-): Promise<T> {
-  const parent = traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent });
-  const attributes = {
-    'http.request.method': 'POST',
-    ...serverOf(new URL(url)),
-    'payment_intents.event_id': eventId,
-  };
-  const span = tracer.startSpan('webhook POST', { kind: SpanKind.CLIENT, attributes }, parent);
-  return inSpans([span], async () => {
-    const result = await run();
-    if (result.statusCode !== undefined) span.setAttribute('http.response.status_code', result.statusCode);
-    if (result.error !== undefined) {
-      const errorType = result.statusCode === undefined ? result.error : String(result.statusCode);
-      span.setAttribute('error.type', errorType).setStatus({ code: SpanStatusCode.ERROR });
-    }
-    return result;
-  });
 }
 
 async function stopSdk(sdk: NodeSDK, logger: Logger): Promise<void> {

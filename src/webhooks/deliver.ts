@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { KeyRing } from '../config/key-ring.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { eventText } from '../events/event.ts';
+import { traceDelivery } from '../telemetry/spans.ts';
 import type { ClaimedDelivery, DeliveryQueue } from './delivery-queue.ts';
 import type { Disabled, EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
@@ -42,8 +43,6 @@ export interface DelivererOptions {
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
   /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;
-  /** Runs an attempt in the trace of its event. */
-  trace?: (delivery: ClaimedDelivery, run: () => Promise<AttemptResult>) => Promise<AttemptResult>;
 }
 
 export interface Deliverer {
@@ -62,7 +61,7 @@ export function createDeliverer(
   logger: Logger,
   /** Called when an attempt has ended and more can be claimed. */
   onRoom: () => void,
-  { onAttempt, failurePauseMs = defaultFailurePauseMs, trace = (_, run) => run() }: DelivererOptions = {},
+  { onAttempt, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
 ): Deliverer {
   const inFlight = new Set<Promise<void>>();
   const byEndpoint = new Map<string, number>();
@@ -83,9 +82,9 @@ export function createDeliverer(
     const id = formatIdentifier('evt', event.id);
     const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: new Date() });
     const becomesSlow = setTimeout(onSlow, slowMs);
-    const result = await trace(delivery, () => sender.send(url, headers, body)).finally(() =>
-      clearTimeout(becomesSlow),
-    );
+    const result = await traceDelivery({ url, eventId: id, traceparent: event.traceparent ?? null }, () =>
+      sender.send(url, headers, body),
+    ).finally(() => clearTimeout(becomesSlow));
     notePace(endpointId, result.durationMs > slowMs);
     const recorded = await queue.record(delivery, result);
     const isSuccess = result.error === undefined;

@@ -13,7 +13,7 @@ import {
   type DeliveryQueue,
 } from '../../src/webhooks/delivery-queue.ts';
 import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/endpoint-health.ts';
-import { createSender, type Sender } from '../../src/webhooks/sender.ts';
+import { type AttemptResult, createSender, type Sender } from '../../src/webhooks/sender.ts';
 
 /** Loopback is permitted, as in the embedded mode: answers are not kept. */
 const loopbackPermitted = createAddressPolicy(loopbackTargets);
@@ -53,20 +53,30 @@ export interface WebhookWorkerOptions {
   policy?: AddressPolicy;
   dnsServers?: readonly string[];
   observer?: DelivererOptions;
+  /** Runs each attempt. */
+  onSend?(
+    attempt: { url: string; eventId: string },
+    run: () => Promise<AttemptResult>,
+  ): Promise<AttemptResult>;
 }
 
 export function createWebhookWorker(
   em: EntityManager,
   keys: KeyRing,
-  { policy = loopbackPermitted, dnsServers, observer }: WebhookWorkerOptions = {},
+  { policy = loopbackPermitted, dnsServers, observer, onSend = (_, run) => run() }: WebhookWorkerOptions = {},
 ): WebhookWorker {
   const log: Record<string, unknown>[] = [];
   const logger = createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) });
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
   const sender = createSender(policy, dnsServers);
+  const observed: Sender = {
+    ...sender,
+    send: (url, headers, body) =>
+      onSend({ url, eventId: headers['webhook-id'] ?? '' }, () => sender.send(url, headers, body)),
+  };
   let onRoom = () => {};
-  const deliverer = createDeliverer(queue, health, sender, keys, logger, () => onRoom(), {
+  const deliverer = createDeliverer(queue, health, observed, keys, logger, () => onRoom(), {
     // The tests wait for no pause but their own.
     failurePauseMs: 0,
     ...observer,
