@@ -306,7 +306,7 @@ test.each([
   expect(await unattributed(wallet)).toMatchObject({ n: 1 });
   expect(watcher.log.filter(({ message = '' }) => /another process/.test(String(message)))).toEqual([]);
   expect(watcher.log.filter(({ level }) => level === 'error')).toMatchObject([
-    { reason: expect.stringMatching(reason), transfer: { hash: expect.stringMatching(/^0x/) } },
+    { err: { message: expect.stringMatching(reason) }, transaction_hash: expect.stringMatching(/^0x/) },
   ]);
   // Somebody attributes it later.
   await chain.mine();

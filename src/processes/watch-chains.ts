@@ -10,7 +10,7 @@ import { createPreparedStatements } from '../database/prepared.ts';
 import { measureRefunds } from '../refunds/measure.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import type { Change } from '../settlement/ledger/change.ts';
-import { createLedger, type LedgerOptions } from '../settlement/ledger/ledger.ts';
+import { createLedger } from '../settlement/ledger/ledger.ts';
 import { measureReceived, measureUnattributed } from '../settlement/measures.ts';
 import { Node } from '../settlement/node.ts';
 import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
@@ -69,21 +69,6 @@ export async function watchChains(em: EntityManager, options: WatchOptions) {
   };
 }
 
-function failuresTo(logger: Logger): Pick<LedgerOptions, 'onUnreadable' | 'onFailedAlone'> {
-  return {
-    onUnreadable: (id, reason) =>
-      logger.error(
-        { err: reason, payment_intent: id },
-        'cannot expire a payment intent: its row is unreadable',
-      ),
-    onFailedAlone: (reason, transfer) =>
-      logger.error(
-        { err: reason, ...(transfer && { transaction_hash: transfer.hash, log_index: transfer.logIndex }) },
-        'recording a transfer failed; it is left unattributed: attribute it by hand',
-      ),
-  };
-}
-
 function watchedChainOf(
   { urls, ...settings }: ChainNodes,
   { metrics, logger: parent, onEvent, unattributedMinUnits, databaseTimeoutMs, pollMs }: WatchOptions,
@@ -112,7 +97,7 @@ function watchedChainOf(
         onEvent();
         for (const change of changes) report(change, chainMetrics, logger);
       },
-      ...failuresTo(logger),
+      logger,
       onSettled: chainMetrics.settled,
       unattributedMinUnits,
       times: { databaseTimeoutMs },

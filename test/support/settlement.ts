@@ -66,11 +66,11 @@ export function createTestWatcher(
         patienceMs,
       }),
   );
+  const logger = createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) });
   const ledger = createLedger(service.database.orm.em, {
     settings,
     onChanges: (more) => changes.push(...more),
-    onUnreadable: (id, reason) => log.push({ level: 'error', id, reason: String(reason) }),
-    onFailedAlone: (reason, transfer) => log.push({ level: 'error', reason: String(reason), transfer }),
+    logger,
     unattributedMinUnits,
     times: { leaseMs },
   });
@@ -79,7 +79,7 @@ export function createTestWatcher(
     nodes: nodes as [(typeof nodes)[number]],
     ledger,
     holder: newUuid(),
-    logger: createLogger('trace', { write: (text: string) => void log.push(JSON.parse(text)) }),
+    logger,
     ...(observer && { observer }),
     finalizedEveryMs: 0,
     deniedAgainMs,

@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Logger } from 'pino';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
 import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
@@ -11,9 +12,14 @@ export function createExpireByChain(
   { holding }: Pick<Lease, 'holding'>,
   refunding: Refunding,
   { chainId, networks }: ChainSettings,
-  onUnreadable: (id: string, reason: unknown) => void,
+  logger: Logger,
 ): (lease: bigint) => Promise<Expiry> {
-  const expire = createExpireSome(em, onUnreadable);
+  const expire = createExpireSome(em, (id, reason) =>
+    logger.error(
+      { err: reason, payment_intent: id },
+      'cannot expire a payment intent: its row is unreadable',
+    ),
+  );
   return (lease) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };

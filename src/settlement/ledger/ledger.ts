@@ -19,19 +19,15 @@ import { createReverting } from './reverting.ts';
 
 export type Ledger = ReturnType<typeof createLedger>;
 
-export interface LedgerOptions
-  extends Pick<RecordingOptions, 'settings' | 'onFailedAlone' | 'onSettled' | 'unattributedMinUnits'> {
+interface LedgerOptions
+  extends Pick<RecordingOptions, 'settings' | 'logger' | 'onSettled' | 'unattributedMinUnits'> {
   /** Called with the changes after each commit. */
   onChanges: (changes: readonly Change[]) => void;
-  onUnreadable: (id: string, reason: unknown) => void;
   times?: LeaseTimes;
 }
 
 /** Returns the ledger of one chain. Any number may exist, in any number of processes: only the lease holder writes. */
-export function createLedger(
-  em: EntityManager,
-  { onChanges, onUnreadable, times = {}, ...given }: LedgerOptions,
-) {
+export function createLedger(em: EntityManager, { onChanges, times = {}, ...given }: LedgerOptions) {
   const { settings } = given;
   const { chainId } = settings;
   const statements = createPreparedStatements(em);
@@ -77,6 +73,6 @@ export function createLedger(
     revertTo: serialised(reverting.revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),
-    expireSome: createExpireByChain(em, { holding }, refunding, settings, onUnreadable),
+    expireSome: createExpireByChain(em, { holding }, refunding, settings, given.logger),
   };
 }

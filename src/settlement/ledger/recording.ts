@@ -5,6 +5,7 @@
 // by its position. If the block was reorged in between, its recorded part is reverted first.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Logger } from 'pino';
 import type { Hash } from 'viem';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
@@ -12,7 +13,7 @@ import { inHalves } from '../../database/halves.ts';
 import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
-import type { Header } from '../node-answers.ts';
+import type { Header, TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import { type Claim, findClaims } from './authorizations.ts';
 import type { Change } from './change.ts';
@@ -44,8 +45,7 @@ export interface RecordingOptions extends StoringOptions {
   onSettled?: (ms: number) => void;
   /** Called with the changes after each commit. */
   durable: (changes: readonly Change[]) => void;
-  /** Called with the error of a statement that failed for a single transfer, which stays unattributed. */
-  onFailedAlone: (reason: unknown, transfer?: { hash: Hash; logIndex: number }) => void;
+  logger: Logger;
 }
 
 const isFatal = (reason: unknown) => reason instanceof LeaseLost;
@@ -60,7 +60,7 @@ export class Recording {
   readonly #store: ReturnType<typeof createStoring>;
 
   constructor(options: RecordingOptions) {
-    const { em, lease, settings, onFailedAlone } = options;
+    const { em, lease, settings } = options;
     this.#options = options;
     const transfers = entityColumns<TransferRow>(em, TransferEntity);
     this.#transfers = transfers;
@@ -73,6 +73,7 @@ export class Recording {
       `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
     );
     const networkIds = settings.networks.map(({ id }) => id);
+    const onFailedAlone = (reason: unknown) => this.#logFailed(reason);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
     this.#store = createStoring(transfers, options);
   }
@@ -191,7 +192,7 @@ export class Recording {
     at: Date,
     after: Hash | undefined,
   ): Promise<Change[]> {
-    const { run, durable, onSettled, onFailedAlone } = this.#options;
+    const { run, durable, onSettled } = this.#options;
     const all: Change[] = [];
     if (entries.length === 0 && after === undefined) return all;
     const last = entries.at(-1);
@@ -206,7 +207,6 @@ export class Recording {
       for (const change of changes) all.push(change);
     };
     const alone = async (entry: Entry, reason: unknown): Promise<void> => {
-      const { transactionHash: hash, logIndex } = entry.transfer.log;
       await work([
         {
           ...entry,
@@ -217,13 +217,21 @@ export class Recording {
             : { refund: { id: undefined } }),
         },
       ]);
-      onFailedAlone(reason, { hash, logIndex });
+      this.#logFailed(reason, entry.transfer.log);
     };
     const beforeRetry = () => this.#options.lease.renew(lease);
     // Without entries, one empty chunk moves the cursor.
     const chunks = entries.length === 0 ? [[]] : inChunks(entries);
     for (const some of chunks) await inHalves(some, { work, alone, run, isFatal, beforeRetry });
     return all;
+  }
+
+  /** A statement failed for a single transfer, which stays unattributed. */
+  #logFailed(reason: unknown, log?: TransferLog): void {
+    this.#options.logger.error(
+      { err: reason, ...(log && { transaction_hash: log.transactionHash, log_index: log.logIndex }) },
+      'recording a transfer failed; it is left unattributed: attribute it by hand',
+    );
   }
 }
 
