@@ -5,7 +5,7 @@ import type { Logger } from 'pino';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
-import { formatIdentifier, newUuid } from '../database/identifiers.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements } from '../database/prepared.ts';
 import { measureRefunds } from '../refunds/measure.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
@@ -106,7 +106,6 @@ function watchedChainOf(
       settings,
       nodes,
       ledger,
-      holder: newUuid(),
       logger,
       observer: {
         ...chainMetrics,

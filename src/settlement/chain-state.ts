@@ -46,11 +46,7 @@ export interface WatchContext extends Watched {
 /** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
 
-export function createChainIdentity(
-  { settings, ledger, logger, state }: Watched,
-  holder: string,
-  finalizedEveryMs: number,
-) {
+export function createChainIdentity({ settings, ledger, logger, state }: Watched, finalizedEveryMs: number) {
   const { chainId } = settings;
   /** Nodes whose chain was checked since they last failed. */
   const checked = new Set<Node>();
@@ -86,7 +82,7 @@ export function createChainIdentity(
           `${state.node.name} has another block 0 than the watched chain: check its address`,
         );
       }
-      state.lease ??= await ledger.acquire(holder);
+      state.lease ??= await ledger.acquire();
       if (state.lease === undefined) throw new LeaseLost();
       await ledger.revertTo(state.lease, genesis);
       state.cursor = genesis;

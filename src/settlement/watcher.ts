@@ -26,8 +26,6 @@ const minHeaders = 256;
 export interface WatcherOptions
   extends Pick<WatchContext, 'settings' | 'nodes' | 'ledger' | 'logger'>,
     Partial<Pick<WatchContext, 'observer'>> {
-  /** The UUID of this watcher. */
-  holder: string;
   /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
   /**
@@ -42,7 +40,6 @@ export interface WatcherOptions
  * with NodeError if an answer cannot be used, and continue there at the next call.
  */
 export class Watcher {
-  readonly #holder: string;
   readonly #context: WatchContext;
   readonly #choice: NodeChoice;
   readonly #verification: Verification;
@@ -53,13 +50,11 @@ export class Watcher {
   #isRead = false;
 
   constructor({
-    holder,
     finalizedEveryMs = defaultFinalizedEveryMs,
     deniedAgainMs = defaultDeniedAgainMs,
     nodeChoice,
     ...given
   }: WatcherOptions) {
-    this.#holder = holder;
     this.#choice = createNodeChoice(given.nodes, given.logger, nodeChoice);
     const state: ChainState = {
       node: this.#choice.reader,
@@ -73,7 +68,7 @@ export class Watcher {
       later: new Map(),
     };
     const context = { observer: {}, ...given, state };
-    const identity = createChainIdentity(context, holder, finalizedEveryMs);
+    const identity = createChainIdentity(context, finalizedEveryMs);
     this.#context = { ...context, identity };
     this.#verification = new Verification(this.#context, deniedAgainMs);
   }
@@ -187,7 +182,7 @@ export class Watcher {
       await ledger.begin(genesis.hash, from);
     }
     // A restarted local chain has acquired it already.
-    state.lease ??= await ledger.acquire(this.#holder);
+    state.lease ??= await ledger.acquire();
     if (state.lease === undefined) return false;
     state.cursor = (await ledger.progress())?.cursor;
     state.suspected = undefined;

@@ -3,7 +3,6 @@
 import type { Hex } from 'viem';
 import { stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
-import { newUuid } from '../../src/database/identifiers.ts';
 import type { Change } from '../../src/settlement/ledger/change.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { Node } from '../../src/settlement/node.ts';
@@ -78,7 +77,6 @@ export function createTestWatcher(
     settings,
     nodes: nodes as [(typeof nodes)[number]],
     ledger,
-    holder: newUuid(),
     logger,
     ...(observer && { observer }),
     finalizedEveryMs: 0,

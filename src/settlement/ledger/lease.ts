@@ -1,6 +1,7 @@
 // The lease of a chain: only its holder may write. Every change names the lease under which its data was read, so a
 // watcher that has lost the lease cannot change anything.
 
+import { newUuid } from '../../database/identifiers.ts';
 import { type PreparedStatements, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { traceTransaction } from '../../telemetry/spans.ts';
 
@@ -32,6 +33,7 @@ export function createLease(
   chainId: number,
   { leaseMs = defaultLeaseMs, databaseTimeoutMs = Number.POSITIVE_INFINITY }: LeaseTimes,
 ) {
+  const holder = newUuid();
   let keptAtMs = 0;
   const statementMs = Math.round(Math.min(leaseMs / 4, databaseTimeoutMs * 0.8));
   const limited = <T>(work: (inside: RunPrepared) => Promise<T>) =>
@@ -49,7 +51,7 @@ export function createLease(
   };
   return {
     /** Acquires the lease. Returns its number, or undefined while another holder has it. */
-    async acquire(holder: string): Promise<bigint | undefined> {
+    async acquire(): Promise<bigint | undefined> {
       const { rows } = await run(takeLease, [chainId, holder, leaseMs]);
       return rows[0] && BigInt(rows[0].lease_number);
     },
