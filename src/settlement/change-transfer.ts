@@ -23,9 +23,8 @@ import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
-import { confirmedUnits } from './confirmed-units.ts';
 import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
-import { readRemaining } from './ledger/reverting.ts';
+import { readPaymentSums } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
 
 /** Finds a transfer by its UUID, merchant and mode, with the last block read of its chain as `head`. */
@@ -105,8 +104,8 @@ export function attributeTransfer(
     await inside(setIntent, [row.id, intent.id, judged.counts, judged.labels.join(' ') || null]);
     const steps = arrive(intent, [{ ...arrival, judged }]);
     const arrived = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
-    const sums = await confirmedUnits(inside, [intent.id]);
-    const succeeds = confirm(arrived, sums.get(intent.id) ?? 0n, at);
+    const sums = await readPaymentSums(inside, [intent.id]);
+    const succeeds = confirm(arrived, sums(intent.id).confirmedUnits, at);
     await apply(inside, new Map([[intent, [...steps, ...(succeeds ? [succeeds] : [])]]]), at, traceparent);
     return { ...row, paymentIntent: intent.id, labels: judged.labels.length > 0 ? judged.labels : null };
   };
@@ -202,11 +201,9 @@ export function detachTransfer(
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
     const labels = isUsdc === true ? null : ['wrong_token'];
     await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
-    if (intent.status === 'succeeded' && row.counts) {
-      const left = await confirmedUnits(inside, [intent.id]);
-      if ((left.get(intent.id) ?? 0n) < BigInt(intent.amountUnits)) {
-        throw invalidState('The intent has succeeded with this payment, so it cannot be detached.');
-      }
+    const left = (await readPaymentSums(inside, [intent.id]))(intent.id);
+    if (intent.status === 'succeeded' && row.counts && left.confirmedUnits < BigInt(intent.amountUnits)) {
+      throw invalidState('The intent has succeeded with this payment, so it cannot be detached.');
     }
     if (row.state === 'confirmed' && isUsdc === true) {
       const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
@@ -216,8 +213,7 @@ export function detachTransfer(
         );
       }
     }
-    const remaining = await readRemaining(inside, [intent.id]);
-    await apply(inside, new Map([[intent, [detach(intent, remaining(intent.id))]]]), new Date(), traceparent);
+    await apply(inside, new Map([[intent, [detach(intent, left)]]]), new Date(), traceparent);
     return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
   };
 

@@ -98,7 +98,7 @@ function withOverpaid(row: PaymentIntentRow, steps: readonly ChangeStep[]): Chan
 }
 
 /** An intent's payments after a revert. */
-interface Remaining {
+export interface Remaining {
   /** Sum of the payments that count and are on the chain. */
   receivedUnits: bigint;
   /** Labels of the payments that are on the chain. */

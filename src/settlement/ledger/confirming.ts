@@ -7,12 +7,11 @@ import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
-import { confirmedUnits } from '../confirmed-units.ts';
 import { confirm } from '../judgement.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
-import { findTransfersById } from './reverting.ts';
+import { findTransfersById, readPaymentSums } from './reverting.ts';
 import { hashOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
@@ -43,13 +42,13 @@ export function createConfirming(
       ({ id, status }) => paid.has(id) && status === 'processing',
     );
     if (processing.length === 0) return refunding.apply(inside, refunds, at);
-    const sums = await confirmedUnits(
+    const sums = await readPaymentSums(
       inside,
       processing.map(({ id }) => id),
     );
     const steps = new Map(
       processing.map((row): [PaymentIntentRow, ChangeStep[]] => {
-        const step = confirm(row, sums.get(row.id) ?? 0n, at);
+        const step = confirm(row, sums(row.id).confirmedUnits, at);
         return [row, step === undefined ? [] : [step]];
       }),
     );

@@ -7,7 +7,7 @@ import { preparedStatement, type RunPrepared } from '../../database/prepared.ts'
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
-import { isOpen, revert } from '../judgement.ts';
+import { isOpen, type Remaining, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
@@ -114,7 +114,7 @@ async function revertRows(
     rows.flatMap(({ state, payment_intent }) => (state === 'confirmed' ? payment_intent : [])),
   );
   const refunds = await refunding.revert(inside, refundIds, { intents: locked, confirmed }, at);
-  const remaining = await readRemaining(inside, [...affected.keys()]);
+  const remaining = await readPaymentSums(inside, [...affected.keys()]);
   const steps = new Map<PaymentIntentRow, ChangeStep[]>();
   for (const [id, intent] of affected) {
     steps.set(intent, revert(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
@@ -122,16 +122,20 @@ async function revertRows(
   return [...(await apply(inside, steps, at)), ...(await refunding.apply(inside, refunds, at))];
 }
 
-/** Returns a function that returns the remaining sum and labels of an intent's payments. */
-export async function readRemaining(
+/** Returns a function that returns the sums and labels of an intent's payments: those that count, and of them the confirmed. */
+export async function readPaymentSums(
   inside: RunPrepared,
   intentIds: readonly string[],
-): Promise<(intentId: string) => { receivedUnits: bigint; labels: readonly string[] }> {
+): Promise<(intentId: string) => Omit<Remaining, 'wasConfirmed'> & { confirmedUnits: bigint }> {
   const { rows } = intentIds.length === 0 ? { rows: [] } : await inside(sumPayments, [intentIds]);
   const sums = new Map(rows.map((row) => [row.payment_intent as string, row]));
   return (id) => {
     const row = sums.get(id);
-    return { receivedUnits: BigInt(row?.received ?? 0), labels: row?.labels ?? [] };
+    return {
+      receivedUnits: BigInt(row?.received ?? 0),
+      confirmedUnits: BigInt(row?.confirmed ?? 0),
+      labels: row?.labels ?? [],
+    };
   };
 }
 
@@ -144,6 +148,7 @@ const findReverted = preparedStatement(
 const sumPayments = preparedStatement(
   'sum_payments',
   `select t.payment_intent, coalesce(sum(t.amount_units) filter (where t.counts), 0) as received,
+          coalesce(sum(t.amount_units) filter (where t.counts and t.state = 'confirmed'), 0) as confirmed,
           (select array_agg(distinct label) from transfers o, unnest(o.labels) as label
             where o.payment_intent = t.payment_intent and o.state <> 'reorged') as labels
      from transfers t where t.payment_intent = any ($1::uuid[]) and t.state <> 'reorged' group by t.payment_intent`,

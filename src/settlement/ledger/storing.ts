@@ -15,7 +15,7 @@ import { transferEventData } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
-import { readRemaining } from './reverting.ts';
+import { readPaymentSums } from './reverting.ts';
 
 export interface Entry extends KnownTransfer {
   /** The id of the new row, if there is none yet. */
@@ -188,7 +188,7 @@ async function stepsOf(
     );
   }
   const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
-  const remaining = await readRemaining(
+  const remaining = await readPaymentSums(
     inside,
     [...restored].map(({ id }) => id),
   );
