@@ -4,7 +4,6 @@
 import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
 import { nextSlice } from '../scheduling/slices.ts';
-import { bytesAt, pointerAt, wordAt } from './call-data.ts';
 import type { PlainLog, Transaction, TransferLog } from './node-answers.ts';
 import { transferTopic } from './node-answers.ts';
 
@@ -179,12 +178,16 @@ function safeDataOf(input: Hex): Place {
   return placeOf(input.slice(selectorEnd), 2 * 32, 0) ?? { begin: 0, end: 0 };
 }
 
-/** Where the bytes are in the input that an argument at this place points at. */
-function placeOf(data: string, pointer: number, base: number): Place | undefined {
-  const bytes = bytesAt(data, pointer, base);
-  if (bytes === undefined) return undefined;
-  const begin = selectorEnd + 2 * bytes.begin;
-  return { begin, end: begin + bytes.digits.length };
+/** Where the bytes are in the input that the argument at this offset points at, relative to `base`. */
+function placeOf(data: string, at: number, base: number): Place | undefined {
+  const offset = pointerAt(data, at);
+  const length = offset === undefined ? undefined : pointerAt(data, base + offset);
+  if (offset === undefined || length === undefined) return undefined;
+  const first = base + offset + 32;
+  const digits = data.slice(2 * first, 2 * (first + length));
+  if (digits.length < 2 * length) return undefined;
+  const begin = selectorEnd + 2 * first;
+  return { begin, end: begin + digits.length };
 }
 
 /** The calldata of a plain `transfer` with this effect, in hexadecimal digits. */
@@ -276,4 +279,26 @@ function once<Args extends unknown[], T>(make: (...args: Args) => T): (...args: 
     made ??= { value: make(...args) };
     return made.value;
   };
+}
+
+// Arguments of calldata are read in place, in hexadecimal digits without `0x`; offsets are in bytes. ABI libraries copy
+// every argument, and a stranger can point a thousand operations at the same megabyte.
+//
+// Source: https://docs.soliditylang.org/en/latest/abi-spec.html
+
+const wordDigits = 64;
+/** Larger offsets are past the end of any calldata. */
+const pointerDigits = 12;
+
+/** Returns the word at this offset, or undefined past the end. */
+function wordAt(data: string, at: number): string | undefined {
+  const word = data.slice(2 * at, 2 * at + wordDigits);
+  return word.length === wordDigits ? word : undefined;
+}
+
+/** Returns the word at this offset as an offset, a length or a count. */
+function pointerAt(data: string, at: number): number | undefined {
+  const word = wordAt(data, at);
+  const isSmall = word?.startsWith('0'.repeat(wordDigits - pointerDigits));
+  return isSmall ? Number.parseInt(word?.slice(-pointerDigits) ?? '', 16) : undefined;
 }
