@@ -121,11 +121,7 @@ export function createRefunding(em: EntityManager) {
 
 /** Sets what was returned of intents, and returns those that were returned more of than they have. */
 async function updateIntents(inside: RunPrepared, intents: Intents): Promise<string[]> {
-  const { rows } = intents.size === 0 ? { rows: [] } : await inside(findRefunded, [[...intents.keys()]]);
-  const money = await readReturnedMoney(
-    inside,
-    rows.map(({ id }) => id),
-  );
+  const money = await readReturnedMoney(inside, [...intents.keys()]);
   await storeRefundedUnits(inside, money);
   for (const [id, { refundedUnits }] of money) {
     (intents.get(id) as PaymentIntentRow).amountRefundedUnits = refundedUnits;
@@ -136,11 +132,6 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
 const findIntentsOf = preparedStatement(
   'find_intents_of_refunds',
   'select id, payment_intent from refunds where id = any ($1::uuid[])',
-);
-const findRefunded = preparedStatement(
-  'find_refunded_intents',
-  `select w.id from unnest($1::uuid[]) as w (id)
-    cross join lateral (select from refunds r where r.payment_intent = w.id limit 1) r`,
 );
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
