@@ -19,8 +19,12 @@ export interface IntentChange {
 }
 
 export interface ApplySteps {
-  /** Locks intents in id order to prevent deadlocks. */
-  lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, PaymentIntentRow>>;
+  /** Locks intents, and those of refunds, in id order to prevent deadlocks. */
+  lock(
+    inside: RunPrepared,
+    ids: Iterable<string>,
+    refundIds?: readonly string[],
+  ): Promise<Map<string, PaymentIntentRow>>;
   /**
    * Stores the steps of locked intents, with their current payments and the events that tell of them. The trace is that of
    * the watcher's work, unless another is given.
@@ -56,13 +60,15 @@ export function createApplySteps(em: EntityManager): ApplySteps {
   const readPayments = createPaymentsReader(em);
   const lockIntents = preparedStatement(
     'lock_payment_intents',
-    `select ${intents.of('i')} from payment_intents i where i.id = any ($1::uuid[]) order by i.id for update`,
+    `select ${intents.of('i')} from payment_intents i
+      where i.id = any ($1::uuid[] || array(select r.payment_intent from refunds r where r.id = any ($2::uuid[])))
+      order by i.id for update`,
   );
   return {
-    async lock(inside, ids) {
-      const wanted = [...new Set(ids)].sort();
-      if (wanted.length === 0) return new Map();
-      const { rows } = await inside(lockIntents, [wanted]);
+    async lock(inside, ids, refundIds = []) {
+      const wanted = [...new Set(ids)];
+      if (wanted.length + refundIds.length === 0) return new Map();
+      const { rows } = await inside(lockIntents, [wanted, refundIds]);
       return new Map(rows.map((row) => [row.id as string, intents.read(row)]));
     },
     async apply(inside, steps, at, traceparent = chainTraceparent()) {

@@ -30,12 +30,6 @@ export function createRefunding(em: EntityManager) {
   );
 
   return {
-    /** The intents of refunds, by the refunds' ids: what has to be locked first. */
-    async intentsOf(inside: RunPrepared, refundIds: readonly string[]): Promise<Map<string, string>> {
-      if (refundIds.length === 0) return new Map();
-      const { rows } = await inside(findIntentsOf, [[...new Set(refundIds)]]);
-      return new Map(rows.map(({ id, payment_intent }) => [id, payment_intent]));
-    },
     /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
     async arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps> {
       const steps: Steps = new Map();
@@ -129,10 +123,6 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
   return [...money].flatMap(([id, of]) => (of.committedUnits > of.confirmedUnits ? id : []));
 }
 
-const findIntentsOf = preparedStatement(
-  'find_intents_of_refunds',
-  'select id, payment_intent from refunds where id = any ($1::uuid[])',
-);
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
   `select distinct refund from transfers where refund = any ($1::uuid[]) and counts and state = 'confirmed'`,

@@ -33,9 +33,8 @@ export function createConfirming(
   const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
-    const ofRefunds = await refunding.intentsOf(inside, refundIds);
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
-    const locked = await lock(inside, [...paid, ...ofRefunds.values()]);
+    const locked = await lock(inside, paid, refundIds);
     await inside(markConfirmed, [ids]);
     const refunds = await refunding.confirm(inside, refundIds, locked, at);
     const processing = [...locked.values()].filter(

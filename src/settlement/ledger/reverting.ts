@@ -105,8 +105,7 @@ async function revertRows(
   if (rows.length === 0) return [];
   const refundIds = rows.flatMap(({ refund }) => refund ?? []);
   const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
-  const ofRefunds = await refunding.intentsOf(inside, refundIds);
-  const locked = await lock(inside, [...paid, ...ofRefunds.values()]);
+  const locked = await lock(inside, paid, refundIds);
   const affected = new Map([...locked].filter(([id]) => paid.has(id)));
   const open = [...affected.values()].filter(isOpen);
   await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);

@@ -66,12 +66,11 @@ export function createStoring(
     at: Date,
   ): Promise<Change[]> => {
     if (entries.length === 0) return [];
-    const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
-    const ofRefunds = await refunding.intentsOf(inside, refundIds);
-    const intents = await steps.lock(inside, [
-      ...entries.flatMap(({ intentId }) => intentId ?? []),
-      ...ofRefunds.values(),
-    ]);
+    const intents = await steps.lock(
+      inside,
+      entries.flatMap(({ intentId }) => intentId ?? []),
+      entries.flatMap(({ refund }) => refund?.id ?? []),
+    );
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
     );
