@@ -11,12 +11,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  type PreparedStatement,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
@@ -27,15 +22,24 @@ import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
 import { readPaymentSums } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
 
-/** Finds a transfer by its UUID, merchant and mode, with the last block read of its chain as `head`. */
-export function findTransferStatement(em: EntityManager): PreparedStatement {
+/**
+ * Returns a function that finds a transfer of a merchant and mode, with the last block read of its chain as `head`. Throws
+ * `resource_missing`.
+ */
+export function createFindTransfer(em: EntityManager, lock = '') {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
-  return preparedStatement(
+  const find = preparedStatement(
     'find_transfer',
     `select ${transfers.of('t')}, coalesce(c.cursor_number, t.block_number) as head
        from transfers t left join watched_chains c on c.chain_id = t.chain_id
-      where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund`,
+      where t.id = $1 and t.merchant_id = $2 and t.mode = $3 and not t.is_refund ${lock}`,
   );
+  return async (run: RunPrepared, publicId: string, { merchantId, mode }: Identity) => {
+    const id = parseIdentifier('tr', publicId);
+    const [found] = id === undefined ? [] : (await run(find, [id, merchantId, mode])).rows;
+    if (found === undefined) throw new ServiceError('resource_missing');
+    return { row: transfers.read(found), head: Number(found.head) };
+  };
 }
 
 /**
@@ -45,13 +49,12 @@ export function findTransferStatement(em: EntityManager): PreparedStatement {
  */
 function createTransferChange(em: EntityManager, onEvent: () => void) {
   const { transaction } = createPreparedStatements(em);
-  const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const lockIntent = createIntentLock(em);
-  const findTransfer = findTransferStatement(em);
-  const lockTransfer = preparedStatement('lock_transfer', `${findTransfer.text} for update of t`);
+  const find = createFindTransfer(em);
+  const findLocked = createFindTransfer(em, 'for update of t');
   return async (
     publicId: string,
-    { merchantId, mode }: Identity,
+    identity: Identity,
     intentIdOf: (transfer: TransferRow) => string | null | undefined,
     work: (
       inside: RunPrepared,
@@ -59,22 +62,16 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       intent: PaymentIntentRow | undefined,
     ) => Promise<TransferRow | undefined>,
   ): Promise<Transfer> => {
-    const { before, after, head } = await transaction(async (inside) => {
-      const find = async (statement: PreparedStatement) => {
-        const id = parseIdentifier('tr', publicId);
-        const [row] = id === undefined ? [] : (await inside(statement, [id, merchantId, mode])).rows;
-        if (row === undefined) throw new ServiceError('resource_missing');
-        return { before: transfers.read(row), head: Number(row.head) };
-      };
+    const { row, after, head } = await transaction(async (inside) => {
       // The lock order is the same everywhere: chain, intent, transfer.
-      const { before } = await find(findTransfer);
-      await inside(holdChain, [before.chainId]);
-      const intent = await lockIntent(inside, intentIdOf(before), { merchantId, mode });
-      const found = await find(lockTransfer);
-      return { ...found, after: await work(inside, found.before, intent) };
+      const { row } = await find(inside, publicId, identity);
+      await inside(holdChain, [row.chainId]);
+      const intent = await lockIntent(inside, intentIdOf(row), identity);
+      const found = await findLocked(inside, publicId, identity);
+      return { ...found, after: await work(inside, found.row, intent) };
     });
     if (after !== undefined) onEvent();
-    return toTransfer(after ?? before, head);
+    return toTransfer(after ?? row, head);
   };
 }
 

@@ -6,14 +6,12 @@ import { type TransferCandidate, TransferCandidateSchema } from '../contract/gen
 import type { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { numberOf, type StatusName } from '../contract/words.ts';
-import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
-import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier, lowestUuid, parseIdentifier } from '../database/identifiers.ts';
+import type { TransferRow } from '../database/entities/settlement.ts';
+import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
-import { findTransferStatement } from './change-transfer.ts';
+import { createFindTransfer } from './change-transfer.ts';
 import { toTransfer } from './transfer.ts';
 
 const maxCandidates = 5;
@@ -23,8 +21,7 @@ const maxSearched = 1_000;
 /** `GetTransfer`: the transfer; if it is unattributed, with the intents that it may be for. */
 export function getTransfer(em: EntityManager): MethodsOf<typeof TransferService>['getTransfer'] {
   const { read } = createPreparedStatements(em);
-  const columns = entityColumns<TransferRow>(em, TransferEntity);
-  const find = findTransferStatement(em);
+  const find = createFindTransfer(em);
 
   const candidatesOf = async (row: TransferRow): Promise<TransferCandidate[]> => {
     if (row.paymentIntent != null || row.state === 'reorged') return [];
@@ -47,12 +44,9 @@ export function getTransfer(em: EntityManager): MethodsOf<typeof TransferService
 
   return {
     ratePolicy: 'reads',
-    async run(request, { merchantId, mode }) {
-      const id = parseIdentifier('tr', request.id);
-      const [found] = id === undefined ? [] : (await read(merchantId, find, [id, merchantId, mode])).rows;
-      if (found === undefined) throw new ServiceError('resource_missing');
-      const row = columns.read(found);
-      return toTransfer(row, Number(found.head), await candidatesOf(row));
+    async run(request, identity) {
+      const { row, head } = await find((...of) => read(identity.merchantId, ...of), request.id, identity);
+      return toTransfer(row, head, await candidatesOf(row));
     },
   };
 }
