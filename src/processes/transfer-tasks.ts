@@ -13,7 +13,7 @@ import { ServiceError } from '../requests/errors.ts';
 import { type Method, strict } from '../requests/method.ts';
 import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
-import { getTransfer } from '../settlement/get-transfer.ts';
+import { getTransfer } from '../settlement/read-transfers.ts';
 import type { Output } from './admin-program.ts';
 import { findTransfer, showTransfer } from './list-tasks.ts';
 import type { Database } from './open-database.ts';

@@ -3,8 +3,7 @@ import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb
 import { type ImplementedService, implementService } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { attributeTransfer, detachTransfer } from './change-transfer.ts';
-import { getTransfer } from './get-transfer.ts';
-import { listTransfers } from './list-transfers.ts';
+import { getTransfer, listTransfers } from './read-transfers.ts';
 
 /** `payments.v1.TransferService`. `onEvent` is called when a method has recorded an event. */
 export function createTransferService(em: EntityManager, onEvent: () => void): ImplementedService<Identity> {
