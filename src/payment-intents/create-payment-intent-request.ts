@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { JsonObject, JsonValue } from '@bufbuild/protobuf';
+import { canonicalize } from 'ox/Json';
 import { type Network, networkIn } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { CreatePaymentIntentRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -111,7 +112,7 @@ export function clampExpiryMinutes(minutes: number): number {
  * The merchant's own wallet is left out, so that a retry still matches after the merchant has changed it.
  */
 export function fingerprintOf(intent: NewPaymentIntent): string {
-  const canonical = canonicalJson([
+  const canonical = canonicalize([
     'CreatePaymentIntent/1',
     String(intent.amountUnits),
     intent.chain,
@@ -187,14 +188,4 @@ export function findStringProblem(text: string): string | undefined {
   if (text.includes('\0')) return 'must not hold NUL characters, which the database cannot keep';
   if (!text.isWellFormed()) return 'must not hold lone surrogates, which are not text';
   return undefined;
-}
-
-/** JSON with sorted names, so that their order does not matter. */
-export function canonicalJson(value: JsonValue): string {
-  if (value === null || typeof value !== 'object') return JSON.stringify(value);
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
-  const members = Object.keys(value)
-    .sort()
-    .map((name) => `${JSON.stringify(name)}:${canonicalJson(value[name] as JsonValue)}`);
-  return `{${members.join(',')}}`;
 }

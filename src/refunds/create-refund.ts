@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { canonicalize } from 'ox/Json';
 import { networkOf, networks } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
@@ -13,7 +14,6 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifi
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
-  canonicalJson,
   findMetadataProblem,
   findStringProblem,
   withoutNegativeZero,
@@ -166,7 +166,7 @@ function replay(first: RefundRow, request: CreateRefundRequest): RefundRow {
 
 /** SHA-256, in hexadecimal, of the request. Equivalent requests have the same fingerprint. */
 function fingerprintOf(request: CreateRefundRequest): string {
-  const canonical = canonicalJson([
+  const canonical = canonicalize([
     'CreateRefund/1',
     request.paymentIntent,
     request.amountUnits === undefined ? null : String(request.amountUnits),
