@@ -170,8 +170,8 @@ function concernsOneRow(reason: unknown): boolean {
  *
  * The statement is prepared and runs on MikroORM's own connections. `em.insertMany` has no ON CONFLICT; the query
  * builder has one, but takes several times the processor time per row. `npm run bench -- --inserts` compares them.
- * Columns and types come from the entity, so they stay in step. Values are written in PostgreSQL's text format, because
- * `pg` would inspect the type of each one. With the `run` of a transaction, the rows are written in that transaction.
+ * Columns and types come from the entity, so they stay in step. With the `run` of a transaction, the rows are written in
+ * that transaction.
  */
 export function createInsert(
   em: EntityManager,
@@ -183,12 +183,9 @@ export function createInsert(
   const columns = created.map(({ name, fieldNames, columnTypes: [type = ''], customType }) => ({
     column: `"${fieldNames[0]}"`,
     type,
-    isQuoted: !plainTypes.test(type),
-    textOf(row: NewPaymentIntentRow): string | null {
+    read(row: NewPaymentIntentRow): unknown {
       const value: unknown = row[name as keyof NewPaymentIntentRow];
-      const converted = customType ? customType.convertToDatabaseValue(value, platform) : value;
-      if (converted == null) return null;
-      return converted instanceof Date ? converted.toISOString() : String(converted);
+      return customType ? customType.convertToDatabaseValue(value, platform) : value;
     },
   }));
   const statement = (label: string, source: string) =>
@@ -205,23 +202,10 @@ export function createInsert(
 
   return async (rows, run = statements.run) => {
     const [only] = rows.length === 1 ? rows : [];
-    const values = columns.map(({ textOf, isQuoted }) =>
-      only ? textOf(only) : arrayLiteral(rows.map(textOf), isQuoted),
-    );
+    const values = columns.map(({ read }) => (only ? read(only) : rows.map(read)));
     const result = await run(only ? insertOne : insertMany, values);
     return result.rowCount ?? 0;
   };
-}
-
-/** Types whose text never needs quoting in an array literal. */
-const plainTypes = /^(?:uuid|bigint|smallint|timestamptz\(3\)|payment_\w+)$/;
-
-function arrayLiteral(elements: readonly (string | null)[], isQuoted: boolean): string {
-  const texts = elements.map((text) => {
-    if (text === null) return 'NULL';
-    return isQuoted ? `"${text.replace(/["\\]/g, '\\$&')}"` : text;
-  });
-  return `{${texts.join(',')}}`;
 }
 
 /**
