@@ -40,7 +40,7 @@ export function createPaymentIntent(
       const { chain } = parsed.value;
       const stored = watchedChains.allows(identity.mode, chain)
         ? await store.create(row, { trace: context.trace, signal })
-        : await store.findReplay(row, { signal });
+        : await store.findReplay(row);
       if (stored === undefined) throw chainUnwatched(identity.mode, chain);
       const { intent, replayed } = stored;
       if (replayed) context.replayed = true;

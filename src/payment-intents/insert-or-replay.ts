@@ -1,6 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { QueueLimits } from '../config/config.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { modeType } from '../database/entities/network.ts';
 import {
   laterProperties,
@@ -33,10 +33,7 @@ export interface PaymentIntentStore {
    * Returns the existing intent with this one's idempotency key, as `create` does, and stores nothing; undefined if
    * there is none. Throws like `create`.
    */
-  findReplay(
-    intent: NewPaymentIntentRow,
-    options?: { signal?: AbortSignal },
-  ): Promise<StoredIntent | undefined>;
+  findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined>;
   waiting(): number;
   /** Those of them that wait for the database to be there again. */
   held(): number;
@@ -130,24 +127,16 @@ export function createPaymentIntentStore(
       ),
   });
 
-  const replays = new Batcher<NewPaymentIntentRow, StoredIntent | undefined>({
-    slots: 1,
-    maxBatchSize,
-    ...usualWaits,
-    run: (batch) =>
-      orUnavailable(async () => {
-        const { firsts } = await findStored(batch, false);
-        return batch.map((intent) => {
-          const first = firsts.get(idempotencyOf(intent));
-          return first && replay(intent, first);
-        });
-      }),
-  });
-
   return {
     create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal).catch(refuse),
-    findReplay: async (intent, { signal } = {}) =>
-      intent.idempotencyKey == null ? undefined : replays.add(intent, signal),
+    async findReplay(intent) {
+      if (intent.idempotencyKey == null) return undefined;
+      const { firsts } = await orUnavailable(() => findStored([intent], false));
+      const [first] = firsts.values();
+      const stored = first && replay(intent, first);
+      if (stored instanceof Error) throw stored;
+      return stored;
+    },
     waiting: () => group.waiting(),
     held: () => group.held(),
     endWithin: (ms) => group.endWithin(ms),
