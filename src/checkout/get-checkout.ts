@@ -15,7 +15,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { presentFields } from '../payment-intents/payment-intent.ts';
-import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
+import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { type ImplementedService, implementService } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
@@ -68,7 +68,7 @@ function createCheckoutReader(
 ): Batcher<string, Checkout | undefined> {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
-  const readPayments = createPaymentsReader(em);
+  const readPayments = createTransfersReader(em, 'payment_intent');
   const readRefunds = createTransfersReader(em, 'refunds');
   const { currentOf } = createAuthorizationStore(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
@@ -89,10 +89,7 @@ function createCheckoutReader(
   const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
     const intents = found.map((result) => columns.read(result));
     const payments = await readPayments(run, intents);
-    const refunds = await readRefunds(
-      run,
-      intents.filter(({ paymentsCount }) => paymentsCount > 0),
-    );
+    const refunds = await readRefunds(run, intents);
     const authorizations = await currentOf(intents);
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;

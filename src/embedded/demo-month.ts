@@ -18,7 +18,7 @@ import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatements, type RunPrepared } from '../database/prepared.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
-import { createPaymentsReader } from '../payment-intents/payments.ts';
+import { createTransfersReader } from '../payment-intents/payments.ts';
 import { createApplyRefunds } from '../refunds/apply-refunds.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
@@ -102,7 +102,7 @@ class DemoMonth {
    * would look for on its chain.
    */
   #run: RunPrepared;
-  readonly #readPayments: ReturnType<typeof createPaymentsReader>;
+  readonly #readPayments: ReturnType<typeof createTransfersReader>;
   readonly #refunds: ReturnType<typeof createApplyRefunds>;
   readonly #payers = Array.from({ length: 400 }, address);
   #seed = 20_261_125;
@@ -113,7 +113,7 @@ class DemoMonth {
     this.#options = options;
     this.#statements = createPreparedStatements(em);
     this.#run = this.#statements.run;
-    this.#readPayments = createPaymentsReader(em);
+    this.#readPayments = createTransfersReader(em, 'payment_intent');
     this.#refunds = createApplyRefunds(em);
   }
 

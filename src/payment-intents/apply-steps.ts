@@ -9,7 +9,7 @@ import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
 import { chainTraceparent } from '../telemetry/spans.ts';
 import { type ChangeStep, changeOf, storeChanges } from './change-payment-intents.ts';
-import { createPaymentsReader } from './payments.ts';
+import { createTransfersReader } from './payments.ts';
 
 /** A durable change of an intent, with one of its events. */
 export interface IntentChange {
@@ -57,7 +57,7 @@ export function createIntentLock(em: EntityManager) {
 
 export function createApplySteps(em: EntityManager): ApplySteps {
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const readPayments = createPaymentsReader(em);
+  const readPayments = createTransfersReader(em, 'payment_intent');
   const lockIntents = preparedStatement(
     'lock_payment_intents',
     `select ${intents.of('i')} from payment_intents i

@@ -8,9 +8,8 @@ import { invalidState, type ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
-import { findPaymentIntent, paymentsOf } from './get-payment-intent.ts';
+import type { PaymentIntentReader } from './get-payment-intent.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import type { PaymentIntentReader } from './reader.ts';
 
 /** Concurrent cancels share a statement, as creates do. */
 const slots = 2;
@@ -71,7 +70,7 @@ export function cancelPaymentIntent(
     trace: Trace | undefined,
   ): Promise<PaymentIntentRow | undefined> => {
     const at = new Date();
-    const payments = await paymentsOf(reader, row);
+    const payments = await reader.paymentsOf(row);
     const change = changeOf(row, [endOf(row, 'canceled', at)], payments, at, traceparentOf(trace));
     if (!(await batcher.add(change))) return undefined;
     onEvent();
@@ -83,14 +82,14 @@ export function cancelPaymentIntent(
     async run(request, identity, { context }) {
       // Each attempt sees a later state of the row, which changes only a few times before it ends.
       for (;;) {
-        const row = await findPaymentIntent(reader, request.id, identity, context);
+        const row = await reader.find(request.id, identity, context);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
         // Counted in the row: one that is signed after this has changed it.
         const signed = row.status === 'canceled' ? undefined : await signedFor(row);
         if (signed !== undefined) throw stillPayable(signed);
         const canceled = row.status === 'canceled' ? row : await cancel(row, context.trace);
         if (canceled !== undefined) {
-          return presentPaymentIntent(canceled, await paymentsOf(reader, canceled), clientSecretKeys);
+          return presentPaymentIntent(canceled, await reader.paymentsOf(canceled), clientSecretKeys);
         }
       }
     },

@@ -5,7 +5,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
-import { createPaymentsReader } from './payments.ts';
+import { createTransfersReader } from './payments.ts';
 
 /** Intents per transaction: few, so that concurrent creates hardly wait. */
 const maxBatchSize = 250;
@@ -36,7 +36,7 @@ interface Overdue {
  */
 export function createExpireSome(em: EntityManager, onUnreadable: (id: string, reason: unknown) => void) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const readPayments = createPaymentsReader(em);
+  const readPayments = createTransfersReader(em, 'payment_intent');
   const unreadable = new Set<string>();
   const lockOverdue = preparedStatement(
     'lock_overdue_payment_intents',

@@ -1,13 +1,17 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { Batcher, usualWaits } from '../database/batcher.ts';
+import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import type { PaymentIntentReader } from './reader.ts';
+import { createTransfersReader } from './payments.ts';
 
 /** `GetPaymentIntent`: the current state of the intent. */
 export function getPaymentIntent(
@@ -17,31 +21,70 @@ export function getPaymentIntent(
   return {
     ratePolicy: 'reads',
     async run(request, identity, { context }) {
-      const row = await findPaymentIntent(reader, request.id, identity, context);
-      return presentPaymentIntent(row, await paymentsOf(reader, row), clientSecretKeys);
+      const row = await reader.find(request.id, identity, context);
+      return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
     },
   };
 }
 
-/** The payments of one intent. */
-export async function paymentsOf(reader: PaymentIntentReader, row: PaymentIntentRow): Promise<Payment[]> {
-  // Most retrieved intents have no payments, and nothing is awaited for them.
-  return row.paymentsCount === 0 ? [] : ((await reader.paymentsOf([row])).get(row.id) ?? []);
-}
+/** Concurrent statements that retrieve intents by id. */
+const slots = 4;
+const maxBatchSize = 128;
 
-/**
- * Returns the intent and records its id for the log. Throws `resource_missing`: the same for a malformed id, an unknown
- * one, and one of another merchant or mode.
- */
-export async function findPaymentIntent(
-  reader: PaymentIntentReader,
-  publicId: string,
-  { merchantId, mode }: Identity,
-  context: RequestContext,
-): Promise<PaymentIntentRow> {
-  const id = parseIdentifier('pi', publicId);
-  if (id !== undefined) context.paymentIntent = publicId;
-  const found = id === undefined ? undefined : await reader.find({ id, merchantId, mode });
-  if (found === undefined) throw new ServiceError('resource_missing');
-  return found;
+type IntentKey = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'mode'>;
+
+const keyOf = ({ id, merchantId, mode }: IntentKey) => `${id} ${merchantId} ${mode}`;
+
+export type PaymentIntentReader = ReturnType<typeof createPaymentIntentReader>;
+
+/** Retrieves intents by id. Concurrent requests share a statement. */
+export function createPaymentIntentReader(em: EntityManager) {
+  const { run } = createPreparedStatements(em);
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const readPayments = createTransfersReader(em, 'payment_intent');
+  // Each id is looked up separately: a join planned while the table was small, and kept until its statistics are
+  // renewed, would read millions of rows for every batch.
+  const find = preparedStatement(
+    'find_payment_intents',
+    `select ${columns.of('i')}
+       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[]) as wanted (id, merchant_id, mode)
+      cross join lateral
+            (select * from payment_intents i
+              where i.id = wanted.id and i.merchant_id = wanted.merchant_id and i.mode = wanted.mode limit 1) i`,
+  );
+  const intents = new Batcher<IntentKey, PaymentIntentRow | undefined>({
+    slots,
+    maxBatchSize,
+    ...usualWaits,
+    async run(batch) {
+      const { rows } = await run(find, [
+        batch.map(({ id }) => id),
+        batch.map(({ merchantId }) => merchantId),
+        batch.map(({ mode }) => mode),
+      ]);
+      const found = new Map(rows.map(columns.read).map((row) => [keyOf(row), row]));
+      return batch.map((key) => found.get(keyOf(key)));
+    },
+  });
+  return {
+    /**
+     * Returns the intent and records its id for the log. Throws `resource_missing`: the same for a malformed id, an
+     * unknown one, and one of another merchant or mode.
+     */
+    async find(
+      publicId: string,
+      { merchantId, mode }: Identity,
+      context: RequestContext,
+    ): Promise<PaymentIntentRow> {
+      const id = parseIdentifier('pi', publicId);
+      if (id !== undefined) context.paymentIntent = publicId;
+      const found = id === undefined ? undefined : await intents.add({ id, merchantId, mode });
+      if (found === undefined) throw new ServiceError('resource_missing');
+      return found;
+    },
+    /** Returns the payments of an intent. */
+    async paymentsOf(row: PaymentIntentRow): Promise<Payment[]> {
+      return (await readPayments(run, [row])).get(row.id) ?? [];
+    },
+  };
 }

@@ -11,6 +11,7 @@ import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
+import { createPreparedStatements } from '../database/prepared.ts';
 import { addressViolations, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -22,23 +23,23 @@ import { searchedTextProblem } from './metadata-index.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createPaymentIntentPageReader, filtersOf } from './payment-intent-pages.ts';
 import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
-import { maxPayments } from './payments.ts';
-import type { PaymentIntentReader } from './reader.ts';
+import { createTransfersReader, maxPayments } from './payments.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 
 /** `ListPaymentIntents`: newest first. An id begins with its time, so pages go down the merchant's ids. */
 export function listPaymentIntents(
   em: EntityManager,
-  reader: PaymentIntentReader,
 ): MethodsOf<typeof PaymentIntentService>['listPaymentIntents'] {
   const readPage = createPaymentIntentPageReader(em);
+  const readPayments = createTransfersReader(em, 'payment_intent');
+  const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
   /** Converts rows to messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
-    const payments = await reader.paymentsOf(rows);
+    const payments = await readPayments(run, rows);
     return mapLargeInSlices(
       rows,
       ({ id }) => 1 + (payments.get(id)?.length ?? 0),

@@ -15,24 +15,8 @@ import { mapLargeInSlices } from '../scheduling/slices.ts';
 /** Most payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
 
-/** What transfers belong to: an intent, or a refund. */
-type Owner = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'network'>;
-
-/** Reads the newest transfers of each owner, in chain order. */
-export type ReadTransfers<T extends Owner = Owner> = (
-  run: RunPrepared,
-  owners: readonly T[],
-) => Promise<ReadonlyMap<string, Payment[]>>;
-
-/** Reads the newest payments of each intent, in chain order. Intents without payments cost nothing. */
-export function createPaymentsReader(em: EntityManager): ReadTransfers<PaymentIntentRow> {
-  const read = createTransfersReader(em, 'payment_intent');
-  return (run, intents) =>
-    read(
-      run,
-      intents.filter(({ paymentsCount }) => paymentsCount > 0),
-    );
-}
+/** What transfers belong to: an intent, or a refund. An intent without payments has none, and costs nothing. */
+type Owner = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'network'> & { paymentsCount?: number };
 
 /** The transfers of an intent, of a refund, or of all refunds of an intent. */
 const belonging = {
@@ -41,7 +25,8 @@ const belonging = {
   refunds: 't.refund in (select r.id from refunds r where r.payment_intent = wanted.id)',
 } as const;
 
-export function createTransfersReader(em: EntityManager, of: keyof typeof belonging): ReadTransfers {
+/** Returns a function that reads the newest transfers of each owner, in chain order. */
+export function createTransfersReader(em: EntityManager, of: keyof typeof belonging) {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   // `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every
   // transfer of the merchant for each owner.
@@ -57,7 +42,8 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
        left join watched_chains c on c.chain_id = t.chain_id
       order by t.block_number, t.log_index`,
   );
-  return async (run, owners) => {
+  return async (run: RunPrepared, all: readonly Owner[]): Promise<ReadonlyMap<string, Payment[]>> => {
+    const owners = all.filter(({ paymentsCount }) => paymentsCount !== 0);
     const payments = new Map<string, Payment[]>();
     if (owners.length === 0) return payments;
     const { rows } = await run(find, [

@@ -5,10 +5,9 @@ import { type ImplementedService, implementService } from '../requests/method.ts
 import type { Identity } from '../requests/request-context.ts';
 import { cancelPaymentIntent } from './cancel-payment-intent.ts';
 import { createPaymentIntent } from './create-payment-intent.ts';
-import { getPaymentIntent } from './get-payment-intent.ts';
+import { createPaymentIntentReader, getPaymentIntent } from './get-payment-intent.ts';
 import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { listPaymentIntents } from './list-payment-intents.ts';
-import { createPaymentIntentReader } from './reader.ts';
 import type { WatchedChains } from './watched-chains.ts';
 
 /** `payments.v1.PaymentIntentService`. `onEvent` is called when a method has recorded an event. */
@@ -23,7 +22,7 @@ export function createPaymentIntentService(
   return implementService(PaymentIntentService, {
     createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),
     getPaymentIntent: getPaymentIntent(reader, clientSecretKeys),
-    listPaymentIntents: listPaymentIntents(em, reader),
+    listPaymentIntents: listPaymentIntents(em),
     cancelPaymentIntent: cancelPaymentIntent(em, reader, clientSecretKeys, onEvent),
   });
 }

@@ -37,7 +37,6 @@ import { AdministrationError } from '../merchants/administration-error.ts';
 import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { createPaymentIntentReader } from '../payment-intents/reader.ts';
 import { toRefund } from '../refunds/refund.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
@@ -188,7 +187,8 @@ async function ofIntents(
   intents: readonly PaymentIntentRow[],
   note?: string,
 ): Promise<Output> {
-  const payments = await createPaymentIntentReader(em).paymentsOf(intents);
+  const { run } = createPreparedStatements(em);
+  const payments = await createTransfersReader(em, 'payment_intent')(run, intents);
   return {
     json: intents.map((row) => ({
       merchant_id: formatIdentifier('mer', row.merchantId),
