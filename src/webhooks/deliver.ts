@@ -63,25 +63,25 @@ export function createDeliverer(
   onRoom: () => void,
   { onAttempt, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
 ): Deliverer {
-  const inFlight = new Set<Promise<void>>();
-  const byEndpoint = new Map<string, number>();
-  const byMerchant = new Map<string, number>();
+  /** The attempts, by what they deliver. */
+  const inFlight = new Map<ClaimedDelivery, Promise<void>>();
   const slow = new Set<string>();
   const prompt = new Set<string>();
   /** End of each endpoint's pause, by `performance.now()`. */
   const pauses = new Map<string, number>();
-  /** Attempts in flight for failing or slow endpoints. */
-  let limited = 0;
 
   const notePace = (endpointId: string, isSlow: boolean) =>
     remember(isSlow ? slow : prompt, isSlow ? prompt : slow, endpointId);
 
-  const attempt = async (delivery: ClaimedDelivery, onSlow: () => void): Promise<void> => {
+  const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
     const { event, endpointId, url, failures, secrets } = delivery;
     const body = eventText(event);
     const id = formatIdentifier('evt', event.id);
     const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: new Date() });
-    const becomesSlow = setTimeout(onSlow, slowMs);
+    const becomesSlow = setTimeout(() => {
+      notePace(endpointId, true);
+      onRoom();
+    }, slowMs);
     const result = await traceDelivery({ url, eventId: id, traceparent: event.traceparent ?? null }, () =>
       sender.send(url, headers, body),
     ).finally(() => clearTimeout(becomesSlow));
@@ -102,42 +102,31 @@ export function createDeliverer(
   };
 
   const start = (delivery: ClaimedDelivery) => {
-    const { endpointId, failures, event } = delivery;
-    let isLimited = failures > 0 || slow.has(endpointId);
-    if (isLimited) limited++;
-    add(byEndpoint, endpointId, 1);
-    add(byMerchant, event.merchantId, 1);
-    const onSlow = () => {
-      notePace(endpointId, true);
-      if (isLimited) return;
-      isLimited = true;
-      limited++;
-      onRoom();
-    };
-    const running = attempt(delivery, onSlow)
+    const ended = attempt(delivery)
       .catch((reason) => {
         // The outcome is not recorded, so it is attempted again when its lease has expired.
         const message = 'could not record a webhook attempt; it is repeated when its lease expires';
         logger.warn({ err: reason }, message);
       })
       .finally(() => {
-        inFlight.delete(running);
-        if (isLimited) limited--;
-        add(byEndpoint, endpointId, -1);
-        add(byMerchant, event.merchantId, -1);
+        inFlight.delete(delivery);
         onRoom();
       });
-    inFlight.add(running);
+    inFlight.set(delivery, ended);
   };
 
   return {
     async deliverSome() {
+      const deliveries = [...inFlight.keys()];
+      const limited = deliveries.filter((each) => each.failures > 0 || slow.has(each.endpointId)).length;
       const room = Math.min(maxPrompt - (inFlight.size - limited), maxInFlight - inFlight.size, maxClaimed);
       if (room <= 0) return false;
       const beganAtMs = performance.now();
       for (const [endpointId, untilMs] of pauses) if (untilMs <= beganAtMs) pauses.delete(endpointId);
       const claimed = await queue.claim({
-        ...{ byEndpoint, byMerchant, slow, prompt, paused: pauses, room },
+        ...{ slow, prompt, paused: pauses, room },
+        byEndpoint: countsOf(deliveries.map(({ endpointId }) => endpointId)),
+        byMerchant: countsOf(deliveries.map(({ event }) => event.merchantId)),
         ...limitsOfMerchant(inFlight.size),
         maxHealthy: maxOfHealthyEndpoint,
         maxFailing: maxOfFailingEndpoint,
@@ -149,7 +138,7 @@ export function createDeliverer(
       return claimed.length > 0;
     },
     async idle() {
-      while (inFlight.size > 0) await Promise.allSettled(inFlight);
+      while (inFlight.size > 0) await Promise.allSettled(inFlight.values());
     },
   };
 }
@@ -160,11 +149,10 @@ function limitsOfMerchant(inFlight: number): { maxOfMerchant: number; merchantRe
   return { maxOfMerchant: most, merchantReserve: Math.ceil(most * reserveShare) };
 }
 
-/** Adds to a count and removes it at 0. */
-function add(counts: Map<string, number>, id: string, change: 1 | -1): void {
-  const count = (counts.get(id) ?? 0) + change;
-  if (count > 0) counts.set(id, count);
-  else counts.delete(id);
+function countsOf(ids: readonly string[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const id of ids) counts.set(id, (counts.get(id) ?? 0) + 1);
+  return counts;
 }
 
 function logGivenUp(
