@@ -20,30 +20,29 @@ const maxStreams = 1_024;
 /** Most streams of one API key. */
 const maxStreamsOfKey = 32;
 
+/** Who reads a stream. */
+interface Reader {
+  keyId: string;
+  merchantId: string;
+  mode: ModeName;
+}
+
 /** An open stream. */
-export interface Subscription {
+interface Stream extends Reader {
   /** Resolves when there may be new events for the stream, after `timeoutMs`, or when the signal aborts. */
   wait(timeoutMs: number, signal: AbortSignal): Promise<void>;
+  wake(): void;
   /** Set when the key was revoked or has expired. */
-  readonly refusal: ServiceError | undefined;
+  refusal: ServiceError | undefined;
   close(): void;
 }
 
 export interface EventFeed {
   /** Opens a stream of this key. Throws `rate_limited` if there are too many. */
-  subscribe(stream: { keyId: string; merchantId: string; mode: ModeName }): Subscription;
+  subscribe(reader: Reader): Stream;
   notify(): void;
   streams(): number;
   stop(): Promise<void>;
-}
-
-interface Stream {
-  keyId: string;
-  merchantId: string;
-  mode: ModeName;
-  isStale: boolean;
-  wake: (() => void) | undefined;
-  refusal: ServiceError | undefined;
 }
 
 export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
@@ -55,20 +54,15 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   let work: { looking: Repeater; keyCheck: Repeater } | undefined;
   let stopping: Promise<unknown> | undefined;
 
-  const wake = (stream: Stream) => {
-    stream.isStale = true;
-    stream.wake?.();
-  };
-
   const look = async () => {
     const { rows } = await run(findNew, [String(last?.position ?? -1n)]);
     const newest = { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
     if (last === undefined || newest.epoch !== last.epoch || newest.position < last.position) {
-      for (const stream of streams) wake(stream);
+      for (const stream of streams) stream.wake();
     } else {
       const changed = new Set(rows.map(({ merchant_id, mode }) => `${merchant_id} ${mode}`));
       for (const stream of streams) {
-        if (changed.has(`${stream.merchantId} ${stream.mode}`)) wake(stream);
+        if (changed.has(`${stream.merchantId} ${stream.mode}`)) stream.wake();
       }
     }
     last = newest;
@@ -82,7 +76,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
       stream.refusal = new ServiceError('api_key_invalid');
       // The client may have stopped reading and would not close the stream for a long time.
       streams.delete(stream);
-      wake(stream);
+      stream.wake();
     }
   };
 
@@ -112,28 +106,15 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   };
 
   return {
-    subscribe({ keyId, merchantId, mode }) {
-      assertRoom(streams, keyId);
-      const stream: Stream = {
-        keyId,
-        merchantId,
-        mode,
-        isStale: true,
-        wake: undefined,
-        refusal: undefined,
-      };
+    subscribe(reader) {
+      assertRoom(streams, reader.keyId);
+      const stream = openStream(reader, () => {
+        streams.delete(stream);
+        if (streams.size === 0) end();
+      });
       streams.add(stream);
       begin();
-      return {
-        wait: (timeoutMs, signal) => untilStale(stream, timeoutMs, signal),
-        get refusal() {
-          return stream.refusal;
-        },
-        close() {
-          streams.delete(stream);
-          if (streams.size === 0) end();
-        },
-      };
+      return stream;
     },
     notify: () => work?.looking.wake(),
     streams: () => streams.size,
@@ -156,24 +137,30 @@ function assertRoom(streams: ReadonlySet<Stream>, keyId: string): void {
   });
 }
 
-/** Resolves when the stream may have new events, after the timeout, or when the signal aborts. */
-function untilStale(stream: Stream, timeoutMs: number, signal: AbortSignal): Promise<void> {
-  if (stream.isStale || signal.aborted) {
-    stream.isStale = false;
-    return Promise.resolve();
-  }
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      stream.wake = undefined;
-      stream.isStale = false;
-      resolve();
-    };
-    const timer = setTimeout(done, timeoutMs);
-    signal.addEventListener('abort', done);
-    stream.wake = done;
-  });
+function openStream(reader: Reader, close: () => void): Stream {
+  let isStale = true;
+  let done = () => {};
+  return {
+    ...reader,
+    refusal: undefined,
+    close,
+    wake() {
+      isStale = true;
+      done();
+    },
+    async wait(timeoutMs, signal) {
+      if (!isStale && !signal.aborted) {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        done = () => resolve();
+        const timer = setTimeout(done, timeoutMs);
+        signal.addEventListener('abort', done);
+        await promise;
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+      }
+      isStale = false;
+    },
+  };
 }
 
 /** The newest epoch and position, and each merchant and mode with events after `$1`. */
