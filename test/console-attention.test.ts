@@ -8,6 +8,7 @@ import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { migrate } from '../src/database/orm.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { insertOf } from './support/intent-rows.ts';
+import { takeBackFigures } from './support/migrations.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 
@@ -198,8 +199,7 @@ describe('a timeline', () => {
 });
 
 test('migrating waits for a payment that is being settled, and that not for it', async () => {
-  const { migrator } = service.database.orm;
-  await migrator.down();
+  await takeBackFigures(service);
   const ledger = new pg.Client(pgConfigOf(service.location));
   await ledger.connect();
   await ledger.query('begin');

@@ -106,14 +106,6 @@ export class CreatePaymentIntents extends Migration {
         for each statement execute function ${table}_${name}_fn()`);
     }
   }
-
-  override down(): void {
-    for (const table of ['payment_intents', 'api_keys', 'payout_wallets', 'merchants']) {
-      this.addSql(`drop table ${table}`);
-    }
-    for (const table of Object.keys(announcedChanges))
-      this.addSql(`drop function ${table}_${table}_changed_fn()`);
-  }
 }
 
 /** Changes that every process must hear of at once: what it has cached of keys and wallets is then out of date. */

@@ -74,11 +74,4 @@ export class DeliverWebhooks extends Migration {
         primary key (event_id, endpoint_id, number)
       )`);
   }
-
-  override down(): void {
-    for (const table of ['webhook_attempts', 'webhook_deliveries', 'webhook_secrets', 'webhook_endpoints']) {
-      this.addSql(`drop table ${table}`);
-    }
-    this.addSql('drop type webhook_delivery_status');
-  }
 }

@@ -62,21 +62,4 @@ export class FollowPaymentIntents extends Migration {
       )`);
     this.addSql('create index removed_events_removed_at_index on removed_events (removed_at)');
   }
-
-  /** Loses every event. Intents that have ended keep their status, which the version before cannot read. */
-  override down(): void {
-    this.addSql('drop table removed_events');
-    this.addSql('drop table event_progress');
-    this.addSql('drop table events');
-    this.addSql('drop index payment_intents_open_index');
-    this.addSql(`
-      alter table payment_intents
-        drop column amount_received_units,
-        drop column payments_count,
-        drop column event_count,
-        drop column labels,
-        drop column succeeded_at,
-        drop column canceled_at,
-        drop column expired_at`);
-  }
 }

@@ -8,8 +8,4 @@ export class MarkApiKeyFormat extends Migration {
         add column format text not null default 'crc32',
         add constraint api_keys_format_check check (format in ('crc32', 'keyed'))`);
   }
-
-  override down(): void {
-    this.addSql('alter table api_keys drop column format');
-  }
 }

@@ -86,15 +86,4 @@ export class SettlePayments extends Migration {
         where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0`);
     this.addSql('create index payout_wallets_address_index on payout_wallets (address)');
   }
-
-  /** Loses every payment that was seen. Intents that were paid keep their status. */
-  override down(): void {
-    this.addSql('drop index payout_wallets_address_index');
-    this.addSql('drop index payment_intents_partial_index');
-    this.addSql('drop index payment_intents_wallet_index');
-    this.addSql('drop table transfers');
-    this.addSql('drop type transfer_state');
-    this.addSql('drop table block_headers');
-    this.addSql('drop table watched_chains');
-  }
 }

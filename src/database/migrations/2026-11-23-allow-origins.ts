@@ -14,8 +14,4 @@ export class AllowOrigins extends Migration {
         constraint checkout_settings_mode_check check (mode in ('testnet', 'mainnet'))
       )`);
   }
-
-  override down(): void {
-    this.addSql('drop table checkout_settings');
-  }
 }

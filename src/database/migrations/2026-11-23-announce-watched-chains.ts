@@ -11,9 +11,4 @@ export class AnnounceWatchedChains extends Migration {
       create trigger watched_chains_changed after insert or delete on watched_chains
       for each statement execute function watched_chains_watched_chains_changed_fn()`);
   }
-
-  override down(): void {
-    this.addSql('drop trigger watched_chains_changed on watched_chains');
-    this.addSql('drop function watched_chains_watched_chains_changed_fn()');
-  }
 }

@@ -26,15 +26,4 @@ export class BoundAttribution extends Migration {
     this.addSql('alter index payment_intents_missing_index rename to payment_intents_partial_index');
     this.addSql('alter table transfers add column is_detached boolean not null default false');
   }
-
-  override down(): void {
-    this.addSql('alter table transfers drop column is_detached');
-    this.addSql('drop index payment_intents_partial_index');
-    this.addSql(`
-      create index payment_intents_partial_index on payment_intents (expected_wallet, merchant_id)
-        where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0`);
-    this.addSql('alter table transfers alter column payment_intent reset (n_distinct)');
-    this.addSql('alter table transfers alter column transaction_hash reset (n_distinct)');
-    this.addSql('alter table payment_intents alter column expected_wallet reset (n_distinct)');
-  }
 }

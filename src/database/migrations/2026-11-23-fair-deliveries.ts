@@ -12,10 +12,4 @@ export class FairDeliveries extends Migration {
       create index webhook_deliveries_failed_index on webhook_deliveries (merchant_id, endpoint_id, created_at)
         where status = 'failed'`);
   }
-
-  override down(): void {
-    this.addSql('drop index webhook_deliveries_failed_index');
-    this.addSql('drop index webhook_deliveries_turns_index');
-    this.addSql('alter table webhook_deliveries drop column leased_until');
-  }
 }

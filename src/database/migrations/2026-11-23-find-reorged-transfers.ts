@@ -6,8 +6,4 @@ export class FindReorgedTransfers extends Migration {
     this.addSql(`
       create index transfers_reorged_index on transfers (chain_id, created_at) where state = 'reorged'`);
   }
-
-  override down(): void {
-    this.addSql('drop index transfers_reorged_index');
-  }
 }

@@ -14,9 +14,4 @@ export class PositionInTurns extends Migration {
     // the waiting events of all merchants to find those of one.
     this.addSql('drop index events_unpositioned_index');
   }
-
-  override down(): void {
-    this.addSql('create index events_unpositioned_index on events (sequence, id) where position is null');
-    this.addSql('drop index events_turns_index');
-  }
 }

@@ -25,8 +25,4 @@ export class BeginEventEpochs extends Migration {
       select 1, 0, system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int, 0, now()
         from pg_control_system()`);
   }
-
-  override down(): void {
-    this.addSql('drop table event_epochs');
-  }
 }

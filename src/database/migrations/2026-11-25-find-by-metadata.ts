@@ -22,9 +22,4 @@ export class FindByMetadata extends Migration {
       insert into metadata_progress (id, position, snapshot)
       values (1, '00000000-0000-0000-0000-000000000000', pg_current_snapshot()::text)`);
   }
-
-  override down(): void {
-    this.addSql('drop table metadata_progress');
-    this.addSql('drop table payment_intent_metadata');
-  }
 }

@@ -39,9 +39,4 @@ export class OpenConsole extends Migration {
     );
     this.addSql('create index audit_log_target_index on audit_log (target, id) where target is not null');
   }
-
-  override down(): void {
-    this.addSql('drop table audit_log');
-    this.addSql('drop table console_sessions');
-  }
 }

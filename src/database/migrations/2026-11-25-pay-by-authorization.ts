@@ -33,11 +33,4 @@ export class PayByAuthorization extends Migration {
     this.addSql('alter table payment_intents add column authorizations_count int');
     this.addSql('alter table transfers add column authorized_by uuid');
   }
-
-  override down(): void {
-    this.addSql('alter table transfers drop column authorized_by');
-    this.addSql('alter table payment_intents drop column authorizations_count');
-    this.addSql('drop table authorizations');
-    this.addSql('drop type authorization_status');
-  }
 }

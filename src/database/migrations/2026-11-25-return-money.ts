@@ -73,23 +73,4 @@ export class ReturnMoney extends Migration {
     this.addSql(`
       create unique index events_refund_unique on events (merchant_id, refund, sequence) where refund is not null`);
   }
-
-  /** Loses every refund, and what was seen of them. */
-  override down(): void {
-    this.addSql('delete from transfers where is_refund');
-    this.addSql('delete from events where refund is not null');
-    this.addSql('drop index events_refund_unique');
-    this.addSql('alter table events drop column refund');
-    this.addSql('drop index transfers_time_index');
-    this.addSql('drop index transfers_unattributed_index');
-    this.addSql(`
-      create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`);
-    this.addSql('alter table transfers drop constraint transfers_refund_check');
-    this.addSql('drop index transfers_refund_index');
-    this.addSql('alter table transfers drop column refund');
-    this.addSql('alter table transfers drop column is_refund');
-    this.addSql('alter table payment_intents drop column amount_refunded_units');
-    this.addSql('drop table refunds');
-    this.addSql('drop type refund_status');
-  }
 }

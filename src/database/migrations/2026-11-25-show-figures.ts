@@ -97,22 +97,6 @@ export class ShowFigures extends Migration {
          group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind`);
     }
   }
-
-  override down(): void {
-    for (const table of ['transfers', 'payment_intents']) {
-      this.addSql(`drop trigger ${table}_reported on ${table}`);
-      this.addSql(`drop function report_${table}()`);
-    }
-    this.addSql('drop index refunds_labels_index');
-    this.addSql('drop index refunds_waiting_index');
-    this.addSql('drop index payment_intents_refunded_index');
-    this.addSql('drop index payment_intents_labels_index');
-    this.addSql('drop table export_tickets');
-    this.addSql('drop table resolved_attention');
-    this.addSql('drop table report_changes');
-    this.addSql('drop table report_hours');
-    this.addSql('drop type report_kind');
-  }
 }
 
 /** Confirmed transfers in the token of their intent, or of a refund, in the hour of their block. */
