@@ -15,12 +15,6 @@ import { presentPaymentIntent } from './payment-intent.ts';
 const slots = 2;
 const maxBatchSize = 64;
 
-/** Lock intents in id order to prevent deadlocks. */
-const lockInOrder = preparedStatement(
-  'lock_payment_intents_in_order',
-  'select from payment_intents where id = any ($1::uuid[]) order by id for update',
-);
-
 const findSubmitted = preparedStatement(
   'find_submitted_authorization',
   `select valid_before from authorizations where payment_intent = $1 and status = 'submitted' limit 1`,
@@ -36,25 +30,19 @@ export function cancelPaymentIntent(
   clientSecretKeys: KeyRing,
   onEvent: () => void,
 ): MethodsOf<typeof PaymentIntentService>['cancelPaymentIntent'] {
-  const { run, transaction } = createPreparedStatements(em);
+  const { run } = createPreparedStatements(em);
 
-  /** Resolves, for each change, with whether the row was still as it was read. */
-  const store = async (changes: readonly PaymentIntentChange[]): Promise<boolean[]> => {
-    // Of two concurrent calls for one intent, the second reads it again.
-    const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
-    const ids = await (byId.size === 1
-      ? storeChanges(run, [...byId.values()])
-      : transaction(async (inside) => {
-          await inside(lockInOrder, [[...byId.keys()].sort()]);
-          return storeChanges(inside, [...byId.values()]);
-        }));
-    return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
-  };
+  /** Resolves with whether the row was still as it was read. */
   const batcher = new Batcher<PaymentIntentChange, boolean>({
     ...usualWaits,
     slots,
     maxBatchSize,
-    run: store,
+    async run(changes) {
+      // Of two concurrent calls for one intent, the second reads it again.
+      const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
+      const ids = await storeChanges(run, [...byId.values()]);
+      return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
+    },
   });
 
   /** When the authorization ends that the payer has signed and that can still be used. */

@@ -84,9 +84,8 @@ export function withLabels(
 
 /**
  * Stores changes of intents and their events in one statement, atomically. An intent is changed only if its event
- * count is still the one that was read; every change increments it. Returns the ids of the changed intents.
- *
- * For several rows, run it in the transaction that has locked them: the statement itself locks in no defined order.
+ * count is still the one that was read; every change increments it. Rows are locked in id order to prevent deadlocks.
+ * Returns the ids of the changed intents.
  */
 export async function storeChanges(
   run: RunPrepared,
@@ -128,12 +127,15 @@ const changeStatement = preparedStatement(
                           $8::text[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $20::int[])
        as n (id, merchant_id, event_count_before, event_count, status, amount_received_units, payments_count, labels,
              succeeded_at, canceled_at, expired_at, authorizations_count)
+   ), locked as materialized (
+     select i.id from (select id from next order by id) n
+      cross join lateral (select i.id from payment_intents i where i.id = n.id limit 1 for update) i
    ), changed as (
      update payment_intents i
         set status = n.status, amount_received_units = n.amount_received_units, payments_count = n.payments_count,
             event_count = n.event_count, labels = string_to_array(n.labels, ' '), succeeded_at = n.succeeded_at,
             canceled_at = n.canceled_at, expired_at = n.expired_at
-       from next n
+       from next n join locked using (id)
       where i.id = n.id and i.merchant_id = n.merchant_id and i.event_count = n.event_count_before
         -- Nothing that a payer has signed meanwhile is canceled.
         and (n.status <> 'canceled' or i.authorizations_count is not distinct from n.authorizations_count)
