@@ -23,6 +23,11 @@ export function preparedStatement(label: string, text: string): PreparedStatemen
  */
 export const unpreparedStatement = (text: string): PreparedStatement => ({ name: '', text });
 
+/** Rows as one value of a statement, for `json_to_recordset`. Integers of 64 bits are written as texts. */
+export function jsonOfRows(rows: readonly object[]): string {
+  return JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? String(value) : value));
+}
+
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 

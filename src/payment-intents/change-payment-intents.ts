@@ -5,7 +5,7 @@ import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
@@ -24,20 +24,11 @@ export interface ChangeStep {
   fields: ChangeableFields;
 }
 
-/** An intent after a change, and the events of the change. */
-export interface PaymentIntentChange {
-  row: PaymentIntentRow;
-  /** The row's event count before the change. */
-  eventCountBefore: number;
-  /** In order; `data` is JSON. */
-  events: readonly { type: EventType; sequence: number; data: string }[];
-  at: Date;
-  /** The trace of the request that made the change. */
-  traceparent: string | null;
-}
+export type PaymentIntentChange = ReturnType<typeof changeOf>;
 
 /**
- * Returns the intent after these steps, with an event for each. Throws if only a newer version knows a value of the row.
+ * Returns the intent after these steps, with an event for each, in order. `traceparent` is the trace of the request that
+ * makes the change. Throws if only a newer version knows a value of the row.
  */
 export function changeOf(
   before: PaymentIntentRow,
@@ -45,18 +36,23 @@ export function changeOf(
   payments: readonly Payment[],
   at: Date,
   traceparent: string | null = null,
-): PaymentIntentChange {
+) {
   let row = before;
   const events = steps.map(({ type, fields }) => {
     row = { ...row, ...fields, eventCount: row.eventCount + 1 };
     const paymentIntent = presentPaymentIntent(row, payments);
     return {
+      id: newUuid(at.getTime()),
+      mode: row.mode,
+      paymentIntent: row.id,
       type,
       sequence: row.eventCount,
       data: dataCodec.encode(create(EventDataSchema, { paymentIntent })),
+      createdAt: at,
+      traceparent,
     };
   });
-  return { row, eventCountBefore: before.eventCount, events, at, traceparent };
+  return { row, eventCountBefore: before.eventCount, events };
 }
 
 /** The step that ends an intent unpaid. */
@@ -91,61 +87,46 @@ export async function storeChanges(
   run: RunPrepared,
   changes: readonly PaymentIntentChange[],
 ): Promise<Set<string>> {
-  const rows = changes.map(({ row }) => row);
-  const events = changes.flatMap(({ row, events, at, traceparent }) =>
-    events.map((event) => ({ ...event, row, at, traceparent })),
-  );
-  const result = await run(changeStatement, [
-    rows.map(({ id }) => id),
-    rows.map(({ merchantId }) => merchantId),
-    changes.map(({ eventCountBefore }) => eventCountBefore),
-    rows.map(({ eventCount }) => eventCount),
-    rows.map(({ status }) => status),
-    rows.map(({ amountReceivedUnits }) => String(amountReceivedUnits)),
-    rows.map(({ paymentsCount }) => paymentsCount),
-    rows.map(({ labels }) => labels?.join(' ') ?? null),
-    rows.map(({ succeededAt }) => succeededAt?.toISOString() ?? null),
-    rows.map(({ canceledAt }) => canceledAt?.toISOString() ?? null),
-    rows.map(({ expiredAt }) => expiredAt?.toISOString() ?? null),
-    events.map(({ row }) => row.id),
-    events.map(({ row }) => row.mode),
-    events.map(({ at }) => newUuid(at.getTime())),
-    events.map(({ type }) => type),
-    events.map(({ sequence }) => sequence),
-    events.map(({ data }) => data),
-    events.map(({ traceparent }) => traceparent),
-    events.map(({ at }) => at.toISOString()),
-    rows.map(({ authorizationsCount }) => authorizationsCount ?? null),
-  ]);
+  // The metadata never changes.
+  const rows = changes.map(({ row: { metadata, ...row }, eventCountBefore }) => ({
+    ...row,
+    eventCountBefore,
+  }));
+  const events = changes.flatMap((change) => change.events);
+  const result = await run(changeStatement, [jsonOfRows(rows), jsonOfRows(events)]);
   return new Set(result.rows.map(({ payment_intent }) => payment_intent));
 }
 
 const changeStatement = preparedStatement(
   'change_payment_intents',
   `with next as (
-     select * from unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::payment_intent_status[], $6::bigint[], $7::int[],
-                          $8::text[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $20::int[])
-       as n (id, merchant_id, event_count_before, event_count, status, amount_received_units, payments_count, labels,
-             succeeded_at, canceled_at, expired_at, authorizations_count)
+     select * from json_to_recordset($1)
+       as n (id uuid, "merchantId" uuid, "eventCountBefore" int, "eventCount" int, status payment_intent_status,
+             "amountReceivedUnits" bigint, "paymentsCount" int, labels text[], "succeededAt" timestamptz,
+             "canceledAt" timestamptz, "expiredAt" timestamptz, "authorizationsCount" int)
    ), locked as materialized (
-     select i.id from (select id from next order by id) n
-      cross join lateral (select i.id from payment_intents i where i.id = n.id limit 1 for update) i
+     select i.place, n.*
+       from (select * from next order by id) n
+      cross join lateral (
+        select i.ctid as place, i.merchant_id, i.event_count, i.authorizations_count
+          from payment_intents i where i.id = n.id limit 1 for update
+      ) i
+      where i.merchant_id = n."merchantId" and i.event_count = n."eventCountBefore"
+        -- Nothing that a payer has signed meanwhile is canceled.
+        and (n.status <> 'canceled' or i.authorizations_count is not distinct from n."authorizationsCount")
    ), changed as (
      update payment_intents i
-        set status = n.status, amount_received_units = n.amount_received_units, payments_count = n.payments_count,
-            event_count = n.event_count, labels = string_to_array(n.labels, ' '), succeeded_at = n.succeeded_at,
-            canceled_at = n.canceled_at, expired_at = n.expired_at
-       from next n join locked using (id)
-      where i.id = n.id and i.merchant_id = n.merchant_id and i.event_count = n.event_count_before
-        -- Nothing that a payer has signed meanwhile is canceled.
-        and (n.status <> 'canceled' or i.authorizations_count is not distinct from n.authorizations_count)
+        set status = n.status, amount_received_units = n."amountReceivedUnits", payments_count = n."paymentsCount",
+            event_count = n."eventCount", labels = n.labels, succeeded_at = n."succeededAt",
+            canceled_at = n."canceledAt", expired_at = n."expiredAt"
+       from locked n where i.ctid = n.place
      returning i.id, i.merchant_id
    )
    insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, traceparent)
-   select e.id, c.merchant_id, e.mode, e.type, e.at, e.payment_intent, e.sequence, e.data, e.traceparent
-     from unnest($12::uuid[], $13::payment_mode[], $14::uuid[], $15::text[], $16::int[], $17::text[], $18::text[],
-                 $19::timestamptz[])
-            as e (payment_intent, mode, id, type, sequence, data, traceparent, at)
-     join changed c on c.id = e.payment_intent
+   select e.id, c.merchant_id, e.mode, e.type, e."createdAt", c.id, e.sequence, e.data, e.traceparent
+     from json_to_recordset($2)
+            as e (id uuid, mode payment_mode, "paymentIntent" uuid, type text, sequence int, data text,
+                  "createdAt" timestamptz, traceparent text)
+     join changed c on c.id = e."paymentIntent"
    returning payment_intent`,
 );
