@@ -20,48 +20,33 @@ import {
   WebhookEndpointEntity,
   WebhookSecretEntity,
 } from './entities/webhook.ts';
-import { CreatePaymentIntents } from './migrations/2026-11-21-create-payment-intents.ts';
-import { DeliverWebhooks } from './migrations/2026-11-22-deliver-webhooks.ts';
-import { FollowPaymentIntents } from './migrations/2026-11-22-follow-payment-intents.ts';
-import { MarkApiKeyFormat } from './migrations/2026-11-22-mark-api-key-format.ts';
-import { NarrowPaymentIntents } from './migrations/2026-11-22-narrow-payment-intents.ts';
-import { SettlePayments } from './migrations/2026-11-22-settle-payments.ts';
-import { AllowOrigins } from './migrations/2026-11-23-allow-origins.ts';
-import { AnnounceWatchedChains } from './migrations/2026-11-23-announce-watched-chains.ts';
-import { BoundAttribution } from './migrations/2026-11-23-bound-attribution.ts';
-import { FairDeliveries } from './migrations/2026-11-23-fair-deliveries.ts';
-import { FindReorgedTransfers } from './migrations/2026-11-23-find-reorged-transfers.ts';
-import { PositionInTurns } from './migrations/2026-11-23-position-in-turns.ts';
-import { BeginEventEpochs } from './migrations/2026-11-25-begin-event-epochs.ts';
-import { FindByMetadata } from './migrations/2026-11-25-find-by-metadata.ts';
-import { OpenConsole } from './migrations/2026-11-25-open-console.ts';
-import { PayByAuthorization } from './migrations/2026-11-25-pay-by-authorization.ts';
-import { ReturnMoney } from './migrations/2026-11-25-return-money.ts';
-import { ShowFigures } from './migrations/2026-11-25-show-figures.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
-/** In the order they run. Append only. */
-export const ourMigrations: readonly MigrationObject[] = [
-  { name: '2026-11-21-create-payment-intents', class: CreatePaymentIntents },
-  { name: '2026-11-22-mark-api-key-format', class: MarkApiKeyFormat },
-  { name: '2026-11-22-narrow-payment-intents', class: NarrowPaymentIntents },
-  { name: '2026-11-22-follow-payment-intents', class: FollowPaymentIntents },
-  { name: '2026-11-22-deliver-webhooks', class: DeliverWebhooks },
-  { name: '2026-11-22-settle-payments', class: SettlePayments },
-  { name: '2026-11-23-allow-origins', class: AllowOrigins },
-  { name: '2026-11-23-find-reorged-transfers', class: FindReorgedTransfers },
-  { name: '2026-11-23-bound-attribution', class: BoundAttribution },
-  { name: '2026-11-23-fair-deliveries', class: FairDeliveries },
-  { name: '2026-11-23-announce-watched-chains', class: AnnounceWatchedChains },
-  { name: '2026-11-23-position-in-turns', class: PositionInTurns },
-  { name: '2026-11-25-begin-event-epochs', class: BeginEventEpochs },
-  { name: '2026-11-25-find-by-metadata', class: FindByMetadata },
-  { name: '2026-11-25-return-money', class: ReturnMoney },
-  { name: '2026-11-25-pay-by-authorization', class: PayByAuthorization },
-  { name: '2026-11-25-open-console', class: OpenConsole },
-  { name: '2026-11-25-show-figures', class: ShowFigures },
+/** Files of `migrations`, in the order they run. Append only. */
+const migrationNames = [
+  '2026-11-21-create-payment-intents',
+  '2026-11-22-mark-api-key-format',
+  '2026-11-22-narrow-payment-intents',
+  '2026-11-22-follow-payment-intents',
+  '2026-11-22-deliver-webhooks',
+  '2026-11-22-settle-payments',
+  '2026-11-23-allow-origins',
+  '2026-11-23-find-reorged-transfers',
+  '2026-11-23-bound-attribution',
+  '2026-11-23-fair-deliveries',
+  '2026-11-23-announce-watched-chains',
+  '2026-11-23-position-in-turns',
+  '2026-11-25-begin-event-epochs',
+  '2026-11-25-find-by-metadata',
+  '2026-11-25-return-money',
+  '2026-11-25-pay-by-authorization',
+  '2026-11-25-open-console',
+  '2026-11-25-show-figures',
 ];
+export const ourMigrations: readonly MigrationObject[] = await Promise.all(
+  migrationNames.map(async (name) => ({ name, class: (await import(`./migrations/${name}.ts`)).default })),
+);
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
 const migrationLockId = 7_046_029_254_386_353;

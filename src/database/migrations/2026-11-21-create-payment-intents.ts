@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Merchants, their wallets and keys, and their payment intents. */
-export class CreatePaymentIntents extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table merchants (

@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Webhook endpoints, their secrets' generations, and the queue of what has to be sent to them. */
-export class DeliverWebhooks extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table webhook_endpoints (

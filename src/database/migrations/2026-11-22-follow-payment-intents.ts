@@ -6,7 +6,7 @@ import { Migration } from '@mikro-orm/migrations';
  *
  * Processes of the version before go on creating intents beside new ones.
  */
-export class FollowPaymentIntents extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       alter table payment_intents

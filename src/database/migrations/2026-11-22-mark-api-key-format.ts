@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Which API keys end in the CRC-32 of the first release. A process of that release goes on issuing those. */
-export class MarkApiKeyFormat extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       alter table api_keys

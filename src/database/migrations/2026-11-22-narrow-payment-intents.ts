@@ -7,7 +7,7 @@ import { Migration } from '@mikro-orm/migrations';
  *
  * Processes of the version before cannot write to this table: stop them first.
  */
-export class NarrowPaymentIntents extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql("create type payment_mode as enum ('testnet', 'mainnet')");
     this.addSql(

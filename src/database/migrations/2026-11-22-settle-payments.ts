@@ -7,7 +7,7 @@ import { Migration } from '@mikro-orm/migrations';
  * Processes of the version before go on beside new ones. They expire intents by the clock, also those of a watched chain:
  * start the first watcher when they have ended.
  */
-export class SettlePayments extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table watched_chains (

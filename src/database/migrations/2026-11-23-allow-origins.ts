@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** The origins of a merchant's pages, which the checkout returns to and speaks to. */
-export class AllowOrigins extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table checkout_settings (

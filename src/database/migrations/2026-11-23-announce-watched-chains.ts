@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Every process hears at once that a chain is watched, or no longer is: it decides whether intents are created there. */
-export class AnnounceWatchedChains extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create function watched_chains_watched_chains_changed_fn() returns trigger as $$

@@ -5,7 +5,7 @@ import { Migration } from '@mikro-orm/migrations';
  * the columns below count as distinct, so that it takes the index that begins with them. Intents that are partly paid are
  * found by what is missing; the index is built while creates wait, and holds few of them. Transfers can be detached.
  */
-export class BoundAttribution extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql('alter table payment_intents alter column expected_wallet set (n_distinct = -1)');
     this.addSql('alter table transfers alter column transaction_hash set (n_distinct = -1)');

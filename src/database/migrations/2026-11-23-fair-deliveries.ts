@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Deliveries take turns by merchant; one that waits or has failed can be made due. No row is rewritten. */
-export class FairDeliveries extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql('alter table webhook_deliveries add column leased_until timestamptz(3)');
     // The index without the merchant stays: processes of the release before claim by it.

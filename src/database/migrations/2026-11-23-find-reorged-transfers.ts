@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** What was reverted is looked for again. Few transfers are. */
-export class FindReorgedTransfers extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create index transfers_reorged_index on transfers (chain_id, created_at) where state = 'reorged'`);

@@ -6,7 +6,7 @@ import { Migration } from '@mikro-orm/migrations';
  *
  * Processes of the release before go on beside new ones. They sort the events that wait, of which there are few.
  */
-export class PositionInTurns extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create index events_turns_index on events (merchant_id, sequence, id) where position is null`);

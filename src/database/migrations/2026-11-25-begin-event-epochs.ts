@@ -7,7 +7,7 @@ import { Migration } from '@mikro-orm/migrations';
  * Processes of the release before give positions without looking for a new history. Where a standby is promoted while
  * they run, the epoch begins with the next positions that a process of this release gives.
  */
-export class BeginEventEpochs extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table event_epochs (

@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** Intents are found by their metadata. Those of before are entered in the background, some 2,200 a second. */
-export class FindByMetadata extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table payment_intent_metadata (

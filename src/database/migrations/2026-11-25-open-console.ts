@@ -1,7 +1,7 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /** The sessions of the console, and what was done with them. */
-export class OpenConsole extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(`
       create table console_sessions (

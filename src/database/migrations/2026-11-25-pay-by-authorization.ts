@@ -4,7 +4,7 @@ import { Migration } from '@mikro-orm/migrations';
  * Signed authorizations. Processes of the release before do not recognise the transfers that use them: name a facilitator
  * after they have ended.
  */
-export class PayByAuthorization extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql("create type authorization_status as enum ('submitted', 'landed', 'released', 'failed')");
     this.addSql(`

@@ -6,7 +6,7 @@ import { Migration } from '@mikro-orm/migrations';
  *
  * Processes of the release before do not recognise a refund's transfer. Create the first refund after they have ended.
  */
-export class ReturnMoney extends Migration {
+export default class extends Migration {
   override up(): void {
     this.addSql(
       "create type refund_status as enum ('requires_transfer', 'processing', 'succeeded', 'canceled', 'expired')",

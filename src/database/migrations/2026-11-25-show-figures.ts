@@ -5,7 +5,7 @@ import { Migration } from '@mikro-orm/migrations';
  * book them, so that processes of the old release book them, too, and need no new right. What was before is counted here;
  * meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
  */
-export class ShowFigures extends Migration {
+export default class extends Migration {
   override up(): void {
     // In the order of the ledger, which would otherwise wait for this, and this for it.
     this.addSql('lock table transfers, payment_intents, refunds in share row exclusive mode');
