@@ -15,7 +15,7 @@ export interface EventCursor {
 }
 
 /** What a database says about the cursors of an epoch. */
-export interface CursorLimits {
+interface CursorLimits {
   /** The highest position that is valid. */
   validUpTo: bigint;
   /** Events up to here were removed by retention. */
@@ -63,23 +63,9 @@ export function streamFilter({ merchantId, mode }: Identity): readonly unknown[]
  * What follows a cursor may have been removed by retention, or the cursor may be behind events that the database has
  * lost. Both are `cursor_expired`; the second has `resumeAfter`, behind which nothing is missed.
  */
-export interface EventCursors {
-  /**
-   * Returns the cursor behind an event. Throws `invalid_body` for `after` if the text is not an event's id,
-   * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired`.
-   */
-  afterEvent(id: string, identity: Identity): Promise<EventCursor>;
-  /** The same for a stream's `after`: an event's id, or the `position` of an earlier stream. */
-  afterEventOrPosition(after: string, identity: Identity): Promise<EventCursor>;
-  /** Throws `cursor_expired`, by the limits of the statement that read what follows, or by those that are now. */
-  assertKept(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void>;
-  /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
-  assertNotLost(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void>;
-  /** The cursor behind the newest event of all merchants. */
-  last(): Promise<EventCursor>;
-}
+export type EventCursors = ReturnType<typeof createEventCursors>;
 
-export function createEventCursors(em: EntityManager): EventCursors {
+export function createEventCursors(em: EntityManager) {
   const { run } = createPreparedStatements(em);
 
   /** The refusal of a cursor that was valid up to a position. */
@@ -97,7 +83,11 @@ export function createEventCursors(em: EntityManager): EventCursors {
   };
 
   return {
-    async afterEvent(id, identity) {
+    /**
+     * Returns the cursor behind an event. Throws `invalid_body` for `after` if the text is not an event's id,
+     * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired`.
+     */
+    async afterEvent(id: string, identity: Identity): Promise<EventCursor> {
       const uuid = parseIdentifier('evt', id);
       if (uuid === undefined) throw invalidBody([{ field: 'after', message: 'must be the id of an event' }]);
       const { rows } = await run(findCursor, [uuid, identity.merchantId, identity.mode]);
@@ -113,22 +103,26 @@ export function createEventCursors(em: EntityManager): EventCursors {
       if (cursor.position < BigInt(row.removed_position)) throw new ServiceError('cursor_expired');
       return cursor;
     },
-    async afterEventOrPosition(after, identity) {
+    /** The same for a stream's `after`: an event's id, or the `position` of an earlier stream. */
+    async afterEventOrPosition(after: string, identity: Identity): Promise<EventCursor> {
       if (after.startsWith('evt_')) return this.afterEvent(after, identity);
       const cursor = streamPosition(after, identity);
       await this.assertKept(cursor, identity);
       return cursor;
     },
-    async assertKept(cursor, identity, limits) {
+    /** Throws `cursor_expired`, by the limits of the statement that read what follows, or by those that are now. */
+    async assertKept(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void> {
       const known = limits ?? (await limitsNow(cursor));
       await this.assertNotLost(cursor, identity, known);
       if (cursor.position < known.removed) throw new ServiceError('cursor_expired');
     },
-    async assertNotLost(cursor, identity, limits) {
+    /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
+    async assertNotLost(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void> {
       const known = limits ?? (await limitsNow(cursor));
       if (cursor.position > known.validUpTo) throw await lost(known.validUpTo, identity);
     },
-    async last() {
+    /** The cursor behind the newest event of all merchants. */
+    async last(): Promise<EventCursor> {
       const { rows } = await run(findLast, []);
       return { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
     },

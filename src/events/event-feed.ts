@@ -37,15 +37,9 @@ interface Stream extends Reader {
   close(): void;
 }
 
-export interface EventFeed {
-  /** Opens a stream of this key. Throws `rate_limited` if there are too many. */
-  subscribe(reader: Reader): Stream;
-  notify(): void;
-  streams(): number;
-  stop(): Promise<void>;
-}
+export type EventFeed = ReturnType<typeof createEventFeed>;
 
-export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
+export function createEventFeed(em: EntityManager, logger: Logger) {
   const { run } = createPreparedStatements(em);
   const streams = new Set<Stream>();
   /** Undefined while no stream is open: nothing is polled then. */
@@ -106,7 +100,8 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
   };
 
   return {
-    subscribe(reader) {
+    /** Opens a stream of this key. Throws `rate_limited` if there are too many. */
+    subscribe(reader: Reader): Stream {
       assertRoom(streams, reader.keyId);
       const stream = openStream(reader, () => {
         streams.delete(stream);
@@ -118,7 +113,7 @@ export function createEventFeed(em: EntityManager, logger: Logger): EventFeed {
     },
     notify: () => work?.looking.wake(),
     streams: () => streams.size,
-    async stop() {
+    async stop(): Promise<void> {
       end();
       await stopping;
     },

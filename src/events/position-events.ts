@@ -15,19 +15,14 @@ const maxBatchSize = 1_000;
 /** Most deliveries of the events positioned in one transaction, unless it is a single event. */
 const maxBatchDeliveries = 2_000;
 
-export interface Positioner {
-  /** Assigns a position to every event committed before the call. Returns their number. */
-  positionAll(): Promise<number>;
-}
-
 /** Called in the transaction that assigned the positions after `after` up to `upTo`. */
-export type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
+type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
 
 /**
  * Returns the positioner. Each batch continues after the merchant at which the previous one ended, so that one merchant's
  * backlog delays the events of another by a batch.
  */
-export function createPositioner(em: EntityManager, onPositioned?: OnPositioned): Positioner {
+export function createPositioner(em: EntityManager, onPositioned?: OnPositioned) {
   const { run, transaction } = createPreparedStatements(em);
   /** The merchant at which the last batch ended. */
   let lastMerchant: string = lowestUuid;
@@ -46,7 +41,8 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
     });
 
   return {
-    async positionAll() {
+    /** Assigns a position to every event committed before the call. Returns their number. */
+    async positionAll(): Promise<number> {
       let total = 0;
       // Checked without the lock, because usually there are none.
       const { rows } = await run(findUnpositioned, []);

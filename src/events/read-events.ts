@@ -1,13 +1,13 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { type Condition, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { type CursorLimits, type EventCursor, limitColumns, limitsOf } from './event-cursor.ts';
+import { type EventCursor, limitColumns, limitsOf } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
 
-export interface EventFilter {
+interface EventFilter {
   type: string;
   /** UUID of an intent. */
   paymentIntent: string | undefined;
@@ -15,32 +15,7 @@ export interface EventFilter {
   refund: string | undefined;
 }
 
-export interface EventPage {
-  /** In order of their position. */
-  rows: EventRow[];
-  /** Where the next page begins; undefined on the last page. */
-  next: EventCursor | undefined;
-  /** Those of the cursor before the page; undefined if it is empty. */
-  limits: CursorLimits | undefined;
-}
-
-/** Each event of a merchant and mode behind a cursor, up to another one. */
-export interface EventsBehind {
-  /** In order of their position. */
-  rows: EventRow[];
-  /** Where they end. */
-  end: EventCursor;
-  limits: CursorLimits;
-}
-
-export interface EventReader {
-  /** Returns an event of this merchant and mode; undefined if there is none or it has no position yet. */
-  find(id: string, identity: Identity): Promise<EventRow | undefined>;
-  /** Returns at most `size` events of a merchant and mode behind a cursor. */
-  page(identity: Identity, filter: EventFilter, after: EventCursor, size: number): Promise<EventPage>;
-  /** Returns at most `size` events behind a cursor. If they are fewer, they end at the newest event of all merchants. */
-  behind(identity: Identity, after: EventCursor, size: number): Promise<EventsBehind>;
-}
+export type EventReader = ReturnType<typeof createEventReader>;
 
 /** A result of `pg`, whose numbers of 64 bits are text. */
 interface ListedRow {
@@ -51,7 +26,7 @@ interface ListedRow {
   is_last_scanned: boolean;
 }
 
-export function createEventReader(em: EntityManager): EventReader {
+export function createEventReader(em: EntityManager) {
   const columns = entityColumns<EventRow>(em, EventEntity);
   const listed = `${columns.of('e')}, ${newestEpoch} as epoch, ${limitColumns('$5')}`;
   const { read } = createPreparedStatements(em);
@@ -61,12 +36,10 @@ export function createEventReader(em: EntityManager): EventReader {
       where e.id = $1 and e.merchant_id = $2 and e.mode = $3 and e.position is not null`,
   );
   const inRange = 'e.merchant_id = $1 and e.mode = $2 and e.position > $3';
-  const statement = (where: string, order: string) =>
-    preparedStatement(
-      'list_events',
-      `select ${listed} from events e where ${where} order by ${order} limit $4`,
-    );
-  const listAll = statement(inRange, 'e.position');
+  const listAll = preparedStatement(
+    'list_events',
+    `select ${listed} from events e where ${inRange} order by e.position limit $4`,
+  );
   const listOf = ({ type, paymentIntent, refund }: EventFilter) => {
     const values = new Values(...Array.from({ length: 5 }));
     const of = values.and([['e.type = ?', type === '' ? undefined : type]]) || 'true';
@@ -100,7 +73,7 @@ export function createEventReader(em: EntityManager): EventReader {
     'list_events_of_type',
     `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
   );
-  const pageOf = (rows: ListedRow[], last: ListedRow | undefined): EventPage => ({
+  const pageOf = (rows: ListedRow[], last: ListedRow | undefined) => ({
     rows: rows.map(columns.read),
     next: last && { epoch: BigInt(last.epoch), position: BigInt(last.position) },
     limits: rows[0] && limitsOf(rows[0]),
@@ -115,17 +88,20 @@ export function createEventReader(em: EntityManager): EventReader {
   ];
 
   return {
-    async find(id, { merchantId, mode }) {
+    /** Returns an event of this merchant and mode; undefined if there is none or it has no position yet. */
+    async find(id: string, { merchantId, mode }: Identity): Promise<EventRow | undefined> {
       const { rows } = await read(merchantId, findOne, [id, merchantId, mode]);
       return rows[0] && columns.read(rows[0]);
     },
-    async page({ merchantId, mode }, filter, after, size) {
-      const list = async (
-        statement: typeof listAll,
-        limit: number,
-        ...more: unknown[]
-      ): Promise<ListedRow[]> =>
-        (await read(merchantId, statement, [...rangeOf(merchantId, mode, after, limit), ...more])).rows;
+    /**
+     * Returns at most `size` events of a merchant and mode behind a cursor, in order of their position. `next` is where
+     * the next page begins; `limits` are those of the cursor, undefined if the page is empty.
+     */
+    async page({ merchantId, mode }: Identity, filter: EventFilter, after: EventCursor, size: number) {
+      const list = async (statement: PreparedStatement, limit: number, ...more: unknown[]) => {
+        const values = [...rangeOf(merchantId, mode, after, limit), ...more];
+        return (await read(merchantId, statement, values)).rows as ListedRow[];
+      };
       const isOfSubject = filter.paymentIntent !== undefined || filter.refund !== undefined;
       if (!isOfSubject && filter.type !== '') {
         const { rows, next } = pageOfScanned(await list(listOfType, size + 2, filter.type), size);
@@ -135,7 +111,8 @@ export function createEventReader(em: EntityManager): EventReader {
       const found = await list(statement, size + 1, ...values);
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },
-    async behind({ merchantId, mode }, after, size) {
+    /** The same without a filter, and where they end: if they are fewer, at the newest event of all merchants. */
+    async behind({ merchantId, mode }: Identity, after: EventCursor, size: number) {
       const { rows } = await read(merchantId, listBehind, rangeOf(merchantId, mode, after, size));
       // Without events there is one row, of the progress alone.
       const [first] = rows;
