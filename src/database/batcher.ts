@@ -190,6 +190,7 @@ export class Batcher<Item, Result> {
   };
 }
 
-function overloaded(reason: string): ServiceError {
+/** The refusal of what would wait too long. */
+export function overloaded(reason: string): ServiceError {
   return new ServiceError('unavailable', { cause: new Error(reason) });
 }

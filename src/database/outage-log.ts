@@ -8,18 +8,10 @@ const summaryEveryMs = 10_000;
 /** How long after its begin answers from before may arrive, and after its end the last attempts to connect may fail. */
 const lateMs = 2_000;
 
-export interface OutageLog {
-  /** Counts warnings about the unreachable database, and writes everything else. */
-  logger: Logger;
-  /** The database has done something. */
-  onWorked(): void;
-  /** How often the database could not be reached since the start, by cause: a SQLSTATE or the socket's code. */
-  readonly failures: ReadonlyMap<string, number>;
-  stop(): void;
-}
+export type OutageLog = ReturnType<typeof createOutageLog>;
 
 /** Wraps the log of a process. */
-export function createOutageLog(logger: Logger): OutageLog {
+export function createOutageLog(logger: Logger) {
   let beganAtMs: number | undefined;
   let quietUntilMs = 0;
   /** It has worked since it last failed. */
@@ -78,9 +70,12 @@ export function createOutageLog(logger: Logger): OutageLog {
       child: { value: (bindings: Bindings) => wrap(target.child(bindings)) },
     });
   return {
+    /** Counts warnings about the unreachable database, and writes everything else. */
     logger: wrap(logger),
+    /** How often the database could not be reached since the start, by cause: a SQLSTATE or the socket's code. */
     failures,
-    onWorked() {
+    /** The database has done something. */
+    onWorked(): void {
       isWorking = true;
       if (beganAtMs !== undefined && performance.now() >= beganAtMs + lateMs) end();
     },

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
-import { createReadTurns, type ReadTurns } from './read-turns.ts';
+import { createReadTurns, type RunInTurn } from './read-turns.ts';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -31,24 +31,14 @@ export function jsonOfRows(rows: readonly object[]): string {
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 
-export interface PreparedStatements {
-  /** Runs one statement, which is a transaction by itself. */
-  run: RunPrepared;
-  /** Runs a statement that only reads, for a merchant that has asked, when it is its turn. Throws `unavailable`. */
-  read: (merchantId: string, ...statement: Parameters<RunPrepared>) => Promise<QueryResult>;
-  /**
-   * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
-   * Behind a pooler the work may be called twice, so it has no effects but those of its statements.
-   */
-  transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T>;
-}
+export type PreparedStatements = ReturnType<typeof createPreparedStatements>;
 
 /** Reads that are not shared hold this part of the connections at most. */
 const readShare = 1 / 4;
-const turnsOfPools = new WeakMap<Pool, ReadTurns>();
+const turnsOfPools = new WeakMap<Pool, RunInTurn>();
 
 /** All reads of a pool take turns together. */
-function turnsOf(pool: Pool): ReadTurns {
+function turnsOf(pool: Pool): RunInTurn {
   const known = turnsOfPools.get(pool);
   if (known !== undefined) return known;
   const turns = createReadTurns(Math.max(1, Math.floor(pool.options.max * readShare)));
@@ -66,7 +56,7 @@ const isNotAsPrepared = (reason: unknown) => notAsPrepared.test((reason as { cod
  * shows itself: it hands out another session each time, where a statement is not prepared, or is already. The one
  * place that knows; every prepared statement goes through it.
  */
-export function createPreparedStatements(em: EntityManager): PreparedStatements {
+export function createPreparedStatements(em: EntityManager) {
   let mayPrepare = true;
   const poolOf = (): Promise<Pool> => em.getConnection().getNativeClient();
 
@@ -88,11 +78,17 @@ export function createPreparedStatements(em: EntityManager): PreparedStatements 
   };
 
   return {
+    /** Runs one statement, which is a transaction by itself. */
     run,
-    async read(merchantId, statement, values) {
-      return turnsOf(await poolOf()).run(merchantId, () => run(statement, values));
+    /** Runs a statement that only reads, for a merchant that has asked, when it is its turn. Throws `unavailable`. */
+    async read(merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> {
+      return turnsOf(await poolOf())(merchantId, () => run(...statement));
     },
-    async transaction(work) {
+    /**
+     * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
+     * Behind a pooler the work may be called twice, so it has no effects but those of its statements.
+     */
+    async transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T> {
       const pool = await poolOf();
       return prepared(async (textOf) => {
         const client = await pool.connect();

@@ -1,21 +1,18 @@
 // Reads take turns by merchant and use only a part of the pool, so that one merchant's reads delay neither creates nor
 // the reads of others.
 
-import { ServiceError } from '../requests/errors.ts';
-import { usualWaits } from './batcher.ts';
-
-export interface ReadTurns {
-  /**
-   * Runs the work when it is the merchant's turn. Throws `unavailable` without running it if too many reads wait, or
-   * if it would wait too long.
-   */
-  run<Result>(merchantId: string, work: () => Promise<Result>): Promise<Result>;
-}
+import { overloaded, usualWaits } from './batcher.ts';
 
 const { maxWaiting, maxWaitMs } = usualWaits;
 
-/** `slots`: the number of concurrent reads. With several merchants, each may use all but one. */
-export function createReadTurns(slots: number): ReadTurns {
+export type RunInTurn = ReturnType<typeof createReadTurns>;
+
+/**
+ * Returns a function that runs the work when it is the merchant's turn. It throws `unavailable` without running it if
+ * too many reads wait, or if it would wait too long. `slots` is the number of concurrent reads. With several merchants,
+ * each may use all but one.
+ */
+export function createReadTurns(slots: number) {
   const maxOfMerchant = Math.max(1, slots - 1);
   /** By merchant, in the order of service. */
   const waiting = new Map<string, (() => void)[]>();
@@ -72,20 +69,14 @@ export function createReadTurns(slots: number): ReadTurns {
     });
   };
 
-  return {
-    async run(merchantId, work) {
-      if (mayBegin(merchantId) && !waiting.has(merchantId)) count(merchantId, 1);
-      else await wait(merchantId);
-      try {
-        return await work();
-      } finally {
-        count(merchantId, -1);
-        beginNext();
-      }
-    },
+  return async <Result>(merchantId: string, work: () => Promise<Result>): Promise<Result> => {
+    if (mayBegin(merchantId) && !waiting.has(merchantId)) count(merchantId, 1);
+    else await wait(merchantId);
+    try {
+      return await work();
+    } finally {
+      count(merchantId, -1);
+      beginNext();
+    }
   };
-}
-
-function overloaded(reason: string): ServiceError {
-  return new ServiceError('unavailable', { cause: new Error(reason) });
 }

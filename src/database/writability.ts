@@ -113,20 +113,8 @@ export const commitNothing = preparedStatement(
 /** A commit within this time shows that the database commits. */
 const commitEveryMs = 5_000;
 
-export interface DatabaseProbe {
-  /**
-   * Returns whether creates can be stored. Throws if the database does not respond. Commits, unless something was
-   * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
-   */
-  probe(): Promise<boolean>;
-  /** To be called for each successful write. */
-  onWrite(): void;
-  /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
-  onFailedWrite(reason: unknown): void;
-}
-
 /** Returns the probe for readiness: rights, read-only mode and commits, and also the disk after a failed write. */
-export function createDatabaseProbe(em: EntityManager, onCommit = () => {}): DatabaseProbe {
+export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   let isDiskSuspect = false;
   let committedAtMs = Number.NEGATIVE_INFINITY;
   const onWrite = () => {
@@ -134,8 +122,13 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}): Dat
     onCommit();
   };
   return {
+    /** To be called for each successful write. */
     onWrite,
-    async probe() {
+    /**
+     * Returns whether creates can be stored. Throws if the database does not respond. Commits, unless something was
+     * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
+     */
+    async probe(): Promise<boolean> {
       if ((await findMissingRights(em)).length > 0 || (await isReadOnly(em))) return false;
       try {
         if (isDiskSuspect) await probeDisk(em);
@@ -150,7 +143,8 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}): Dat
       isDiskSuspect = false;
       return true;
     },
-    onFailedWrite(reason) {
+    /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
+    onFailedWrite(reason: unknown): void {
       if (faultOf(reason)?.code === diskFull) isDiskSuspect = true;
     },
   };
