@@ -8,16 +8,9 @@ import type { AllowedTargets } from '../config/allowed-targets.ts';
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
 /** Why an address may be reached: it is public, or the operator permits it. */
-export type Reach = 'public' | 'permitted';
+type Reach = 'public' | 'permitted';
 
-export interface AddressPolicy {
-  /** Returns why a numeric address may be reached, or undefined if it may not. */
-  reachOf(address: string): Reach | undefined;
-  /** True if the operator permits this host name, whatever it resolves to. */
-  permitsHost(hostname: string): boolean;
-  /** Returns why the URL is refused, as the end of a sentence that begins with its name, or undefined. */
-  urlProblem(url: string): string | undefined;
-}
+export type AddressPolicy = ReturnType<typeof createAddressPolicy>;
 
 /** Azure's virtual public IP address, which leads to the platform's own services. */
 const azurePlatform = '168.63.129.16';
@@ -32,22 +25,27 @@ const nameOfInternet = /^(?=.{1,253}\.?$)(?:[a-z0-9_-]{1,63}\.)+[a-z0-9_-]{1,63}
 const nameOfNetwork = /(?:^|\.)(?:localhost|local|internal|home\.arpa)\.?$/;
 
 /** Returns a policy that permits public addresses and those that the operator has allowed. */
-export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
+export function createAddressPolicy(allowed: AllowedTargets) {
   const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
   const hosts = new Set(allowed.hosts);
 
   const isPermitted = (address: Address) =>
     networks.some(([network, bits]) => network.kind() === address.kind() && address.match(network, bits));
 
-  const policy: AddressPolicy = {
-    reachOf(text) {
-      if (!ipaddr.isValid(text)) return undefined;
-      const address = unwrapped(ipaddr.parse(text));
-      if (isPermitted(address)) return 'permitted';
-      return isPublic(address) ? 'public' : undefined;
-    },
-    permitsHost: (hostname) => hosts.has(hostname),
-    urlProblem(text) {
+  /** Returns why a numeric address may be reached, or undefined if it may not. */
+  const reachOf = (text: string): Reach | undefined => {
+    if (!ipaddr.isValid(text)) return undefined;
+    const address = unwrapped(ipaddr.parse(text));
+    if (isPermitted(address)) return 'permitted';
+    return isPublic(address) ? 'public' : undefined;
+  };
+
+  return {
+    reachOf,
+    /** True if the operator permits this host name, whatever it resolves to. */
+    permitsHost: (hostname: string) => hosts.has(hostname),
+    /** Returns why the URL is refused, as the end of a sentence that begins with its name, or undefined. */
+    urlProblem(text: string): string | undefined {
       // URL parsers remove some of these characters, so the URL shown would not be the one used.
       if (/[\s\p{Cc}]/u.test(text)) return 'must not hold spaces or control characters';
       const url = URL.parse(text);
@@ -59,8 +57,8 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
       }
       if (hash !== '') return 'must not have a fragment (#…), which is never sent';
       const host = hostOf(url);
-      const literal = isIP(host) === 0 ? undefined : policy.reachOf(host);
-      if (policy.permitsHost(host) || literal === 'permitted') return undefined;
+      const literal = isIP(host) === 0 ? undefined : reachOf(host);
+      if (hosts.has(host) || literal === 'permitted') return undefined;
       if (protocol !== 'https:') return 'must begin with https://';
       if (isIP(host) !== 0) return 'must have a name as its host, not an IP address';
       if (!nameOfInternet.test(host) || nameOfNetwork.test(host)) {
@@ -69,7 +67,6 @@ export function createAddressPolicy(allowed: AllowedTargets): AddressPolicy {
       return undefined;
     },
   };
-  return policy;
 }
 
 /** The host of a URL without IPv6 brackets. The URL parser has already normalised it: `0x7f.1` is `127.0.0.1`. */

@@ -45,12 +45,7 @@ export interface DelivererOptions {
   failurePauseMs?: number;
 }
 
-export interface Deliverer {
-  /** Starts attempts up to the limits. Resolves with true if more are probably due and there is room. */
-  deliverSome(): Promise<boolean>;
-  /** Resolves when no attempt is in flight. */
-  idle(): Promise<void>;
-}
+export type Deliverer = ReturnType<typeof createDeliverer>;
 
 /** Returns a deliverer, which claims due deliveries, signs and sends them, and records the outcome. */
 export function createDeliverer(
@@ -62,7 +57,7 @@ export function createDeliverer(
   /** Called when an attempt has ended and more can be claimed. */
   onRoom: () => void,
   { onAttempt, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
-): Deliverer {
+) {
   /** The attempts, by what they deliver. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
   const slow = new Set<string>();
@@ -116,7 +111,8 @@ export function createDeliverer(
   };
 
   return {
-    async deliverSome() {
+    /** Starts attempts up to the limits. Resolves with true if more are probably due and there is room. */
+    async deliverSome(): Promise<boolean> {
       const deliveries = [...inFlight.keys()];
       const limited = deliveries.filter((each) => each.failures > 0 || slow.has(each.endpointId)).length;
       const room = Math.min(maxPrompt - (inFlight.size - limited), maxInFlight - inFlight.size, maxClaimed);
@@ -137,7 +133,8 @@ export function createDeliverer(
       for (const delivery of claimed) start(delivery);
       return claimed.length > 0;
     },
-    async idle() {
+    /** Resolves when no attempt is in flight. */
+    async idle(): Promise<void> {
       while (inFlight.size > 0) await Promise.allSettled(inFlight.values());
     },
   };

@@ -94,28 +94,10 @@ export interface InFlight {
   roomForFailing: number;
 }
 
-export interface DeliveryQueue {
-  /**
-   * Claims due deliveries, round-robin over merchants and over the endpoints of each merchant. Each call continues
-   * after the merchant, and after each merchant's endpoint, at which the previous call ended. An endpoint gets one
-   * delivery, and more if there is room after all other endpoints of its merchant. Other processes cannot claim them
-   * until the lease expires.
-   */
-  claim(inFlight: InFlight): Promise<ClaimedDelivery[]>;
-  /**
-   * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
-   * has expired or the endpoint was disabled.
-   */
-  record(delivery: ClaimedDelivery, result: AttemptResult): Promise<AttemptOutcome | undefined>;
-  /**
-   * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
-   * the most overdue attempt is among healthy endpoints; 0 if there is none.
-   */
-  backlog(): Promise<{ oldestMs: number; lagMs: number }>;
-}
+export type DeliveryQueue = ReturnType<typeof createDeliveryQueue>;
 
 /** A delivery after an attempt. */
-export interface AttemptOutcome {
+interface AttemptOutcome {
   status: DeliveryStatusName;
   /** All attempts so far. */
   attempts: number;
@@ -127,7 +109,7 @@ interface AttemptRecord {
 }
 
 /** Returns the queue. Processes claim concurrently without blocking each other. */
-export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
+export function createDeliveryQueue(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<EventRow>(em, EventEntity);
   const claim = claimStatement(columns.of('e'));
@@ -172,7 +154,13 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
   };
 
   return {
-    async claim(inFlight) {
+    /**
+     * Claims due deliveries, round-robin over merchants and over the endpoints of each merchant. Each call continues
+     * after the merchant, and after each merchant's endpoint, at which the previous call ended. An endpoint gets one
+     * delivery, and more if there is room after all other endpoints of its merchant. Other processes cannot claim them
+     * until the lease expires.
+     */
+    async claim(inFlight: InFlight): Promise<ClaimedDelivery[]> {
       const { rows } = await run(claim, [
         lastMerchant,
         leaseMs,
@@ -204,8 +192,16 @@ export function createDeliveryQueue(em: EntityManager): DeliveryQueue {
       last = { merchants, wasAll: claimed.length < inFlight.room };
       return claimed;
     },
-    record: (delivery, result) => recorder.add({ delivery, result }),
-    async backlog() {
+    /**
+     * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
+     * has expired or the endpoint was disabled.
+     */
+    record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
+    /**
+     * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
+     * the most overdue attempt is among healthy endpoints; 0 if there is none.
+     */
+    async backlog(): Promise<{ oldestMs: number; lagMs: number }> {
       const { rows } = await run(measureBacklog, []);
       return { oldestMs: Number(rows[0]?.oldest_ms ?? 0), lagMs: Number(rows[0]?.lag_ms ?? 0) };
     },
