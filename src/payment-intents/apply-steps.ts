@@ -18,24 +18,7 @@ export interface IntentChange {
   paymentIntent: { id: string; status: StatusName; labels: readonly string[] };
 }
 
-export interface ApplySteps {
-  /** Locks intents, and those of refunds, in id order to prevent deadlocks. */
-  lock(
-    inside: RunPrepared,
-    ids: Iterable<string>,
-    refundIds?: readonly string[],
-  ): Promise<Map<string, PaymentIntentRow>>;
-  /**
-   * Stores the steps of locked intents, with their current payments and the events that tell of them. The trace is that of
-   * the watcher's work, unless another is given.
-   */
-  apply(
-    inside: RunPrepared,
-    steps: ReadonlyMap<PaymentIntentRow, readonly ChangeStep[]>,
-    at: Date,
-    traceparent?: string | null,
-  ): Promise<IntentChange[]>;
-}
+export type ApplySteps = ReturnType<typeof createApplySteps>;
 
 /** Returns a function that locks an intent by its UUID, if it is one of the merchant and mode. */
 export function createIntentLock(em: EntityManager) {
@@ -55,7 +38,7 @@ export function createIntentLock(em: EntityManager) {
   };
 }
 
-export function createApplySteps(em: EntityManager): ApplySteps {
+export function createApplySteps(em: EntityManager) {
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createTransfersReader(em, 'payment_intent');
   const lockIntents = preparedStatement(
@@ -65,13 +48,27 @@ export function createApplySteps(em: EntityManager): ApplySteps {
       order by i.id for update`,
   );
   return {
-    async lock(inside, ids, refundIds = []) {
+    /** Locks intents, and those of refunds, in id order to prevent deadlocks. */
+    async lock(
+      inside: RunPrepared,
+      ids: Iterable<string>,
+      refundIds: readonly string[] = [],
+    ): Promise<Map<string, PaymentIntentRow>> {
       const wanted = [...new Set(ids)];
       if (wanted.length + refundIds.length === 0) return new Map();
       const { rows } = await inside(lockIntents, [wanted, refundIds]);
       return new Map(rows.map((row) => [row.id as string, intents.read(row)]));
     },
-    async apply(inside, steps, at, traceparent = chainTraceparent()) {
+    /**
+     * Stores the steps of locked intents, with their current payments and the events that tell of them. The trace is that of
+     * the watcher's work, unless another is given.
+     */
+    async apply(
+      inside: RunPrepared,
+      steps: ReadonlyMap<PaymentIntentRow, readonly ChangeStep[]>,
+      at: Date,
+      traceparent: string | null = chainTraceparent(),
+    ): Promise<IntentChange[]> {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return [];
       // With the new count: the payments of an intent are read only if its count is above 0.

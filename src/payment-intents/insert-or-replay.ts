@@ -16,32 +16,9 @@ import type { Trace } from '../requests/trace.ts';
 import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../requests/unavailable.ts';
 import { traceStatement } from '../telemetry/spans.ts';
 
-export interface PaymentIntentStore {
-  /**
-   * Stores a new intent and returns it once it is durable. If an intent of the same merchant and mode already has its
-   * idempotency key, stores nothing and returns that intent, as `replayed`.
-   *
-   * Throws `idempotency_key_reused` if that intent was made by a different request. Throws `unavailable` if the
-   * database cannot answer: the intent may or may not be stored, and a retry with the same key settles it. Throws the
-   * signal's reason, and stores nothing, if it aborts before the insert begins.
-   */
-  create(
-    intent: NewPaymentIntentRow,
-    options?: { trace?: Trace | undefined; signal?: AbortSignal },
-  ): Promise<StoredIntent>;
-  /**
-   * Returns the existing intent with this one's idempotency key, as `create` does, and stores nothing; undefined if
-   * there is none. Throws like `create`.
-   */
-  findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined>;
-  waiting(): number;
-  /** Those of them that wait for the database to be there again. */
-  held(): number;
-  /** Refuses the creates that still wait after this time: the process ends. */
-  endWithin(ms: number): void;
-}
+export type PaymentIntentStore = ReturnType<typeof createPaymentIntentStore>;
 
-export interface StoredIntent {
+interface StoredIntent {
   intent: NewPaymentIntentRow;
   replayed: boolean;
 }
@@ -50,7 +27,7 @@ export interface StoredIntent {
 const slots = 2;
 const maxBatchSize = 128;
 
-export interface StoreObserver {
+interface StoreObserver {
   /** Called for each batch when it has been written or has failed. */
   onBatch?: (size: number, durationMs: number) => void;
   /** Called when a batch was written. */
@@ -70,7 +47,7 @@ export function createPaymentIntentStore(
   em: EntityManager,
   queue: QueueLimits,
   { onBatch, onWrite, onFailedWrite }: StoreObserver = {},
-): PaymentIntentStore {
+) {
   const insert = createInsert(em);
   const findStored = createFindStored(em);
 
@@ -128,8 +105,23 @@ export function createPaymentIntentStore(
   });
 
   return {
-    create: (intent, { trace, signal } = {}) => group.add({ intent, trace }, signal).catch(refuse),
-    async findReplay(intent) {
+    /**
+     * Stores a new intent and returns it once it is durable. If an intent of the same merchant and mode already has its
+     * idempotency key, stores nothing and returns that intent, as `replayed`.
+     *
+     * Throws `idempotency_key_reused` if that intent was made by a different request. Throws `unavailable` if the
+     * database cannot answer: the intent may or may not be stored, and a retry with the same key settles it. Throws the
+     * signal's reason, and stores nothing, if it aborts before the insert begins.
+     */
+    create: (
+      intent: NewPaymentIntentRow,
+      { trace, signal }: { trace?: Trace | undefined; signal?: AbortSignal } = {},
+    ) => group.add({ intent, trace }, signal).catch(refuse),
+    /**
+     * Returns the existing intent with this one's idempotency key, as `create` does, and stores nothing; undefined if
+     * there is none. Throws like `create`.
+     */
+    async findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined> {
       if (intent.idempotencyKey == null) return undefined;
       const { firsts } = await orUnavailable(() => findStored([intent], false));
       const [first] = firsts.values();
@@ -138,8 +130,10 @@ export function createPaymentIntentStore(
       return stored;
     },
     waiting: () => group.waiting(),
+    /** Those of them that wait for the database to be there again. */
     held: () => group.held(),
-    endWithin: (ms) => group.endWithin(ms),
+    /** Refuses the creates that still wait after this time: the process ends. */
+    endWithin: (ms: number) => group.endWithin(ms),
   };
 }
 

@@ -6,20 +6,17 @@ import type { ChainName, ModeName } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 
-export interface WatchedChains {
-  /** True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
-  allows(mode: ModeName, chain: ChainName): boolean;
-  /** Reads which chains are watched. Call it at the start, and when that may have changed. */
-  refresh(): Promise<void>;
-}
+export type WatchedChains = ReturnType<typeof createWatchedChains>;
 
 /** Caches which chains are watched. In the modes of `allowUnwatched`, every chain is allowed. */
-export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlySet<ModeName>): WatchedChains {
+export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlySet<ModeName>) {
   const { run } = createPreparedStatements(em);
   let watched: ReadonlySet<string> = new Set();
   return {
-    allows: (mode, chain) => allowUnwatched.has(mode) || watched.has(`${mode} ${chain}`),
-    async refresh() {
+    /** True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
+    allows: (mode: ModeName, chain: ChainName) => allowUnwatched.has(mode) || watched.has(`${mode} ${chain}`),
+    /** Reads which chains are watched. Call it at the start, and when that may have changed. */
+    async refresh(): Promise<void> {
       const { rows } = await run(findWatchedChains, []);
       watched = new Set(rows.map(({ mode, chain }) => `${mode} ${chain}`));
     },
