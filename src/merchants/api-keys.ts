@@ -27,22 +27,7 @@ const lookupQueue = { maxBatchSize: 256, maxWaiting: usualWaits.maxWaiting };
  */
 const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyFormat, number>;
 
-export interface ApiKeys {
-  /**
-   * Returns the identity of a key, or undefined if it is malformed, unknown, revoked or expired; a promise of that if the
-   * database has to be queried. A key with wrong check characters costs no query. For a key that only the service can
-   * have issued, `onIssuedKey` is called before the query. Throws `unavailable` if the database cannot be queried or too
-   * many lookups wait. Keys in the old format, which anybody can make up, wait in a queue of their own.
-   */
-  identify(
-    apiKey: string,
-    request?: Pick<RequestContext, 'trace' | 'onIssuedKey'>,
-  ): Identity | undefined | Promise<Identity | undefined>;
-  /** Drops cached results and lookups in flight. Call it when a key, a wallet or a merchant has changed. */
-  forget(): void;
-  /** Refuses the lookups that still wait after this time: the process ends. */
-  endWithin(ms: number): void;
-}
+export type ApiKeys = ReturnType<typeof createApiKeys>;
 
 interface KnownKey {
   identity: Identity;
@@ -50,7 +35,7 @@ interface KnownKey {
   revoked: boolean;
 }
 
-export interface ApiKeysOptions {
+interface ApiKeysOptions {
   /** Longest time that a lookup waits, also for a database that fails over. */
   maxWaitMs?: number;
   /** Called for each lookup, with whether its result was cached. */
@@ -67,7 +52,7 @@ export function createApiKeys(
   em: EntityManager,
   peppers: KeyRing,
   { maxWaitMs = usualWaits.maxWaitMs, onLookup }: ApiKeysOptions = {},
-): ApiKeys {
+) {
   let generation = 0;
   const known = new LRUCache<string, KnownKey>({ max: apiKeyCacheSize, ttl: apiKeyCacheMs });
   // Separate, so that a flood of unknown keys does not evict known ones.
@@ -97,7 +82,16 @@ export function createApiKeys(
   };
 
   return {
-    identify(apiKey, request) {
+    /**
+     * Returns the identity of a key, or undefined if it is malformed, unknown, revoked or expired; a promise of that if
+     * the database has to be queried. A key with wrong check characters costs no query. For a key that only the service
+     * can have issued, `onIssuedKey` is called before the query. Throws `unavailable` if the database cannot be queried or
+     * too many lookups wait. Keys in the old format, which anybody can make up, wait in a queue of their own.
+     */
+    identify(
+      apiKey: string,
+      request?: Pick<RequestContext, 'trace' | 'onIssuedKey'>,
+    ): Identity | undefined | Promise<Identity | undefined> {
       // A digest, so that no key stays in memory and the time of a comparison tells nothing about a key.
       const cacheKey = hash('sha256', apiKey, 'base64');
       const key = known.get(cacheKey);
@@ -111,13 +105,15 @@ export function createApiKeys(
       if (format === 'keyed') request?.onIssuedKey?.();
       return lookUp(cacheKey, format, { apiKey, trace: request?.trace }).then(identityOf);
     },
-    forget() {
+    /** Drops cached results and lookups in flight. Call it when a key, a wallet or a merchant has changed. */
+    forget(): void {
       generation++;
       known.clear();
       unknown.clear();
       lookups.clear();
     },
-    endWithin(ms) {
+    /** Refuses the lookups that still wait after this time: the process ends. */
+    endWithin(ms: number): void {
       for (const batcher of Object.values(batchers)) batcher.endWithin(ms);
     },
   };
