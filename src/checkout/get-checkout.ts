@@ -26,10 +26,10 @@ const maxBatchSize = 256;
 const gatherMs = 10;
 
 /** True if payers can pay on the network by a signature now. */
-export type IsGasless = (network: number) => boolean;
+type IsGasless = (network: number) => boolean;
 
 /** Returns what a payer may know of the intent that the client secret opens. Throws `client_secret_invalid`. */
-export type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
+type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
 
 /** `payments.v1.CheckoutService`. */
 export function createCheckoutService(read: ReadCheckout): ImplementedService<OpenedIntent> {

@@ -5,7 +5,7 @@
 import { ServiceError } from '../requests/errors.ts';
 import { mayHaveRun } from '../requests/unavailable.ts';
 
-export interface BatcherOptions<Item, Result> {
+interface BatcherOptions<Item, Result> {
   /**
    * Does the work of a batch and returns one outcome for each item, in order: its result, or its own error. Throws an
    * error that concerns the whole batch. A batch that writes is durable when this resolves. With `isRepeated`, some of

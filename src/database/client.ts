@@ -37,7 +37,7 @@ const outcomeUnknown = '08007';
 const currentHosts = new Map<string, number>();
 
 /** The servers of a database. */
-export interface Servers {
+interface Servers {
   address: string;
   target: DatabaseTarget;
   connectTimeoutMs: number;

@@ -2,7 +2,7 @@
 
 import { MAX as highestUuid } from 'uuid';
 
-export interface Ring {
+interface Ring {
   /** Name of the query. */
   name: string;
   /** A column of UUIDs. */

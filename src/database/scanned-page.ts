@@ -3,7 +3,7 @@
 /** Most rows searched for one page: a few tens of milliseconds. */
 const maxScanned = 10_000;
 
-export interface Scan {
+interface Scan {
   /** `name alias`. */
   table: string;
   alias: string;
@@ -49,7 +49,7 @@ export class Values {
   }
 }
 
-export interface ScannedPage<Row> {
+interface ScannedPage<Row> {
   /** At most `size` rows that match. */
   rows: Row[];
   /** The row after which the next page begins; undefined on the last page. */

@@ -33,7 +33,7 @@ const neededRights = {
   audit_log: ['select', 'insert', 'update', 'delete'],
 };
 
-export interface MissingRight {
+interface MissingRight {
   table: string;
   right: string;
   /** The role of this connection, quoted for SQL. */

@@ -12,7 +12,7 @@ const checkValues = 62 ** checkLength;
 const shape = /^(?:sk_testnet|sk_mainnet|cl|cs)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
 
 /** The beginning of a secret: of an API key, or of a code or a token of the console. */
-export type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_';
+type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_';
 
 /**
  * Returns a new secret: its prefix, 43 random base62 characters (256 bits), and 6 base62 check characters: a truncated

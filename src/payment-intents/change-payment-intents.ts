@@ -11,7 +11,7 @@ import { presentPaymentIntent } from './payment-intent.ts';
 const dataCodec = createJsonCodec(EventDataSchema);
 
 /** The fields that a change may set. All others are fixed at creation. */
-export type ChangeableFields = Partial<
+type ChangeableFields = Partial<
   Pick<
     PaymentIntentRow,
     'status' | 'amountReceivedUnits' | 'paymentsCount' | 'labels' | 'succeededAt' | 'canceledAt' | 'expiredAt'

@@ -35,7 +35,7 @@ export interface NewPaymentIntent {
   metadata: JsonObject;
 }
 
-export type ParsedCreateRequest = { value: NewPaymentIntent } | { violations: FieldViolation[] };
+type ParsedCreateRequest = { value: NewPaymentIntent } | { violations: FieldViolation[] };
 
 /** The word that a request gives, or the default if it gives none; undefined for an unknown number. */
 function givenOr<Word extends string>(
@@ -103,7 +103,7 @@ export function parseCreatePaymentIntentRequest(
 }
 
 /** The nearest allowed number of minutes. */
-export function clampExpiryMinutes(minutes: number): number {
+function clampExpiryMinutes(minutes: number): number {
   return Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes);
 }
 

@@ -38,7 +38,7 @@ const rules: readonly { rule: string; isBroken: string }[] = [
   },
 ];
 
-export interface BrokenRule {
+interface BrokenRule {
   rule: string;
   /** The number of intents read that break the rule. */
   count: number;

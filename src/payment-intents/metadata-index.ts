@@ -6,7 +6,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
 /** A top-level key of metadata, and its text. */
-export interface MetadataPair {
+interface MetadataPair {
   key: string;
   value: string;
 }

@@ -17,7 +17,7 @@ import type { Identity } from '../requests/request-context.ts';
 import { metadataDigest } from './metadata-index.ts';
 import { readShownRow, type ShownColumns, shownRow } from './payment-intent-text.ts';
 
-export interface PaymentIntentPage {
+interface PaymentIntentPage {
   rows: ShownColumns[];
   /** The id below which the next page begins; undefined on the last page. */
   next: string | undefined;
@@ -39,7 +39,7 @@ const maxSharedSize = 20;
 const slots = 4;
 const maxBatchSize = 16;
 
-export type ReadPaymentIntentPage = (
+type ReadPaymentIntentPage = (
   identity: Identity,
   request: ListPaymentIntentsRequest,
   /** UUID below which the page begins; undefined for the first one. */

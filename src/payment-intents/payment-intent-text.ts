@@ -39,7 +39,7 @@ const nullable: ReadonlySet<string> = new Set([
 ]);
 
 /** A row as selected: its columns in one text, and its metadata separately, because it may contain any character. */
-export interface ShownRow {
+interface ShownRow {
   readonly shown: string;
   readonly metadata: string;
 }

@@ -31,7 +31,7 @@ export interface Owner {
 }
 
 /** The settings of an endpoint. */
-export interface EndpointSettings {
+interface EndpointSettings {
   url: string;
   eventTypes: string[];
   enabled: boolean;
@@ -40,7 +40,7 @@ export interface EndpointSettings {
 }
 
 /** Settings as a request gives them. No event types are none given. */
-export type GivenSettings = { [Name in keyof EndpointSettings]?: EndpointSettings[Name] | undefined };
+type GivenSettings = { [Name in keyof EndpointSettings]?: EndpointSettings[Name] | undefined };
 
 /** An endpoint with its secret. `replayed`: an earlier call created it. */
 export interface EndpointWithSecret {

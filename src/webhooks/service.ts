@@ -7,7 +7,7 @@ import type { AddressPolicy } from './address-policy.ts';
 import { createDeliveryMethods, createRedeliveryMethods } from './deliveries.ts';
 import { createEndpointMethods } from './endpoint-methods.ts';
 
-export interface WebhookServiceOptions {
+interface WebhookServiceOptions {
   /** `WEBHOOK_SECRET_KEYS`. */
   keys: KeyRing;
   policy: AddressPolicy;

@@ -6,7 +6,7 @@ import { MerchantEntity } from './merchant.ts';
  * The kind of a key's last six characters: `keyed`, an HMAC that only the service can make, or `crc32`, the checksum of
  * the first release, which anybody can make.
  */
-export const apiKeyFormats = ['crc32', 'keyed'] as const;
+const apiKeyFormats = ['crc32', 'keyed'] as const;
 export type ApiKeyFormat = (typeof apiKeyFormats)[number];
 
 /** An API key at rest: a keyed hash and a hint, never the key. */

@@ -8,7 +8,7 @@ import { modeType } from './network.ts';
  * `submitted`: somebody can send it. `landed`: a recorded transfer has used it. `released`: the chain will never take it.
  * `failed`: nobody was given it.
  */
-export const authorizationStatuses = ['submitted', 'landed', 'released', 'failed'] as const;
+const authorizationStatuses = ['submitted', 'landed', 'released', 'failed'] as const;
 
 /** A payer's signed authorization (EIP-3009) to transfer tokens for an intent. The signature itself is not kept. */
 export const AuthorizationEntity = defineEntity({
