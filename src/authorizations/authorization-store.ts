@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { uuidInNonce } from '../contract/eip-3009.ts';
 import type { SignedPayment } from '../contract/x402.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { AuthorizationEntity, type AuthorizationRow } from '../database/entities/authorization.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
@@ -115,7 +115,6 @@ function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, Autho
                 and a.merchant_id = wanted.merchant_id and a.mode = wanted.mode limit 1) a`,
   );
   return new Batcher({
-    ...usualWaits,
     slots,
     maxBatchSize,
     async run(batch) {
@@ -176,7 +175,6 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
        from about left join a on a.id = about.id`,
   );
   return new Batcher({
-    ...usualWaits,
     slots,
     maxBatchSize,
     async run(batch) {
@@ -211,7 +209,6 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
 
 function createLandings(run: RunPrepared): Batcher<string, string | undefined> {
   return new Batcher({
-    ...usualWaits,
     slots: 1,
     maxBatchSize: maxWaitingTogether,
     gatherMs,

@@ -6,7 +6,7 @@ import type { Logger } from 'pino';
 import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
 import { isNewer } from '../contract/words.ts';
 import type { SignedPayment } from '../contract/x402.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -265,7 +265,6 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
        left join watched_chains c on c.chain_id = n.chain_id`,
   );
   const finding = new Batcher<string, Found | undefined>({
-    ...usualWaits,
     slots: 2,
     maxBatchSize,
     async run(ids) {

@@ -8,7 +8,7 @@ import {
   PaymentAuthorizationStatus,
 } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -58,7 +58,6 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
     slots,
     maxBatchSize,
     gatherMs,
-    ...usualWaits,
     async run(ids) {
       const { rows } = await run(find, [[...new Set(ids)]]);
       const intents = rows.map(columns.read);

@@ -7,7 +7,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { Access, accessOf } from '../contract/access.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
@@ -48,7 +48,6 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
   /** Rows that arrive while one is written share the next statement, which takes an array for each column. */
   const batched = (statement: PreparedStatement, slots: number) =>
     new Batcher<unknown[], undefined>({
-      ...usualWaits,
       slots,
       maxBatchSize,
       async run(rows) {

@@ -25,17 +25,17 @@ interface BatcherOptions<Item, Result> {
   slots: number;
   maxBatchSize: number;
   /** Items that may wait for a slot. One more is refused immediately as `unavailable`. */
-  maxWaiting: number;
+  maxWaiting?: number;
   /** Longest time an item waits for a slot, or is held. After it, the item is refused as `unavailable`. */
-  maxWaitMs: number;
+  maxWaitMs?: number;
 }
 
 /** Pauses between the tries of a held batch. */
 const firstPauseMs = 100;
 const maxPauseMs = 250;
 
-/** How many items may wait for a slot, and how long. */
-export const usualWaits = { maxWaiting: 4_096, maxWaitMs: 3_000 } as const;
+/** How many items may wait for a slot, and how long, unless a batcher has limits of its own. */
+export const usualWaits = { maxWaiting: 4_096, maxWaitMs: 3_000 };
 
 interface Waiter<Item, Result> {
   item: Item;
@@ -54,7 +54,7 @@ interface Waiter<Item, Result> {
  * brought it, together with the others of that turn.
  */
 export class Batcher<Item, Result> {
-  readonly #options: BatcherOptions<Item, Result>;
+  readonly #options: BatcherOptions<Item, Result> & typeof usualWaits;
   /** The longest waiting first. */
   readonly #waiting: Waiter<Item, Result>[] = [];
   #busySlots = 0;
@@ -71,9 +71,9 @@ export class Batcher<Item, Result> {
   readonly #waitedTooLong: ServiceError;
 
   constructor(options: BatcherOptions<Item, Result>) {
-    this.#options = options;
-    this.#queueIsFull = overloaded(`${options.maxWaiting} wait already`);
-    this.#waitedTooLong = overloaded(`no slot became free within ${options.maxWaitMs} ms`);
+    this.#options = { ...usualWaits, ...options };
+    this.#queueIsFull = overloaded(`${this.#options.maxWaiting} wait already`);
+    this.#waitedTooLong = overloaded(`no slot became free within ${this.#options.maxWaitMs} ms`);
   }
 
   /** Returns the number of items that wait for a slot. */

@@ -20,7 +20,7 @@ const apiKeyCacheMs = 10_000;
 /** Most keys cached. The least recently used are evicted. */
 const apiKeyCacheSize = 10_000;
 /** Waiting lookups share a query: a flood of unknown keys costs a few queries, not one for each key. */
-const lookupQueue = { maxBatchSize: 256, maxWaiting: usualWaits.maxWaiting };
+const maxBatchSize = 256;
 /**
  * Queries in flight for each format, together a fifth of the default pool. Keys of the old format share one, because
  * anybody can make up one that has to be looked up.
@@ -142,7 +142,7 @@ function createLookupBatchers(
     return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, traces, find));
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
-    new Batcher({ ...lookupQueue, maxWaitMs, slots, isHeldAfter: isServerGone, run });
+    new Batcher({ maxBatchSize, maxWaitMs, slots, isHeldAfter: isServerGone, run });
   return {
     crc32: createLookupBatcher(lookupSlots.crc32),
     keyed: createLookupBatcher(lookupSlots.keyed),

@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { invalidState, type ServiceError } from '../requests/errors.ts';
@@ -34,7 +34,6 @@ export function cancelPaymentIntent(
 
   /** Resolves with whether the row was still as it was read. */
   const batcher = new Batcher<PaymentIntentChange, boolean>({
-    ...usualWaits,
     slots,
     maxBatchSize,
     async run(changes) {

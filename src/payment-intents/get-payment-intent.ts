@@ -2,7 +2,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
@@ -55,7 +55,6 @@ export function createPaymentIntentReader(em: EntityManager) {
   const intents = new Batcher<IntentKey, PaymentIntentRow | undefined>({
     slots,
     maxBatchSize,
-    ...usualWaits,
     async run(batch) {
       const { rows } = await run(find, [
         batch.map(({ id }) => id),

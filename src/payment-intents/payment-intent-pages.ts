@@ -7,7 +7,7 @@ import { networks } from '../contract/chains.ts';
 import type { ListPaymentIntentsRequest } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { type ModeName, nameOf } from '../contract/words.ts';
-import { Batcher, usualWaits } from '../database/batcher.ts';
+import { Batcher } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
@@ -77,7 +77,6 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const plainPages = new Batcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
-    ...usualWaits,
     async run(batch) {
       const { rows } = await run(listPlain, [
         batch.map(({ merchantId }) => merchantId),
