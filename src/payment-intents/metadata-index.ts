@@ -5,12 +5,6 @@ import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
-/** A top-level key of metadata, and its text. */
-interface MetadataPair {
-  key: string;
-  value: string;
-}
-
 const maxBytes = 255;
 const maxPairs = 10;
 const digestBytes = 16;
@@ -22,8 +16,8 @@ export function searchedTextProblem(text: string): string | undefined {
   return `must be a text of 1 to ${maxBytes} bytes`;
 }
 
-/** What an intent is found by, as a parameter of type `bytea`. */
-export function metadataDigest({ key, value }: MetadataPair): string {
+/** What an intent is found by: a top-level key of its metadata, and its text. As a parameter of type `bytea`. */
+export function metadataDigest({ key, value }: { key: string; value: string }): string {
   return `\\x${hash('sha256', `${key}\0${value}`, 'hex').slice(0, 2 * digestBytes)}`;
 }
 
