@@ -4,7 +4,6 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { Batcher } from '../database/batcher.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { lockPending } from './delivery-queue.ts';
 import { giveUpDeliveries } from './endpoints.ts';
 
 const maxFailingDays = 5;
@@ -24,7 +23,7 @@ export interface Disabled {
 
 /** Returns a counter of failures that disables endpoints. */
 export function createEndpointHealth(em: EntityManager) {
-  const { run, transaction } = createPreparedStatements(em);
+  const { run } = createPreparedStatements(em);
   // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
   type Failure = { endpointId: string; at: Date };
   const counter = new Batcher<Failure, { failures: number; since: Date } | undefined>({
@@ -72,11 +71,7 @@ export function createEndpointHealth(em: EntityManager) {
       });
     },
     /** Fails the pending deliveries of disabled and deleted endpoints. Returns their number. */
-    giveUpDeliveries: (): Promise<number> =>
-      transaction(async (runInside) => {
-        await runInside(lockAll, []);
-        return (await runInside(giveUpAll, [])).rowCount ?? 0;
-      }),
+    giveUpDeliveries: () => em.fork().transactional((tx) => giveUpDeliveries(tx)),
   };
 }
 
@@ -98,15 +93,4 @@ const countFailures = preparedStatement(
       set failures = w.failures + l.failures, failing_since = coalesce(w.failing_since, l.first_at)
      from locked l where w.id = l.id
    returning w.id, w.failures, w.failing_since`,
-);
-const lockAll = preparedStatement(
-  'lock_given_up_webhook_deliveries',
-  lockPending('d.endpoint_id in (select id from webhook_endpoints where not enabled)'),
-);
-/** Includes deliveries created while their endpoint was being disabled. */
-const giveUpAll = preparedStatement(
-  'give_up_webhook_deliveries',
-  `update webhook_deliveries d set status = 'failed', next_attempt_at = null
-     from webhook_endpoints w
-    where w.id = d.endpoint_id and not w.enabled and d.status = 'pending'`,
 );

@@ -10,7 +10,6 @@ import type { ModeName } from '../contract/words.ts';
 import {
   maxDescriptionLength,
   maxUrlLength,
-  WebhookDeliveryEntity,
   WebhookEndpointEntity,
   type WebhookEndpointRow,
   WebhookSecretEntity,
@@ -259,14 +258,17 @@ export async function rotateSecret(
   });
 }
 
-/** Fails the pending deliveries of a disabled or deleted endpoint. Returns their number. */
-export async function giveUpDeliveries(tx: EntityManager, endpointId: string): Promise<number> {
-  await tx.execute(lockPending('d.endpoint_id = ?'), [endpointId]);
-  return tx.nativeUpdate(
-    WebhookDeliveryEntity,
-    { endpointId, status: 'pending' },
-    { status: 'failed', nextAttemptAt: null },
-  );
+/** Fails the pending deliveries of a disabled or deleted endpoint, or of all such. Returns their number. */
+export async function giveUpDeliveries(tx: EntityManager, endpointId?: string): Promise<number> {
+  const [endpoints, values] =
+    endpointId === undefined
+      ? ['select id from webhook_endpoints where not enabled', []]
+      : ['?', [endpointId]];
+  const condition = `d.endpoint_id in (${endpoints})`;
+  await tx.execute(lockPending(condition), values);
+  const update = `update webhook_deliveries d set status = 'failed', next_attempt_at = null
+                   where d.status = 'pending' and ${condition}`;
+  return (await tx.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
 }
 
 /** Locks an endpoint, which may not be a deleted one. Throws `resource_missing` if the owner has none with this id. */
