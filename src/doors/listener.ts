@@ -84,7 +84,6 @@ export class Listener {
       session.once('close', () => {
         clearTimeout(silence);
         this.#sessions.delete(session);
-        strangers.forget(session);
       });
       if (this.#isClosing) session.close();
     });

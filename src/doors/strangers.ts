@@ -8,72 +8,28 @@ import type { Duplex } from 'node:stream';
 
 /** Time of one turn of the event loop after which no more work of strangers starts in it. */
 const turnMs = 3;
-/** Requests of strangers that were parsed and not answered, about 5 KB each. */
-const maxRequests = 4_096;
-/** Bytes of strangers that were read and not parsed. */
-const maxUnparsedBytes = 16 * 1024 * 1024;
-/** HTTP/2 streams of strangers that wait for their turn, about 10 KB each. */
-const maxWaitingStreams = 2_048;
-/** Those that were begun, answered or not, about 20 to 100 KB each. */
-const maxStreams = 512;
-
-/** An amount that holders have together. Above the limit, the one that has held some for longest is closed. */
-class Bound<Holder extends object> {
-  readonly #max: number;
-  readonly #close: (holder: Holder) => void;
-  /** The longest holding first. */
-  readonly #held = new Map<Holder, number>();
-  #total = 0;
-
-  constructor(max: number, close: (holder: Holder) => void) {
-    this.#max = max;
-    this.#close = close;
-  }
-
-  add(holder: Holder, amount: number): void {
-    this.set(holder, (this.#held.get(holder) ?? 0) + amount);
-  }
-
-  set(holder: Holder, amount: number): void {
-    this.#total += amount - (this.#held.get(holder) ?? 0);
-    if (amount > 0) this.#held.set(holder, amount);
-    else this.#held.delete(holder);
-    while (this.#total > this.#max) {
-      const [longest] = this.#held.keys();
-      if (longest === undefined) return;
-      this.set(longest, 0);
-      this.#close(longest);
-    }
-  }
-
-  /** Does nothing if the holder was closed. */
-  remove(holder: Holder, amount: number): void {
-    const held = this.#held.get(holder);
-    if (held !== undefined) this.set(holder, Math.max(held - amount, 0));
-  }
-}
+/** KB that strangers may hold together. Above it, the one that has held some for longest is closed. */
+const maxHeldKb = 20_480;
+/** What a request over HTTP/1.1 holds that was parsed and not answered, about. */
+const kbOfRequest = 5;
+/** An HTTP/2 stream that waits for its turn. */
+const kbOfWaitingStream = 10;
+/** One that was begun, answered or not: 20 to 100 KB. */
+const kbOfStream = 40;
 
 /** The connection that a request came on. */
 export type Connection = Duplex | Http2Session;
 
+type Holder = Connection | Http2Stream;
+
 /** Emits `validKey` with each connection on which a valid key comes, once. */
 export class Strangers extends EventEmitter<{ validKey: [connection: Connection] }> {
-  readonly requests = new Bound<Duplex>(maxRequests, (socket) => socket.destroy());
-  readonly unparsedBytes = new Bound<Duplex>(maxUnparsedBytes, (socket) => socket.destroy());
-  readonly #streams = new Bound<Http2Stream>(maxStreams, (stream) => {
-    stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    // If it were only closed, it would stay in memory as long as its session.
-    stream.destroy();
-  });
-  /** Nothing was done for them, so that their clients may try again. */
-  readonly #waitingStreams = new Bound<Http2Stream>(maxWaitingStreams, (stream) =>
-    stream.close(constants.NGHTTP2_REFUSED_STREAM),
-  );
   readonly #withValidKey = new WeakSet<object>();
-  /** Work that waits, by connection: first that of connections that have sent nothing before. */
-  readonly #waiting = [new Map<object, (() => void)[]>(), new Map<object, (() => void)[]>()] as const;
-  #turnStartedAtMs = 0;
-  #isTurnScheduled = false;
+  /** The longest holding first. */
+  readonly #heldKb = new Map<Holder, number>();
+  #totalKb = 0;
+  /** Work that waits for its turn. */
+  readonly #waiting: (() => void)[] = [];
 
   /** True unless a valid key has come on the connection. */
   has(connection: object): boolean {
@@ -84,9 +40,13 @@ export class Strangers extends EventEmitter<{ validKey: [connection: Connection]
   noteValidKey(connection: Connection): void {
     if (!this.has(connection)) return;
     this.#withValidKey.add(connection);
-    this.requests.set(connection as Duplex, 0);
-    this.unparsedBytes.set(connection as Duplex, 0);
+    this.release(connection);
     this.emit('validKey', connection);
+  }
+
+  /** The connection has so many requests over HTTP/1.1 that were parsed and not answered. */
+  countRequests(connection: Duplex, requests: number): void {
+    if (this.has(connection)) this.#hold(connection, requests * kbOfRequest);
   }
 
   /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */
@@ -96,81 +56,46 @@ export class Strangers extends EventEmitter<{ validKey: [connection: Connection]
       serve();
       return;
     }
-    this.#waitingStreams.set(stream, 1);
-    stream.once('close', () => {
-      this.#waitingStreams.set(stream, 0);
-      this.release(stream);
-    });
-    this.start(session, stream.id === 1, () => {
+    this.#hold(stream, kbOfWaitingStream);
+    stream.once('close', () => this.release(stream));
+    this.start(session, () => {
       if (stream.destroyed || stream.closed) return;
-      this.#waitingStreams.set(stream, 0);
-      this.#streams.set(stream, 1);
+      this.#hold(stream, kbOfStream);
       serve();
     });
   }
 
-  /** The stream has a key issued here, or is limited in another way. */
-  release(stream: Http2Stream): void {
-    this.#streams.set(stream, 0);
+  /** The holder is closed, has a key issued here, or is limited in another way. */
+  release(holder: Holder): void {
+    this.#hold(holder, 0);
+  }
+
+  #hold(holder: Holder, kb: number): void {
+    this.#totalKb += kb - (this.#heldKb.get(holder) ?? 0);
+    if (kb > 0) this.#heldKb.set(holder, kb);
+    else this.#heldKb.delete(holder);
+    const [longest] = this.#totalKb > maxHeldKb ? this.#heldKb.keys() : [];
+    if (longest === undefined) return;
+    this.release(longest);
+    if ('rstCode' in longest) (longest as Http2Stream).close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    // A stream that is only closed would stay in memory as long as its session.
+    longest.destroy();
   }
 
   /** Starts the work of a connection at once if the connection is not a stranger's, otherwise in its turn. */
-  start(connection: object, isFirst: boolean, work: () => void): void {
-    if (!this.has(connection) || this.#mayStart()) {
-      work();
-      return;
-    }
-    const queue = this.#waiting[isFirst ? 0 : 1];
-    const own = queue.get(connection);
-    if (own === undefined) queue.set(connection, [work]);
-    else own.push(work);
+  start(connection: object, work: () => void): void {
+    if (!this.has(connection)) work();
+    else if (this.#waiting.push(work) === 1) setImmediate(this.#takeTurn);
   }
 
-  /** The connection is closed: what it held is released, and what waits for it is dropped. */
-  forget(connection: object): void {
-    this.requests.set(connection as Duplex, 0);
-    this.unparsedBytes.set(connection as Duplex, 0);
-    for (const queue of this.#waiting) queue.delete(connection);
-  }
-
-  #mayStart(): boolean {
-    if (!this.#isTurnScheduled) {
-      this.#isTurnScheduled = true;
-      this.#turnStartedAtMs = performance.now();
-      setImmediate(this.#nextTurn);
-      return true;
-    }
-    return this.#isIdle() && !this.#isTurnOver();
-  }
-
-  #isIdle(): boolean {
-    return this.#waiting[0].size + this.#waiting[1].size === 0;
-  }
-
-  #isTurnOver(): boolean {
-    return performance.now() - this.#turnStartedAtMs >= turnMs;
-  }
-
-  readonly #nextTurn = async (): Promise<void> => {
-    this.#turnStartedAtMs = performance.now();
-    while (!this.#isIdle() && !this.#isTurnOver()) {
-      this.#takeNext()?.();
+  readonly #takeTurn = async (): Promise<void> => {
+    const endsAtMs = performance.now() + turnMs;
+    while (this.#waiting.length > 0 && performance.now() < endsAtMs) {
+      this.#waiting[0]?.();
       // What the work has put off to a microtask belongs to this turn.
       await undefined;
+      this.#waiting.shift();
     }
-    if (this.#isIdle()) this.#isTurnScheduled = false;
-    else setImmediate(this.#nextTurn);
+    if (this.#waiting.length > 0) setImmediate(this.#takeTurn);
   };
-
-  /** Connections take turns; the work of each keeps its order. */
-  #takeNext(): (() => void) | undefined {
-    const queue = this.#waiting[0].size > 0 ? this.#waiting[0] : this.#waiting[1];
-    for (const [connection, own] of queue) {
-      const next = own.shift();
-      queue.delete(connection);
-      if (own.length > 0) queue.set(connection, own);
-      return next;
-    }
-    return undefined;
-  }
 }

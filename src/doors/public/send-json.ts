@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { RequestContext } from '../../requests/request-context.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
-import { pacedSocketOf } from '../paced-socket.ts';
+import { PacedSocket } from '../paced-socket.ts';
 
 export interface JsonAnswer {
   status: number;
@@ -23,7 +23,8 @@ export function sendJson(
   all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
   for (const [name, value] of headers) all.push(name, value);
   // HTTP/2 uses GOAWAY for this.
-  if (isDraining() && pacedSocketOf(request)?.isLastRequest) all.push('Connection', 'close');
+  const { socket } = request;
+  if (isDraining() && socket instanceof PacedSocket && socket.isLastRequest) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
   // As a string, which Node sends in one piece with the head.
   response.end(body);
