@@ -13,7 +13,7 @@ import type { PreparedDatabase } from './setting.ts';
 const othersInBlock = 100;
 
 /** Calls of one method, with the bytes of their bodies. */
-export interface Calls {
+interface Calls {
   calls: number;
   requestBytes: number;
   answerBytes: number;
