@@ -50,7 +50,7 @@ const names = (all: readonly File[]) =>
 test.each<[string, number, () => Place]>([
   [
     'hand-written lines of src, client, checkout and console',
-    43_850,
+    41_970,
     () => ({ lines: sum(written), where: '' }),
   ],
   ['lines of tests', 54_800, () => ({ lines: sum(tests), where: '' })],
@@ -58,7 +58,7 @@ test.each<[string, number, () => Place]>([
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [
     'exported names in 1,000 lines',
-    33,
+    29.1,
     () => ({ lines: (1_000 * names(written)) / sum(written), where: '' }),
   ],
 ])('%s: no more than %i', (_, most, measure) => {
