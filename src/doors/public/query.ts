@@ -1,6 +1,6 @@
 import { type DescField, ScalarType } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
-import { integerRangeOf, schemaOf } from '../../contract/json/field-rules.ts';
+import { schemaOf } from '../../contract/json/field-rules.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { notAField } from '../../contract/json/json-codec.ts';
 import { percentDecoded } from './percent-decoding.ts';
@@ -51,12 +51,9 @@ function jsonOf(field: DescField, text: string): string | number | boolean | { p
   if (field.scalar === ScalarType.BOOL) {
     return text === 'true' ? true : text === 'false' ? false : { problem: 'must be true or false' };
   }
-  if (integerRangeOf(field.scalar) !== undefined) {
-    const isSafe = /^[1-9][0-9]{0,15}$/.test(text) && Number.isSafeInteger(Number(text));
-    if (isSafe) return Number(text);
-    const { maximum } = schemaOf(field);
-    const range = maximum === undefined ? 'of at least 1, in digits' : `from 1 to ${maximum}`;
-    return { problem: `must be an integer ${range}` };
-  }
-  return /^-?\d{1,15}(?:\.\d{1,15})?$/.test(text) ? Number(text) : { problem: 'must be a number' };
+  const isSafe = /^[1-9][0-9]{0,15}$/.test(text) && Number.isSafeInteger(Number(text));
+  if (isSafe) return Number(text);
+  const { maximum } = schemaOf(field);
+  const range = maximum === undefined ? 'of at least 1, in digits' : `from 1 to ${maximum}`;
+  return { problem: `must be an integer ${range}` };
 }
