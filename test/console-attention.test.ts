@@ -35,8 +35,9 @@ interface Item {
 const items = async (): Promise<Item[]> => (await call('ConsoleService/ListAttention')).json.items ?? [];
 const subjects = async () => (await items()).map(({ subject }) => subject);
 const resolve = (id: string) => call('ConsoleService/ResolveAttention', { id, note: 'seen to' });
+const metadata = { order_id: '1001' };
 const createIntent = async (): Promise<string> =>
-  (await service.call('createPaymentIntent', { amount_units: 1_000 })).json.id;
+  (await service.call('createPaymentIntent', { amount_units: 1_000, metadata })).json.id;
 const receive = (...payments: TransferSettings[]) =>
   insertTransfers(
     service,
@@ -69,7 +70,7 @@ describe('what needs a person', () => {
     const id = await createIntent();
     await receive({ paymentIntent: id, amountUnits: units });
     await end(status, labels);
-    expect(await items()).toMatchObject([{ subject: id, amountUnits: String(surplus) }]);
+    expect(await items()).toMatchObject([{ subject: id, amountUnits: String(surplus), metadata }]);
     await service.query('update payment_intents set amount_refunded_units = $1', [surplus - 1]);
     expect(await items()).toMatchObject([{ subject: id, amountUnits: '1' }]);
     await service.query('update payment_intents set amount_refunded_units = $1', [surplus]);
@@ -93,7 +94,7 @@ describe('what needs a person', () => {
     await end('succeeded', []);
     const refund = { payment_intent: id, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
     const { json } = await service.call('createRefund', refund);
-    expect(await items()).toMatchObject([{ subject: json.id, paymentIntent: id }]);
+    expect(await items()).toMatchObject([{ subject: json.id, paymentIntent: id, metadata }]);
     await service.call('cancelRefund', { id: json.id });
     expect(await items()).toEqual([]);
   });

@@ -13,6 +13,7 @@ import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
 import { Button, Field, Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
+import { orderOf } from './payments.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
@@ -239,7 +240,7 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
 function Item({ of: item }: { of: AttentionItem }) {
   const { isReadOnly } = useScope();
   const [sentence, to, way] = reasonOf(item);
-  const chain = chainOf(item.chainId)?.name;
+  const about = [orderOf(item), chainOf(item.chainId)?.name].filter(Boolean).join(' · ');
   const [note, setNote] = useState('');
   const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
   return (
@@ -247,8 +248,8 @@ function Item({ of: item }: { of: AttentionItem }) {
       <p>{sentence}</p>
       <p class="soft">
         {item.at !== undefined && <When at={item.at} />}
-        {item.at !== undefined && chain !== undefined && ' · '}
-        {chain}
+        {item.at !== undefined && about !== '' && ' · '}
+        {about}
       </p>
       <div class="actions">
         <Link isButton to={to}>

@@ -1,6 +1,7 @@
 // What needs a person. Every item is read from what it is about, so that it ends by itself; what somebody has seen to is
 // remembered by the item's id, which says how it was then.
 
+import type { JsonObject } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
@@ -57,6 +58,7 @@ function itemOf(row: Record<string, unknown>) {
     labels: (row.labels as string[] | null) ?? [],
     url: String(row.url ?? ''),
     paymentIntent: row.payment_intent == null ? '' : formatIdentifier('pi', String(row.payment_intent)),
+    ...(row.metadata != null && { metadata: row.metadata as JsonObject }),
   };
 }
 
@@ -179,7 +181,10 @@ const findItems = preparedStatement(
      from refunds r join ${networkChains} on n.id = r.network
     where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isOpen(unexpectedItem)}
     order by r.id desc limit ${maxOfKind})
-  ) o order by o.at desc`,
+  ) o left join lateral (
+    select metadata from payment_intents i
+     where i.id = case o.kind when 'payment' then o.subject else o.payment_intent end limit 1) i on true
+   order by o.at desc`,
 );
 const isResolved = preparedStatement(
   'is_attention_resolved',
