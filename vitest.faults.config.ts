@@ -2,15 +2,11 @@ import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/support/longest-first.ts';
 
+const filesOf = (...names: string[]) => names.map((name) => `test/faults/${name}.test.ts`);
 /** These are measured on a machine that does nothing else. */
-const measured = [
-  'failover',
-  'hanging-endpoints',
-  'hostile-clients',
-  'overload',
-  'shutdown',
-  'unread-log',
-].map((name) => `test/faults/${name}.test.ts`);
+const measured = filesOf('hostile-clients', 'overload');
+/** These measure times, and wait for most of theirs. */
+const waiting = filesOf('failover', 'hanging-endpoints', 'shutdown', 'unread-log');
 
 const common = {
   isolate: false,
@@ -30,7 +26,7 @@ export default defineConfig({
           ...common,
           name: 'together',
           include: ['test/faults/*.test.ts'],
-          exclude: measured,
+          exclude: [...measured, ...waiting],
           // One more than can run at once: some wait for a process or for a time to pass.
           maxWorkers: availableParallelism() + 1,
           sequence: { groupOrder: 0 },
@@ -39,10 +35,19 @@ export default defineConfig({
       {
         test: {
           ...common,
+          name: 'in-turn',
+          include: waiting,
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        test: {
+          ...common,
           name: 'alone',
           include: measured,
           fileParallelism: false,
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 2 },
         },
       },
     ],
