@@ -142,7 +142,7 @@ test('a lost session is no outage', async () => {
 
 test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
   const { primary } = pair;
-  const service = await startProcess(pair, await choosePorts(), { DRAIN_TIMEOUT: '10', DRAIN_DELAY: '4' });
+  const service = await startProcess(pair, await choosePorts(), { DRAIN_TIMEOUT: '10', DRAIN_DELAY: '8' });
   const create = (i: number) =>
     service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
   expect((await create(0)).code).toBe('ok');
@@ -154,7 +154,7 @@ test('SIGTERM while the database is away: every create in flight is answered, an
     .toBe(true);
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 3_000);
-  // The ports are open for four seconds.
+  // The ports are open for eight seconds.
   const later = Array.from({ length: 10 }, (_, i) => create(i));
   const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
   expect(new Set(codes)).toEqual(new Set(['unavailable']));

@@ -1,9 +1,7 @@
 // The service in its own process, which can be killed.
 
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import net from 'node:net';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { type Call, type Endpoints, openCalls } from '../../support/call.ts';
@@ -32,14 +30,12 @@ export interface Ports {
   METRICS_PORT: string;
 }
 
+/** Each worker has its own, below those that systems give to connections. */
+let nextPort = 12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
+
 /** Ports that a service can use, and use again after it was killed. */
 export async function choosePorts(): Promise<Ports> {
-  const servers = [0, 0, 0].map(() => net.createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => once(server, 'listening')));
-  const [HTTP_PORT, GRPC_PORT, METRICS_PORT] = servers.map((server) =>
-    String((server.address() as net.AddressInfo).port),
-  ) as [string, string, string];
-  await Promise.all(servers.map((server) => once(server.close(), 'close')));
+  const [HTTP_PORT = '', GRPC_PORT = '', METRICS_PORT = ''] = [0, 1, 2].map(() => String(nextPort++));
   return { HTTP_PORT, GRPC_PORT, METRICS_PORT };
 }
 
