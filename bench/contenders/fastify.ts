@@ -39,7 +39,7 @@ const intent = {
     ...created,
     ...{ created_at: text, amount_received_units: integer, payments_count: integer },
     labels: { type: 'array', items: text },
-    ...{ succeeded_at: text, canceled_at: text, expired_at: text },
+    ...{ succeeded_at: text, canceled_at: text, expired_at: text, amount_refunded_units: integer },
   },
 } as const;
 const response = { 201: { type: 'object', properties: created } };

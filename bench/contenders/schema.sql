@@ -28,6 +28,7 @@ create table payment_intents (
   idempotency_key        text,
   amount_received_units  bigint      not null default 0,
   payments_count         int         not null default 0,
+  amount_refunded_units  bigint      not null default 0,
   labels                 text[],
   succeeded_at           timestamptz,
   canceled_at            timestamptz,

@@ -123,13 +123,14 @@ interface Row {
   expires_at: Date;
   amount_received_units: string;
   payments_count: number;
+  amount_refunded_units: string;
   labels: string[] | null;
   succeeded_at: Date | null;
   canceled_at: Date | null;
   expired_at: Date | null;
 }
 
-const readColumns = `${columns}, amount_received_units, payments_count, labels, succeeded_at, canceled_at, expired_at`;
+const readColumns = `${columns}, amount_received_units, payments_count, amount_refunded_units, labels, succeeded_at, canceled_at, expired_at`;
 
 const find = {
   name: 'find',
@@ -233,6 +234,7 @@ function present(row: Row) {
     ...(row.succeeded_at && { succeeded_at: row.succeeded_at.toISOString() }),
     ...(row.canceled_at && { canceled_at: row.canceled_at.toISOString() }),
     ...(row.expired_at && { expired_at: row.expired_at.toISOString() }),
+    amount_refunded_units: Number(row.amount_refunded_units),
   };
 }
 
