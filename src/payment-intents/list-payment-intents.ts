@@ -58,6 +58,9 @@ export function listPaymentIntents(
     return texts.map((text) => text ?? others.shift()).join(',');
   };
 
+  /** Requests that share a page share its text. */
+  const texts = new WeakMap<readonly ShownColumns[], Promise<string>>();
+
   return {
     ratePolicy: 'reads',
     violations: violationsOf,
@@ -74,9 +77,11 @@ export function listPaymentIntents(
       const nextPageToken = uuidPageTokenOf(token, next);
       if (context.door === 'public') {
         const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
+        const text = texts.get(rows) ?? write(rows);
+        texts.set(rows, text);
         return encodedAs(
           create(ListPaymentIntentsResponseSchema),
-          `{"payment_intents":[${await write(rows)}]${end}}`,
+          `{"payment_intents":[${await text}]${end}}`,
         );
       }
       return create(ListPaymentIntentsResponseSchema, {

@@ -73,20 +73,23 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
               order by i.id desc limit wanted.size + 1) i
       order by wanted.place, i.id desc`,
   );
-  /** Concurrent requests for pages share a statement. */
+  /** Concurrent requests for pages share a statement, and equal pages share their rows. */
   const plainPages = new Batcher<PlainPage, PaymentIntentPage>({
     slots,
     maxBatchSize,
     async run(batch) {
+      const keys = batch.map(({ merchantId, mode, below, size }) => `${merchantId} ${mode} ${below} ${size}`);
+      const wanted = [...new Map(batch.map((page, i) => [keys[i], page]))];
       const { rows } = await run(listPlain, [
-        batch.map(({ merchantId }) => merchantId),
-        batch.map(({ mode }) => mode),
-        batch.map(({ below }) => below),
-        batch.map(({ size }) => size),
+        wanted.map(([, { merchantId }]) => merchantId),
+        wanted.map(([, { mode }]) => mode),
+        wanted.map(([, { below }]) => below),
+        wanted.map(([, { size }]) => size),
       ]);
-      const found = batch.map((): ShownColumns[] => []);
+      const found = wanted.map((): ShownColumns[] => []);
       for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
-      return batch.map(({ size }, i) => pageOf(found[i] ?? [], size));
+      const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
+      return keys.map((key) => pages.get(key) as PaymentIntentPage);
     },
   });
 
