@@ -1,6 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { LRUCache } from 'lru-cache';
 import { createAuthorizationStore } from '../authorizations/authorization-store.ts';
 import {
   type Checkout,
@@ -39,51 +40,106 @@ export function createCheckoutService(read: ReadCheckout): ImplementedService<Op
 }
 
 export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
-  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const { run } = createPreparedStatements(em);
-  const readPayments = createTransfersReader(em, 'payment_intent');
-  const readRefunds = createTransfersReader(em, 'refunds');
-  const { currentOf } = createAuthorizationStore(em);
-  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
-  // renewed, would read a table of millions for every batch.
-  const find = preparedStatement(
-    'find_checkouts',
-    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins
-       from unnest($1::uuid[]) as wanted (id)
-      cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
-       join merchants m on m.id = i.merchant_id
-       left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
-  );
-  const checkouts = new Batcher<string, Checkout | undefined>({
-    slots,
-    maxBatchSize,
-    gatherMs,
-    async run(ids) {
-      const { rows } = await run(find, [[...new Set(ids)]]);
-      const intents = rows.map(columns.read);
-      const payments = await readPayments(run, intents);
-      const refunds = await readRefunds(run, intents);
-      const authorizations = await currentOf(intents);
-      const found = intents.map((row, i) =>
-        // Only the fields that the contract gives a checkout: neither the intent's metadata, nor its secret.
-        create(CheckoutSchema, {
-          ...presentFields(row, payments.get(row.id) ?? []),
-          refunds: refunds.get(row.id) ?? [],
-          merchantName: rows[i].merchant_name,
-          allowedOrigins: rows[i].allowed_origins ?? [],
-          ...signedOf(row, authorizations.get(row.id), isGasless),
-        }),
-      );
-      const byId = new Map(intents.map(({ id }, i) => [id, found[i]]));
-      return ids.map((id) => byId.get(id));
-    },
-  });
+  const checkouts = createCheckoutReader(em, isGasless);
   return async ({ id }) => {
     const checkout = await checkouts.add(id);
     // A secret that we have made, of an intent that was never stored.
     if (checkout === undefined) throw new ServiceError('client_secret_invalid');
     return checkout;
   };
+}
+
+/** As many as wait for a payment at once in one process; less than 10 MB. */
+const maxRemembered = 4_096;
+
+/** A checkout without payments, which is the same until its version changes. */
+interface Remembered {
+  version: string;
+  checkout: Checkout;
+}
+
+/**
+ * Reads checkouts by the UUIDs of their intents. One without payments that has not changed since is the same object, of
+ * which the public door knows the text: most of those who ask are told that nothing has happened.
+ */
+function createCheckoutReader(
+  em: EntityManager,
+  isGasless: IsGasless,
+): Batcher<string, Checkout | undefined> {
+  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const { run } = createPreparedStatements(em);
+  const readPayments = createTransfersReader(em, 'payment_intent');
+  const readRefunds = createTransfersReader(em, 'refunds');
+  const { currentOf } = createAuthorizationStore(em);
+  const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
+  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
+  // renewed, would read a table of millions for every batch.
+  const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
+    `${version} ${isGasless(network)}`;
+  const find = preparedStatement(
+    'find_checkouts',
+    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
+            concat_ws(' ', i.version, m.xmin, s.xmin) as version
+       from unnest($1::uuid[]) as wanted (id)
+      cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
+       join merchants m on m.id = i.merchant_id
+       left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
+  );
+
+  const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
+    const intents = found.map((result) => columns.read(result));
+    const payments = await readPayments(run, intents);
+    const refunds = await readRefunds(run, intents);
+    const authorizations = await currentOf(intents);
+    return found.map((result, i) => {
+      const row = intents[i] as PaymentIntentRow;
+      // Only the fields that the contract gives a checkout: neither the intent's metadata, nor its secret.
+      const checkout = create(CheckoutSchema, {
+        ...presentFields(row, payments.get(row.id) ?? []),
+        refunds: refunds.get(row.id) ?? [],
+        merchantName: result.merchant_name,
+        allowedOrigins: result.allowed_origins ?? [],
+        ...signedOf(row, authorizations.get(row.id), isGasless),
+      });
+      // Payments are confirmed with each block, and authorizations end.
+      if (row.paymentsCount === 0 && row.authorizationsCount == null) {
+        remembered.set(row.id, { version: versionOf(result), checkout });
+      }
+      return checkout;
+    });
+  };
+
+  return new Batcher({
+    slots,
+    maxBatchSize,
+    gatherMs,
+    async run(ids) {
+      const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;
+      const byId = new Map<string, Checkout>();
+      const others = found.filter((result) => {
+        const known = remembered.get(result.id);
+        const isSame = known?.version === versionOf(result);
+        if (isSame) byId.set(result.id, known.checkout);
+        return !isSame;
+      });
+      const checkouts = await read(others);
+      others.forEach(({ id }, i) => {
+        byId.set(id, checkouts[i] as Checkout);
+      });
+      return ids.map((id) => byId.get(id)) as Checkout[];
+    },
+  });
+}
+
+/** A row of `find_checkouts`. */
+interface FoundCheckout extends Readonly<Record<string, unknown>> {
+  /** UUID. */
+  id: string;
+  merchant_name: string;
+  allowed_origins: string[] | null;
+  intent_network: number;
+  /** The transactions that last changed the rows it is read from. */
+  version: string;
 }
 
 /** What the payer has signed, and whether they can sign. */

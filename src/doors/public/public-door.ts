@@ -178,9 +178,8 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
   const message = await serveCall(route, { context, header, connection }, decode, options);
   const headers = answerHeaders(context);
   const status = route.successStatus;
-  const body = route.output.encode(message as never);
-  if (!route.isForBrowsers) return { status, body, headers };
-  const etag = `"${hash('sha256', body, 'base64url').slice(0, 22)}"`;
+  if (!route.isForBrowsers) return { status, body: route.output.encode(message as never), headers };
+  const { body, etag } = taggedOf(route, message);
   const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
   return {
     status: isUnchanged ? 304 : status,
@@ -220,6 +219,24 @@ function isBrowserAtRoot({ method }: NodeRequest, header: RawHeaders, path: stri
     (method === 'GET' || method === 'HEAD') &&
     /\btext\/html\b/i.test(header.get('accept') ?? '')
   );
+}
+
+/** The text of an answer and its ETag. */
+interface TaggedBody {
+  body: string;
+  etag: string;
+}
+
+/** Answers by message: a method that returns the same object again signals that nothing has changed. */
+const tagged = new WeakMap<Message, TaggedBody>();
+
+function taggedOf({ output }: CompiledRoute, message: Message): TaggedBody {
+  const known = tagged.get(message);
+  if (known !== undefined) return known;
+  const body = output.encode(message);
+  const made = { body, etag: `"${hash('sha256', body, 'base64url').slice(0, 22)}"` };
+  tagged.set(message, made);
+  return made;
 }
 
 /** Sent with every answer to a browser of any origin. */
