@@ -2,7 +2,7 @@
 // unattributed, refunded, and an endpoint that fails. The rules for what happens to an intent are the service's own.
 
 import { randomBytes } from 'node:crypto';
-import type { EntityManager } from '@mikro-orm/postgresql';
+import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import { networkFor } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
@@ -12,10 +12,17 @@ import {
   PaymentIntentEntity,
   type PaymentIntentRow,
 } from '../database/entities/payment-intent.ts';
-import type { RefundRow } from '../database/entities/refund.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
+import { TransferEntity } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, type PreparedStatements, type RunPrepared } from '../database/prepared.ts';
+import {
+  createPreparedStatements,
+  type PreparedStatements,
+  preparedStatement,
+  type RunPrepared,
+} from '../database/prepared.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
@@ -23,14 +30,7 @@ import { createApplyRefunds } from '../refunds/apply-refunds.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import { createEndpoint } from '../webhooks/endpoints.ts';
-import {
-  insertAttempts,
-  insertDeliveries,
-  insertRows,
-  moveTransfers,
-  refundRow,
-  transferRow,
-} from './demo-rows.ts';
+import { insertAttempts, insertDeliveries, moveTransfers, refundRow, transferRow } from './demo-rows.ts';
 
 const deliveriesCount = 400;
 /** The newest of them. */
@@ -178,14 +178,18 @@ class DemoMonth {
   async write(orders: readonly Order[]): Promise<void> {
     await this.#statements.transaction(async (run) => {
       this.#run = run;
-      await insertRows(
-        run,
-        'payment_intents',
+      await this.#insert(
+        PaymentIntentEntity,
         orders.map(({ row }) => row),
       );
       await this.#happen(orders);
     });
     this.#run = this.#statements.run;
+  }
+
+  async #insert(entity: EntitySchema, rows: readonly object[]): Promise<void> {
+    const { insert, json } = entityColumns(this.#em, entity);
+    if (rows.length > 0) await this.#run(preparedStatement('insert_demo_rows', insert), [json(rows)]);
   }
 
   async #happen(orders: readonly Order[]): Promise<void> {
@@ -257,9 +261,8 @@ class DemoMonth {
         return [order, { ...arrival, judged: judge(order.row, arrival) }] as const;
       }),
     );
-    await insertRows(
-      this.#run,
-      'transfers',
+    await this.#insert(
+      TransferEntity,
       [...arrivals].map(([{ row, payer }, { amountUnits, blockTime, judged }]) => ({
         ...this.#transfer(row, payer, row.expectedWallet, amountUnits, blockTime),
         paymentIntent: row.id,
@@ -300,13 +303,11 @@ class DemoMonth {
       const isSigned = this.#random() < signed;
       const reason = this.#pick(reasons);
       const refund = refundRow(row, { payer, units, reason, createdAt, isSigned });
-      await insertRows(this.#run, 'refunds', [refund]);
+      await this.#insert(RefundEntity, [refund]);
       if (!isSigned) continue;
       const blockTime = new Date(createdAt.getTime() + 60_000);
       const transfer = this.#transfer(row, row.expectedWallet, payer, units, blockTime);
-      await insertRows(this.#run, 'transfers', [
-        { ...transfer, isRefund: true, refund: refund.id, counts: true },
-      ]);
+      await this.#insert(TransferEntity, [{ ...transfer, isRefund: true, refund: refund.id, counts: true }]);
       const [processing, succeeded] = [
         new Date(blockTime.getTime() + 2_000),
         new Date(blockTime.getTime() + 22_000),
@@ -330,7 +331,7 @@ class DemoMonth {
   async #strayTransfer({ row, payer }: Order): Promise<void> {
     const blockTime = this.#at(row, 300_000);
     const units = BigInt(row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
-    await insertRows(this.#run, 'transfers', [
+    await this.#insert(TransferEntity, [
       { ...this.#transfer(row, payer, row.expectedWallet, units, blockTime), state: 'confirmed' },
     ]);
   }

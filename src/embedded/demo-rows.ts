@@ -7,7 +7,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { preparedStatement } from '../database/prepared.ts';
 
 interface DemoTransfer {
   from: string;
@@ -19,7 +19,7 @@ interface DemoTransfer {
 }
 
 /** A transfer of an intent's token, not confirmed yet. */
-export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of: DemoTransfer) {
+export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of: DemoTransfer): TransferRow {
   const { chainId = 0, tokenAddress = '' } = networkOf(network) ?? {};
   const { from, to, units, blockTime, blockNumber, logIndex } = of;
   return {
@@ -38,8 +38,16 @@ export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of:
     amountUnits: units,
     ordinal: 0,
     state: 'pending',
+    paymentIntent: null,
+    attributedByHand: false,
+    isDetached: false,
+    isRefund: false,
+    refund: null,
+    authorizedBy: null,
+    counts: false,
+    labels: null,
     createdAt: blockTime,
-  } satisfies Partial<TransferRow>;
+  };
 }
 
 interface DemoRefund {
@@ -78,28 +86,6 @@ export function refundRow(intent: PaymentIntentRow, of: DemoRefund): RefundRow {
     idempotencyKey: null,
     requestFingerprint: null,
   };
-}
-
-/** Inserts rows with the same properties. Columns of others get their defaults. */
-export async function insertRows(run: RunPrepared, table: string, rows: readonly object[]): Promise<void> {
-  if (rows.length === 0) return;
-  const values = rows.map(columnsOf);
-  const columns = Object.keys(values[0] ?? {}).join(', ');
-  const text = `insert into ${table} (${columns}) select ${columns} from json_populate_recordset(null::${table}, $1)`;
-  await run(preparedStatement(`insert_demo_${table}`, text), [JSON.stringify(values)]);
-}
-
-/** A row as PostgreSQL reads it from JSON. */
-function columnsOf(row: object): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(row).map(([name, value]) => {
-      const column = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-      if (typeof value === 'bigint') return [column, String(value)];
-      const isBytes =
-        /Address$|Hash$|Fingerprint$|Wallet$|^destination$|^wallet$/.test(name) && typeof value === 'string';
-      return [column, isBytes ? `\\x${value.replace(/^0x/, '')}` : value];
-    }),
-  );
 }
 
 /** Moves the transfers of intents, or of refunds, from one state to another. */
