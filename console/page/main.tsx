@@ -29,8 +29,9 @@ interface Views {
 
 type Section = readonly [path: string, label: string, views: Views];
 
+const home: Section = ['', 'Home', { All: Home }];
 const sections: readonly Section[] = [
-  ['', 'Home', { All: Home }],
+  home,
   ['payments', 'Payments', { All: Payments, One: Payment }],
   ['unattributed', 'Unattributed', { All: UnattributedTransfers, One: UnattributedTransfer }],
   ['refunds', 'Refunds', { All: Refunds }],
@@ -90,7 +91,7 @@ function Shell({
   const { id, name, mode } = merchant;
   const url = useLocation();
   const [, section = '', one = ''] = url.pathname.split('/');
-  const [, title, { All, One }] = sections.find(([path]) => path === section) ?? searching;
+  const [, title, { All, One }] = [...sections, searching].find(([path]) => path === section) ?? home;
   /** Nothing of a view stays in another's place. */
   const place = `${id} ${mode} ${url.pathname}`;
   const signOut = async () => {
