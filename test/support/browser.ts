@@ -6,12 +6,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium } from 'playwright-core';
 
+const installed = (...paths: string[]) => paths.find((path) => existsSync(path));
 /** Paths of Chromium on Debian and other systems. */
-const executable = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
-  existsSync(path),
-);
+const executable = installed('/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome');
 /** It has no windows: a third less work. Popups are not blocked in it. */
-const headlessShell = ['/usr/bin/chromium-headless-shell'].find((path) => existsSync(path));
+const headlessShell = installed('/usr/bin/chromium-headless-shell');
 export const hasBrowser = executable !== undefined;
 if (!hasBrowser) console.log('skipped: no Chromium is installed (apt-get install chromium)');
 
