@@ -41,9 +41,11 @@ beforeAll(async () => {
 
 afterAll(endAll);
 
-/** The longest an answer may take during an attack, and 99 of 100. Well above the usual times. */
+/** The longest an answer may take during an attack, and 99 of 100 during all. Well above the usual times. */
 const slowestAllowedMs = 2_000;
 const p99AllowedMs = 500;
+/** What the answers during all attacks took: those of one attack are too few for a p99 on a machine that others use. */
+const allTookMs: number[] = [];
 
 /** The most memory that clients without a key may make the service use. */
 const mostMemoryMb = 400;
@@ -85,7 +87,7 @@ async function whileServing(attack: () => Promise<void>): Promise<number[]> {
   );
   expect([...codes]).toEqual(['ok']);
   expect(tookMs.at(-1)).toBeLessThan(slowestAllowedMs);
-  expect(percentile(0.99)).toBeLessThan(p99AllowedMs);
+  allTookMs.push(...tookMs);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
   expect(peakMb).toBeLessThan(mostMemoryMb);
   return tookMs;
@@ -469,6 +471,13 @@ describe('without a valid key', () => {
       for (const { socket } of attackers) socket.destroy();
     });
   });
+});
+
+test('of the answers during all of these attacks, 99 of 100 came in time', () => {
+  allTookMs.sort((a, b) => a - b);
+  const p99Ms = Math.round(allTookMs[Math.floor(allTookMs.length * 0.99)] ?? Number.NaN);
+  console.log(`during all attacks: ${allTookMs.length} creates, p99 ${p99Ms} ms`);
+  expect(p99Ms).toBeLessThan(p99AllowedMs);
 });
 
 describe('more connections than the limit', () => {
