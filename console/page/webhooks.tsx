@@ -1,13 +1,14 @@
 // Where events are delivered to: the endpoints with their health, and what each was sent and has answered.
 
 import { useState } from 'preact/hooks';
+import { AttentionKind } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import {
   type WebhookDelivery,
   WebhookDeliveryStatus,
   type WebhookEndpoint,
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
-import { webhookApi } from './api.ts';
+import { consoleApi, webhookApi } from './api.ts';
 import { ActionButton, Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
@@ -19,6 +20,8 @@ import { deliveryStates, eventWords } from './words.ts';
 
 export function Endpoints() {
   const endpoints = useLoaded('endpoints', () => webhookApi.listWebhookEndpoints({ pageSize: 100 }));
+  const attention = useLoaded('attention', () => consoleApi.listAttention({}));
+  const failed = attention.value?.items.filter(({ kind }) => kind === AttentionKind.DELIVERIES) ?? [];
   return (
     <>
       <h1>Webhooks</h1>
@@ -30,7 +33,10 @@ export function Endpoints() {
             <ul class="cards">
               {rows.map((row) => (
                 <li key={row.id}>
-                  <Link to={`/webhooks/${row.id}`}>{row.url}</Link> <Health of={row} />
+                  <Link to={`/webhooks/${row.id}`}>{row.url}</Link> <Health of={row} />{' '}
+                  {failed.some(({ subject }) => subject === row.id) && (
+                    <Badge label="Not all delivered" tone="bad" />
+                  )}
                   {row.description !== undefined && <p class="soft">{row.description}</p>}
                 </li>
               ))}

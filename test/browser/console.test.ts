@@ -376,6 +376,13 @@ describe.skipIf(!hasBrowser)('the console', () => {
     );
     await signIn();
     await see(/One event was not delivered to/);
+    await page.getByRole('link', { name: 'Webhooks' }).click();
+    await page
+      .getByRole('listitem')
+      .filter({ hasText: '/other' })
+      .filter({ hasText: 'Not all delivered' })
+      .waitFor();
+    await page.goBack();
     await page.getByRole('link', { name: 'Send again' }).click();
     await page.waitForSelector('h1.url');
     await page.locator('.badge', { hasText: 'Failed' }).waitFor();
