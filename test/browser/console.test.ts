@@ -377,11 +377,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn();
     await see(/One event was not delivered to/);
     await page.getByRole('link', { name: 'Webhooks' }).click();
-    await page
-      .getByRole('listitem')
-      .filter({ hasText: '/other' })
-      .filter({ hasText: 'Not all delivered' })
-      .waitFor();
+    await page.locator('li', { hasText: '/other' }).getByText('Not all delivered').waitFor();
     await page.goBack();
     await page.getByRole('link', { name: 'Send again' }).click();
     await page.waitForSelector('h1.url');
