@@ -22,7 +22,6 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { changeOf, endOf, storeChanges } from '../src/payment-intents/change-payment-intents.ts';
 import { amount, type Json, type Order, useGasless } from './support/gasless.ts';
-import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
 import { createTestWatcher } from './support/settlement.ts';
 import { callOf, paymentHeader, randomNonce, type SignedFields, sign } from './support/x402.ts';
@@ -165,11 +164,8 @@ describe('an answer', () => {
     };
     const signed = await sign(order.account, order.offer);
     expect((await pay(order.secret, paymentHeader(signed, order.offer))).status).toBe(202);
-    const answer = await httpRequest(`${service.publicUrl}/v1/checkout`, {
-      method: 'GET',
-      headers: { authorization: `Bearer ${order.secret}` },
-    });
-    const { authorization } = JSON.parse(answer.body);
+    const { json } = await service.call('getCheckout', {}, { apiKey: order.secret });
+    const { authorization } = json;
     expect(authorization).toMatchObject({ status: 'submitted' });
     expect(JSON.stringify(authorization)).not.toContain(claimed);
   });

@@ -48,13 +48,8 @@ const { newAccount, createIntent, newOrder, statusesOf, readBlock } = gasless;
 const { confirmationsRequired } = chain.network;
 
 const statusOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;
-const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> => {
-  const answer = await httpRequest(`${service.publicUrl}/v1/checkout`, {
-    method: 'GET',
-    headers: { authorization: `Bearer ${secret}` },
-  });
-  return JSON.parse(answer.body);
-};
+const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> =>
+  (await service.call('getCheckout', {}, { apiKey: secret })).json;
 
 /** Sends a payment, and mines its block as soon as the facilitator has sent it. */
 async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<PayAnswer> {

@@ -8,9 +8,9 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
-import { httpRequest } from './support/http-request.ts';
+import { openCalls } from './support/call.ts';
 import { insertOf } from './support/intent-rows.ts';
-import { createTestDatabase, startService, type TestMerchant } from './support/service.ts';
+import { createTestDatabase, startService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { nonceOf } from './support/x402.ts';
 
@@ -19,22 +19,14 @@ import { nonceOf } from './support/x402.ts';
 test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
   const other = await service.newMerchant();
-  const call = (method: string, path: string, { keys }: TestMerchant, body?: object) =>
-    httpRequest(
-      `${service.publicUrl}/v1/${path}`,
-      {
-        method,
-        headers: { authorization: `Bearer ${keys.testnet.apiKey}`, 'content-type': 'application/json' },
-      },
-      body && JSON.stringify(body),
-    );
-  // Every key is known before anything waits.
-  for (const merchant of [service.merchant, other]) await call('GET', 'transfers', merchant);
+  // On connections of their own. Every key is known before anything waits.
+  const calls = [service.merchant, other].map(({ keys }) => openCalls(service, keys.testnet.apiKey));
+  for (const { call } of calls) await call('listTransfers');
   const blocker = new pg.Client(pgConfigOf(service.location));
   await blocker.connect();
   await blocker.query('begin; lock table payment_intents in access exclusive mode');
   const lists = Array.from({ length: 100 }, () =>
-    call('GET', 'payment_intents?lane=manual', service.merchant).then(({ status }) => status),
+    service.call('listPaymentIntents', { lane: 'manual' }).then(({ code }) => code),
   );
   const waiting = async () => {
     await blocker.query('select pg_stat_clear_snapshot()');
@@ -47,12 +39,13 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   await expect.poll(waiting).toBe(3);
   // Other tables are not locked: these need a connection, and the second one a turn to read.
   const url = { url: 'https://shop.example/webhooks' };
-  expect((await call('POST', 'webhook_endpoints', service.merchant, url)).status).toBe(201);
-  expect((await call('GET', 'webhook_endpoints', other)).status).toBe(200);
+  expect(await calls[0]?.call('createWebhookEndpoint', url)).toMatchObject({ code: 'ok' });
+  expect(await calls[1]?.call('listWebhookEndpoints')).toMatchObject({ code: 'ok' });
   expect(await waiting()).toBe(3);
   await blocker.query('rollback');
   await blocker.end();
-  expect(new Set(await Promise.all(lists))).toEqual(new Set([200]));
+  for (const { close } of calls) close();
+  expect(new Set(await Promise.all(lists))).toEqual(new Set(['ok']));
   await service.close();
 });
 
@@ -62,19 +55,23 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   const intents = await Promise.all(
     Array.from({ length: 8 }, () => createMerchantCalls(service).createIntent()),
   );
-  const key = service.merchant.keys.testnet.apiKey;
-  const statusOf = async (path: string, credential: string) => {
-    const headers = { authorization: `Bearer ${credential}` };
-    return (await httpRequest(`${reading.publicUrl}/v1/${path}`, { method: 'GET', headers })).status;
-  };
   // The first five runs of a statement have plans of their own.
   for (let run = 0; run < 10; run++) {
     const asked = intents.flatMap(({ id, client_secret }) => [
-      statusOf(`payment_intents/${id}`, key),
-      statusOf('checkout', client_secret),
+      reading.call('getPaymentIntent', { id }),
+      reading.call('getCheckout', {}, { apiKey: client_secret }),
     ]);
-    expect(new Set(await Promise.all(asked))).toEqual(new Set([200]));
+    expect(new Set((await Promise.all(asked)).map(({ code }) => code))).toEqual(new Set(['ok']));
   }
+  const planned = await reading.database.orm.em.execute<{ name: string; custom_plans: number }[]>(
+    'select name, custom_plans::int from pg_prepared_statements where custom_plans + generic_plans > 5',
+  );
+  expect(planned.map(({ name }) => name.slice(0, -13)).sort()).toEqual([
+    'find_checkouts',
+    'find_payment_intents',
+  ]);
+  // After those five the plan is kept: another would take longer than to run it.
+  for (const { name, custom_plans } of planned) expect(custom_plans, name).toBe(5);
   // A session's counts are complete when it has ended.
   await reading.server.close();
   await endSessions(reading.database.orm);

@@ -12,7 +12,12 @@ import { AuthorizationEntity, type AuthorizationRow } from '../database/entities
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import {
+  createPreparedStatements,
+  jsonOfRows,
+  preparedStatement,
+  type RunPrepared,
+} from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
@@ -50,7 +55,7 @@ export function createAuthorizationStore(em: EntityManager) {
   const findCurrent = preparedStatement(
     'find_current_authorizations',
     `select ${columns.of('a')}
-       from unnest($1::uuid[]) as wanted (id)
+       from json_to_recordset($1) as wanted (id uuid)
       cross join lateral
             (select * from authorizations a
               where a.payment_intent = wanted.id order by a.status = 'submitted' desc, a.id desc limit 1) a`,
@@ -63,10 +68,10 @@ export function createAuthorizationStore(em: EntityManager) {
     async currentOf(
       intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
     ): Promise<ReadonlyMap<string, AuthorizationRow>> {
-      const ids = intents
+      const wanted = intents
         .filter(({ authorizationsCount }) => authorizationsCount != null)
-        .map(({ id }) => id);
-      const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [ids]);
+        .map(({ id }) => ({ id }));
+      const { rows } = wanted.length === 0 ? { rows: [] } : await run(findCurrent, [jsonOfRows(wanted)]);
       return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
     /** The one with this nonce that the merchant was shown, for whichever intent. */

@@ -11,7 +11,7 @@ import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
@@ -259,7 +259,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
   const find = preparedStatement(
     'find_intents_to_pay',
     `select ${columns.of('i')}, n.chain_id, c.cursor_time
-       from unnest($1::uuid[]) as wanted (id)
+       from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
        join ${networkChains} on n.id = i.network
        left join watched_chains c on c.chain_id = n.chain_id`,
@@ -268,7 +268,8 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
     slots: 2,
     maxBatchSize,
     async run(ids) {
-      const found = (await run(find, [[...new Set(ids)]])).rows.map((row): Found => {
+      const { rows } = await run(find, [jsonOfRows([...new Set(ids)].map((id) => ({ id })))]);
+      const found = rows.map((row): Found => {
         const intent = columns.read(row);
         const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
         const headTimeMs = row.cursor_time == null ? 0 : new Date(row.cursor_time).getTime();

@@ -13,7 +13,7 @@ import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
 import { presentFields } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -80,9 +80,9 @@ function createCheckoutReader(
     'find_checkouts',
     `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
             concat_ws(' ', i.version, m.xmin, s.xmin) as version
-       from unnest($1::uuid[]) as wanted (id)
+       from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
-       join merchants m on m.id = i.merchant_id
+      cross join lateral (select m.xmin, m.name from merchants m where m.id = i.merchant_id limit 1) m
        left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
   );
 
@@ -114,7 +114,8 @@ function createCheckoutReader(
     maxBatchSize,
     gatherMs,
     async run(ids) {
-      const found: FoundCheckout[] = (await run(find, [[...new Set(ids)]])).rows;
+      const { rows } = await run(find, [jsonOfRows([...new Set(ids)].map((id) => ({ id })))]);
+      const found: FoundCheckout[] = rows;
       const byId = new Map<string, Checkout>();
       const others = found.filter((result) => {
         const known = remembered.get(result.id);

@@ -6,7 +6,7 @@ import { Batcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
@@ -47,20 +47,16 @@ export function createPaymentIntentReader(em: EntityManager) {
   const find = preparedStatement(
     'find_payment_intents',
     `select ${columns.of('i')}
-       from unnest($1::uuid[], $2::uuid[], $3::payment_mode[]) as wanted (id, merchant_id, mode)
+       from json_to_recordset($1) as wanted (id uuid, "merchantId" uuid, mode payment_mode)
       cross join lateral
             (select * from payment_intents i
-              where i.id = wanted.id and i.merchant_id = wanted.merchant_id and i.mode = wanted.mode limit 1) i`,
+              where i.id = wanted.id and i.merchant_id = wanted."merchantId" and i.mode = wanted.mode limit 1) i`,
   );
   const intents = new Batcher<IntentKey, PaymentIntentRow | undefined>({
     slots,
     maxBatchSize,
     async run(batch) {
-      const { rows } = await run(find, [
-        batch.map(({ id }) => id),
-        batch.map(({ merchantId }) => merchantId),
-        batch.map(({ mode }) => mode),
-      ]);
+      const { rows } = await run(find, [jsonOfRows(batch)]);
       const found = new Map(rows.map(columns.read).map((row) => [keyOf(row), row]));
       return batch.map((key) => found.get(keyOf(key)));
     },

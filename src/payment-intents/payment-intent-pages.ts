@@ -9,7 +9,12 @@ import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen
 import { type ModeName, nameOf } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
+import {
+  createPreparedStatements,
+  jsonOfRows,
+  preparedStatement,
+  unpreparedStatement,
+} from '../database/prepared.ts';
 import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { isoOf, wholeMs } from '../requests/moments.ts';
@@ -65,7 +70,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
-       from unnest($1::uuid[], $2::payment_mode[], $3::uuid[], $4::int[])
+       from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid, size int))
               with ordinality as wanted (merchant_id, mode, below, size, place)
       cross join lateral
             (select * from payment_intents i
@@ -80,12 +85,7 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
     async run(batch) {
       const keys = batch.map(({ merchantId, mode, below, size }) => `${merchantId} ${mode} ${below} ${size}`);
       const wanted = [...new Map(batch.map((page, i) => [keys[i], page]))];
-      const { rows } = await run(listPlain, [
-        wanted.map(([, { merchantId }]) => merchantId),
-        wanted.map(([, { mode }]) => mode),
-        wanted.map(([, { below }]) => below),
-        wanted.map(([, { size }]) => size),
-      ]);
+      const { rows } = await run(listPlain, [jsonOfRows(wanted.map(([, page]) => page))]);
       const found = wanted.map((): ShownColumns[] => []);
       for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
       const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
@@ -95,7 +95,8 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
 
   return (identity, request, below, size) => {
     if (filtersOf(request).length === 0 && size <= maxSharedSize) {
-      return plainPages.add({ ...identity, below: below ?? highestUuid, size });
+      const { merchantId, mode } = identity;
+      return plainPages.add({ merchantId, mode, below: below ?? highestUuid, size });
     }
     return list(identity.merchantId, queryOf(identity, request, below), size);
   };

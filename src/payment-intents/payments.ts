@@ -9,7 +9,7 @@ import { paymentStatusWords } from '../contract/gen/words.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 
 /** Most payments of an intent that are shown, the newest. */
@@ -33,10 +33,10 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
   const find = preparedStatement(
     'find_payments',
     `select ${columns.of('t')}, wanted.id as owner, coalesce(c.cursor_number, t.block_number) as head
-       from unnest($1::uuid[], $2::uuid[]) as wanted (id, merchant_id)
+       from json_to_recordset($1) as wanted (id uuid, "merchantId" uuid)
       cross join lateral (
         select * from transfers t
-         where ${belonging[of]} and t.merchant_id is not distinct from wanted.merchant_id
+         where ${belonging[of]} and t.merchant_id is not distinct from wanted."merchantId"
          order by t.block_number desc, t.log_index desc limit ${maxPayments}
       ) t
        left join watched_chains c on c.chain_id = t.chain_id
@@ -46,10 +46,7 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
     const owners = all.filter(({ paymentsCount }) => paymentsCount !== 0);
     const payments = new Map<string, Payment[]>();
     if (owners.length === 0) return payments;
-    const { rows } = await run(find, [
-      owners.map(({ id }) => id),
-      owners.map(({ merchantId }) => merchantId),
-    ]);
+    const { rows } = await run(find, [jsonOfRows(owners.map(({ id, merchantId }) => ({ id, merchantId })))]);
     const required = new Map(
       owners.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
     );
