@@ -51,7 +51,8 @@ test('reads of one merchant leave connections for its creates, and turns for oth
 
 test('concurrent retrievals use an index, also in a new database', async () => {
   const service = await startService({ ROLES: 'api' });
-  const reading = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '0' }, { beside: service });
+  const own = { ROLES: 'api', RATE_LIMIT_CHECKOUT: '0', DATABASE_POOL: '1' };
+  const reading = await startService(own, { beside: service });
   const intents = await Promise.all(
     Array.from({ length: 8 }, () => createMerchantCalls(service).createIntent()),
   );
