@@ -430,6 +430,9 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
 });
 
 test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
+  // No attempt takes any time, and the second does not end before the test says so.
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  onTestFinished(() => void vi.useRealTimers());
   const hung: TestEndpoint[] = [];
   const worker = openWorker();
   for (let i = 0; i < 11; i++) {
@@ -444,9 +447,6 @@ test('prompt endpoints that begin to hang delay the others by a second, not unti
   for (const { path } of hung) answers.set(path, () => {});
   await newDeliveries(hung, 8);
   const begin = receiver.requests.length;
-  // The second does not end before the test says so.
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-  onTestFinished(() => void vi.useRealTimers());
   await worker.deliverer.deliverSome();
   while (await worker.deliverer.deliverSome());
   await receiver.arrived(begin + 512);
