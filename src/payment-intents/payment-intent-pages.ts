@@ -70,12 +70,12 @@ export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentInt
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
-       from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid, size int))
-              with ordinality as wanted (merchant_id, mode, below, size, place)
+       from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid))
+              with ordinality as wanted (merchant_id, mode, below, place)
       cross join lateral
             (select * from payment_intents i
               where i.merchant_id = wanted.merchant_id and i.mode = wanted.mode and i.id < wanted.below
-              order by i.id desc limit wanted.size + 1) i
+              order by i.id desc limit ${maxSharedSize + 1}) i
       order by wanted.place, i.id desc`,
   );
   /** Concurrent requests for pages share a statement, and equal pages share their rows. */
