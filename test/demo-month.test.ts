@@ -2,6 +2,7 @@ import { afterAll, expect, test } from 'vitest';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { hasDemoMonth, writeDemoMonth } from '../src/embedded/demo-month.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
+import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { readReturnedMoney } from '../src/refunds/returned-money.ts';
 import { consoleOf } from './support/console.ts';
 import { wrongFigures } from './support/report-recount.ts';
@@ -18,6 +19,9 @@ test('a month of business is what the service itself would have written', { time
   expect(await hasDemoMonth(em, merchantId)).toBe(false);
   const webhookKeys = service.database.keyRing('WEBHOOK_SECRET_KEYS');
   const options = { merchantId, wallet, count: 1_200, webhookKeys };
+  const enter = createMetadataIndexing(em);
+  await service.call('createPaymentIntent', { amount_units: 1 });
+  expect(await enter()).toBe(false);
   await writeDemoMonth(em, { ...options, onProgress: (count) => progress.push(count) });
   expect(await hasDemoMonth(em, merchantId)).toBe(true);
   expect(progress.at(-1)).toBe(1_200);
@@ -50,17 +54,19 @@ test('a month of business is what the service itself would have written', { time
     'select id, amount_refunded_units as units from payment_intents where amount_refunded_units > 0',
   );
   const { transaction } = createPreparedStatements(em);
-  const money = await transaction((run) =>
-    readReturnedMoney(
-      run,
-      refunded.map(({ id }) => id),
-    ),
-  );
+  const ids = refunded.map(({ id }) => id);
+  const money = await transaction((run) => readReturnedMoney(run, ids));
   for (const { id, units } of refunded) {
     const { refundedUnits, confirmedUnits } = money.get(id) ?? { refundedUnits: -1n, confirmedUnits: 0n };
     expect([refundedUnits, confirmedUnits >= refundedUnits]).toEqual([BigInt(units), true]);
   }
 
+  while (await enter());
+  const found = await service.call('listPaymentIntents', {
+    metadata_key: 'order_id',
+    metadata_value: 'order-2000',
+  });
+  expect(found.json.payment_intents).toHaveLength(1);
   const { open, merchant } = consoleOf(service);
   const { call } = await open({ merchant });
   const { items } = (await call('ConsoleService/ListAttention')).json;

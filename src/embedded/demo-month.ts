@@ -16,7 +16,7 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { newUuid } from '../database/identifiers.ts';
+import { lowestUuid, newUuid } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
   type PreparedStatements,
@@ -356,5 +356,7 @@ class DemoMonth {
     await this.#em.fork().nativeUpdate(WebhookEndpointEntity, { id: endpoint.id }, { createdAt });
     await this.#run(insertDeliveries, [merchantId, endpoint.id, deliveriesCount, failedCount]);
     await this.#run(insertAttempts, [endpoint.id]);
+    // What is created later was entered already: the orders of the month are found once it begins anew.
+    await this.#em.execute('update metadata_progress set position = ?', [lowestUuid(0)]);
   }
 }
