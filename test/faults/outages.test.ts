@@ -142,11 +142,8 @@ test('a lost session is no outage', async () => {
 
 test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
   const { primary } = pair;
-  const service = await startProcess(pair, await choosePorts(), {
-    QUEUE_TIMEOUT: '2',
-    DRAIN_TIMEOUT: '10',
-    DRAIN_DELAY: '8',
-  });
+  const timeouts = { QUEUE_TIMEOUT: '2', DRAIN_TIMEOUT: '10', DRAIN_DELAY: '8' };
+  const service = await startProcess(pair, await choosePorts(), timeouts);
   const create = (i: number) =>
     service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
   expect((await create(0)).code).toBe('ok');
