@@ -12,7 +12,7 @@ import {
 import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
 import { Button, Field, Opener } from './forms.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
@@ -21,8 +21,6 @@ import { chainLabel, chainOf, Money, moneyText, When } from './values.tsx';
 import { labelWords } from './words.ts';
 
 const chartDays = 30;
-/** They cost more than a list. */
-const everyMs = 15_000;
 /** Of what needs somebody, until all is asked for. */
 const shownItems = 12;
 
@@ -40,8 +38,8 @@ const kinds: readonly (readonly [AttentionKind, string])[] = [
 export function Home({ parameters }: { parameters: URLSearchParams }) {
   const chosen = parameters.get('show') ?? '';
   const show = (what: string) => go(pathOf('/', { show: what }), { replaces: true });
-  const summary = useLoaded('summary', summarize, everyMs);
-  const attention = useLoaded('attention', () => consoleApi.listAttention({}), everyMs);
+  const summary = useLoaded('summary', summarize, rarelyMs);
+  const attention = useLoaded('attention', () => consoleApi.listAttention({}), rarelyMs);
   return (
     <>
       <h1>Home</h1>

@@ -6,6 +6,8 @@ import { changes, isMissing, isWorthAsking, newAnswersCount, wordsOf } from './a
 import { Button } from './forms.tsx';
 
 const askAgainMs = 3_000;
+/** For what costs more than a list. */
+export const rarelyMs = 15_000;
 
 interface Loaded<T> {
   value?: T;

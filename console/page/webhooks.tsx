@@ -10,7 +10,7 @@ import {
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { consoleApi, webhookApi } from './api.ts';
 import { ActionButton, Opener } from './forms.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Facts } from './tables.tsx';
@@ -20,8 +20,9 @@ import { deliveryStates, eventWords } from './words.ts';
 
 export function Endpoints() {
   const endpoints = useLoaded('endpoints', () => webhookApi.listWebhookEndpoints({ pageSize: 100 }));
-  const attention = useLoaded('attention', () => consoleApi.listAttention({}));
-  const failed = attention.value?.items.filter(({ kind }) => kind === AttentionKind.DELIVERIES) ?? [];
+  const attention = useLoaded('attention', () => consoleApi.listAttention({}), rarelyMs);
+  const undelivered = attention.value?.items.filter(({ kind }) => kind === AttentionKind.DELIVERIES) ?? [];
+  const failed = new Set(undelivered.map(({ subject }) => subject));
   return (
     <>
       <h1>Webhooks</h1>
@@ -34,9 +35,7 @@ export function Endpoints() {
               {rows.map((row) => (
                 <li key={row.id}>
                   <Link to={`/webhooks/${row.id}`}>{row.url}</Link> <Health of={row} />{' '}
-                  {failed.some(({ subject }) => subject === row.id) && (
-                    <Badge label="Not all delivered" tone="bad" />
-                  )}
+                  {failed.has(row.id) && <Badge label="Not all delivered" tone="bad" />}
                   {row.description !== undefined && <p class="soft">{row.description}</p>}
                 </li>
               ))}
