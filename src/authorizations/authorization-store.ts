@@ -14,7 +14,7 @@ import { type EntityColumns, entityColumns } from '../database/entity-columns.ts
 import { newUuid } from '../database/identifiers.ts';
 import {
   createPreparedStatements,
-  jsonOfRows,
+  jsonOfIds,
   preparedStatement,
   type RunPrepared,
 } from '../database/prepared.ts';
@@ -68,10 +68,10 @@ export function createAuthorizationStore(em: EntityManager) {
     async currentOf(
       intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
     ): Promise<ReadonlyMap<string, AuthorizationRow>> {
-      const wanted = intents
+      const ids = intents
         .filter(({ authorizationsCount }) => authorizationsCount != null)
-        .map(({ id }) => ({ id }));
-      const { rows } = wanted.length === 0 ? { rows: [] } : await run(findCurrent, [jsonOfRows(wanted)]);
+        .map(({ id }) => id);
+      const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [jsonOfIds(ids)]);
       return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
     /** The one with this nonce that the merchant was shown, for whichever intent. */

@@ -11,7 +11,7 @@ import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
@@ -268,7 +268,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
     slots: 2,
     maxBatchSize,
     async run(ids) {
-      const { rows } = await run(find, [jsonOfRows([...new Set(ids)].map((id) => ({ id })))]);
+      const { rows } = await run(find, [jsonOfIds(ids)]);
       const found = rows.map((row): Found => {
         const intent = columns.read(row);
         const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);

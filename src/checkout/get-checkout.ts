@@ -13,7 +13,7 @@ import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
 import { presentFields } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
@@ -72,10 +72,10 @@ function createCheckoutReader(
   const readRefunds = createTransfersReader(em, 'refunds');
   const { currentOf } = createAuthorizationStore(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
-  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
-  // renewed, would read a table of millions for every batch.
   const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
     `${version} ${isGasless(network)}`;
+  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
+  // renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
     `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
@@ -114,7 +114,7 @@ function createCheckoutReader(
     maxBatchSize,
     gatherMs,
     async run(ids) {
-      const { rows } = await run(find, [jsonOfRows([...new Set(ids)].map((id) => ({ id })))]);
+      const { rows } = await run(find, [jsonOfIds(ids)]);
       const found: FoundCheckout[] = rows;
       const byId = new Map<string, Checkout>();
       const others = found.filter((result) => {

@@ -31,6 +31,11 @@ export function jsonOfRows(rows: readonly object[]): string {
   return JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? String(value) : value));
 }
 
+/** Each of the ids once, as such rows. */
+export function jsonOfIds(ids: readonly string[]): string {
+  return jsonOfRows(Array.from(new Set(ids), (id) => ({ id })));
+}
+
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 
