@@ -30,7 +30,7 @@ export interface ExportOptions {
 }
 
 /** Small, for the memory of the process. */
-const batchSize = 500;
+const batchSize = 100;
 
 const columns = [
   'time',
