@@ -18,12 +18,6 @@ export function preparedStatement(label: string, text: string): PreparedStatemen
 }
 
 /**
- * A statement that is planned for each run: one of thousands, such as of all combinations of filters, would stay in the
- * memory of every connection.
- */
-export const unpreparedStatement = (text: string): PreparedStatement => ({ name: '', text });
-
-/**
  * Rows as one value of a statement, for `json_to_recordset`. Integers of 64 bits are written as texts. However many they
  * are, PostgreSQL expects the same number of rows, so it keeps the plan; with arrays it plans most runs anew, for a millisecond.
  */

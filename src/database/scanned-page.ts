@@ -1,7 +1,15 @@
 // Pages of a list whose filter has no index: each page searches a bounded number of rows, and reads each once.
 
+import { type PreparedStatements, preparedStatement } from './prepared.ts';
+
 /** Most rows searched for one page: a few tens of milliseconds. */
 const maxScanned = 10_000;
+
+/**
+ * With so many values at most, a statement is prepared: planning takes longer than finding one row. The others, of
+ * thousands of combinations of filters, would stay in the memory of every connection.
+ */
+const maxPreparedValues = 5;
 
 interface Scan {
   /** `name alias`. */
@@ -47,6 +55,20 @@ export class Values {
       })
       .join(' and ');
   }
+}
+
+/** Reads a page by descending id: what the conditions of `values` find, at most `size` rows. */
+export async function readScannedPage(
+  read: PreparedStatements['read'],
+  merchantId: string,
+  { columns, values: { list }, size, ...scan }: Scan & { columns: string; values: Values; size: number },
+) {
+  const { alias } = scan;
+  const text = `select ${columns}, ${alias}.matches, ${alias}.is_last_scanned from ${scannedRows(scan)}
+     order by ${alias}.id desc limit $${list.push(size + 2)}`;
+  const statement =
+    list.length > maxPreparedValues ? { name: '', text } : preparedStatement('list_scanned', text);
+  return pageOfScanned((await read(merchantId, statement, list)).rows, size);
 }
 
 interface ScannedPage<Row> {

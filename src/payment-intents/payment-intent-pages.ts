@@ -9,13 +9,8 @@ import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen
 import { type ModeName, nameOf } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
 import { lowestUuid } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  jsonOfRows,
-  preparedStatement,
-  unpreparedStatement,
-} from '../database/prepared.ts';
-import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
+import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { isoOf, wholeMs } from '../requests/moments.ts';
 import type { Identity } from '../requests/request-context.ts';
@@ -55,16 +50,9 @@ type ReadPaymentIntentPage = (
 export function createPaymentIntentPageReader(em: EntityManager): ReadPaymentIntentPage {
   const columns = shownRow('i');
   const { run, read } = createPreparedStatements(em);
-  const list = async (
-    merchantId: string,
-    { table, range, order, conditions, values }: Query,
-    size: number,
-  ): Promise<PaymentIntentPage> => {
-    const scan = scannedRows({ table, alias: 'i', range, order, matching: conditions || 'true' });
-    const text = `select ${columns}, i.matches, i.is_last_scanned from ${scan} order by i.id desc limit ${size + 2}`;
-    const { rows } = await read(merchantId, unpreparedStatement(text), [...values]);
-    const page = pageOfScanned(rows, size);
-    return { rows: page.rows.map(readShownRow), next: page.next && readShownRow(page.next).id };
+  const list = async (merchantId: string, query: Query, size: number): Promise<PaymentIntentPage> => {
+    const { rows, next } = await readScannedPage(read, merchantId, { ...query, columns, alias: 'i', size });
+    return { rows: rows.map(readShownRow), next: next && readShownRow(next).id };
   };
 
   // A limit that is a column counts as a tenth of the table: so long a plan is compiled for each run where PostgreSQL has JIT.
@@ -108,15 +96,7 @@ function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
   return { rows, next: found.length > size ? rows.at(-1)?.id : undefined };
 }
 
-interface Query {
-  table: string;
-  /** Conditions that the index supports, and its order. */
-  range: string;
-  order: string;
-  /** Further conditions, or an empty text. */
-  conditions: string;
-  values: readonly unknown[];
-}
+type Query = Pick<Parameters<typeof readScannedPage>[2], 'table' | 'range' | 'order' | 'matching' | 'values'>;
 
 function queryOf(
   { merchantId, mode }: Identity,
@@ -145,7 +125,7 @@ function queryOf(
     [`${id} < ?`, idAt(succeededBefore, 60_000)],
     ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);
-  const conditions = values.and([
+  const matching = values.and([
     ['i.status = ?::payment_intent_status', nameOf(paymentIntentStatusWords, request.status)],
     ['i.lane = ?::payment_lane', nameOf(laneWords, request.lane)],
     [
@@ -159,7 +139,7 @@ function queryOf(
     // Two values may share a digest.
     ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
   ]);
-  return { table, range, order: `${id} desc`, conditions, values: values.list };
+  return { table, range, order: `${id} desc`, matching: matching || 'true', values };
 }
 
 /** The filters that are set. */

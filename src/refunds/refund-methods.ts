@@ -18,9 +18,8 @@ import {
   type PreparedStatement,
   preparedStatement,
   type RunPrepared,
-  unpreparedStatement,
 } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
@@ -98,10 +97,16 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       ]);
       const matching =
         values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
-      const scan = scannedRows({ table: 'refunds', alias: 'r', range, order: 'r.id desc', matching });
-      const text = `select ${columns.of('r')}, r.matches, r.is_last_scanned from ${scan} order by r.id desc limit ${size + 2}`;
-      const found = await read(merchantId, unpreparedStatement(text), values.list);
-      const { rows, next } = pageOfScanned(found.rows, size);
+      const { rows, next } = await readScannedPage(read, merchantId, {
+        columns: columns.of('r'),
+        table: 'refunds',
+        alias: 'r',
+        range,
+        order: 'r.id desc',
+        matching,
+        values,
+        size,
+      });
       const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
       return create(ListRefundsResponseSchema, {
         refunds,

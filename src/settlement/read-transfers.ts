@@ -21,8 +21,8 @@ import { nameOf, numberOf, type StatusName } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, idViolations, lowestUuid, parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, unpreparedStatement } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { addressViolations, byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
@@ -104,18 +104,15 @@ export function listTransfers(em: EntityManager): Methods['listTransfers'] {
       const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
       const size = pageSizeOf(request.pageSize);
       const values = new Values();
-      const scan = scannedRows({
+      const { rows, next } = await readScannedPage(read, merchantId, {
+        columns: `${columns.of('t')}, coalesce((select cursor_number from watched_chains c where c.chain_id = t.chain_id), t.block_number) as head`,
         table: 'transfers',
         alias: 't',
         ...conditionsOf(values, request, { merchantId, mode }, below),
         order: 't.id desc',
+        values,
+        size,
       });
-      const text = `select ${columns.of('t')}, t.matches, t.is_last_scanned, coalesce(c.cursor_number, t.block_number) as head
-           from (select * from ${scan} order by t.id desc limit ${size + 2}) t
-           left join watched_chains c on c.chain_id = t.chain_id
-          order by t.id desc`;
-      const found = await read(merchantId, unpreparedStatement(text), values.list);
-      const { rows, next } = pageOfScanned(found.rows, size);
       return create(ListTransfersResponseSchema, {
         transfers: rows.map((row) => toTransfer(columns.read(row), Number(row.head))),
         nextPageToken: uuidPageTokenOf(filter, next?.id),
