@@ -88,9 +88,10 @@ export function createPreparedStatements(em: EntityManager) {
     },
     /**
      * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
-     * Behind a pooler the work may be called twice, so it has no effects but those of its statements.
+     * Behind a pooler the work may be called twice, so it has no effects but those of its statements. `begin` may set
+     * what is to hold for the transaction.
      */
-    async transaction<T>(work: (run: RunPrepared) => Promise<T>): Promise<T> {
+    async transaction<T>(work: (run: RunPrepared) => Promise<T>, begin = 'begin'): Promise<T> {
       const pool = await poolOf();
       return prepared(async (textOf) => {
         const client = await pool.connect();
@@ -98,7 +99,7 @@ export function createPreparedStatements(em: EntityManager) {
         const ignore = () => {};
         client.on('error', ignore);
         try {
-          await client.query('begin');
+          await client.query(begin);
           const result = await work((statement, values) =>
             client.query({ ...textOf(statement), values } as QueryConfig),
           );

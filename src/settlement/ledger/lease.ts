@@ -36,14 +36,9 @@ export function createLease(
   const holder = newUuid();
   let keptAtMs = 0;
   const statementMs = Math.round(Math.min(leaseMs / 4, databaseTimeoutMs * 0.8));
-  const limited = <T>(work: (inside: RunPrepared) => Promise<T>) =>
-    transaction(async (inside) => {
-      await inside(limitStatements, [
-        `${Math.min(Math.round(statementMs / 2), maxLockWaitMs)}ms`,
-        `${statementMs}ms`,
-      ]);
-      return work(inside);
-    });
+  const lockMs = Math.min(Math.round(statementMs / 2), maxLockWaitMs);
+  const begin = `begin; set local lock_timeout = ${lockMs}; set local statement_timeout = ${statementMs}`;
+  const limited = <T>(work: (inside: RunPrepared) => Promise<T>) => transaction(work, begin);
   const hold = async (runs: RunPrepared, lease: bigint): Promise<void> => {
     const { rowCount } = await runs(holdLease, [chainId, String(lease), leaseMs]);
     if (rowCount !== 1) throw new LeaseLost();
@@ -83,10 +78,6 @@ export function createLease(
 
 /** Waiting for a lock fails with its own error, which is retried, and before the statement's time is over. */
 const maxLockWaitMs = 800;
-const limitStatements = preparedStatement(
-  'limit_statements',
-  "select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)",
-);
 const takeLease = preparedStatement(
   'take_chain_lease',
   `update watched_chains
