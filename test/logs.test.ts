@@ -47,36 +47,21 @@ test('one line per request, with the caller, the outcome and the duration', asyn
 });
 
 test('the line of a request about an intent names it', async () => {
-  const headers = { authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` };
-  const { json: intent } = await service.call('createPaymentIntent', { amount_units: 1 }, headers);
-  const path = `${service.publicUrl}/v1/payment_intents/${intent.id}`;
-  const elsewhere = { authorization: `Bearer ${service.merchant.keys.mainnet.apiKey}` };
-  const unknown = `${service.publicUrl}/v1/payment_intents/pi_nonsense`;
+  const { json: intent } = await service.call('createPaymentIntent', { amount_units: 1 });
+  const { id, client_secret } = intent;
+  const elsewhere = { apiKey: service.merchant.keys.mainnet.apiKey };
   for (const [call, expected] of [
-    [() => httpRequest(path, { method: 'GET', headers }), { rpc: 'GetPaymentIntent', code: 'ok' }],
-    [
-      () => httpRequest(path, { method: 'GET', headers: elsewhere }),
-      { rpc: 'GetPaymentIntent', code: 'resource_missing' },
-    ],
-    [
-      () => httpRequest(`${path}/cancel`, { method: 'POST', headers }),
-      { rpc: 'CancelPaymentIntent', code: 'ok' },
-    ],
-    [
-      () =>
-        httpRequest(`${service.publicUrl}/v1/checkout`, {
-          method: 'GET',
-          headers: { authorization: `Bearer ${intent?.client_secret}` },
-        }),
-      { rpc: 'GetCheckout', code: 'ok' },
-    ],
+    [() => service.call('getPaymentIntent', { id }), { rpc: 'GetPaymentIntent', code: 'ok' }],
+    [() => service.call('getPaymentIntent', { id }, elsewhere), { code: 'resource_missing' }],
+    [() => service.call('cancelPaymentIntent', { id }), { rpc: 'CancelPaymentIntent', code: 'ok' }],
+    [() => service.call('getCheckout', {}, { apiKey: client_secret }), { rpc: 'GetCheckout', code: 'ok' }],
   ] as const) {
     const line = service.nextLogLine();
     await call();
-    expect(await line).toMatchObject({ ...expected, payment_intent: intent.id });
+    expect(await line).toMatchObject({ ...expected, payment_intent: id });
   }
   const line = service.nextLogLine();
-  await httpRequest(unknown, { method: 'GET', headers });
+  await service.call('getPaymentIntent', { id: 'pi_nonsense' });
   expect(await line).not.toHaveProperty('payment_intent');
 });
 

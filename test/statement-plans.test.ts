@@ -14,8 +14,6 @@ import { createTestDatabase, startService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { nonceOf } from './support/x402.ts';
 
-// PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
-// a table was small has to be good when it is large.
 test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
   const other = await service.newMerchant();
@@ -49,6 +47,23 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   await service.close();
 });
 
+test('a page of intents is planned for the rows that it shows, however many there are', async () => {
+  const service = await startService({ ROLES: 'api', DATABASE_POOL: '1' });
+  await service.query(...insertOf({ merchantId: service.merchant.id, count: 30_000, firstAtMs: Date.now() }));
+  await service.query('analyze payment_intents');
+  expect((await service.call('listPaymentIntents')).json.payment_intents).toHaveLength(20);
+  const { em } = service.database.orm;
+  const [{ statement } = { statement: '' }] = await em.execute<{ statement: string }[]>(
+    `select statement from pg_prepared_statements where name like 'list_pages_of_payment_intents_%'`,
+  );
+  const [plan] = await em.execute(`explain (generic_plan) ${statement.replace('$1', '$1::json')}`);
+  // From a cost of 100,000 on PostgreSQL compiles a statement for each run.
+  expect(Number(/cost=\d+\.\d+\.\.(\d+)/.exec(plan?.['QUERY PLAN'])?.[1])).toBeLessThan(1_000);
+  await service.close();
+});
+
+// PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
+// a table was small has to be good when it is large.
 test('concurrent retrievals use an index, also in a new database', async () => {
   const service = await startService({ ROLES: 'api' });
   const own = { ROLES: 'api', RATE_LIMIT_CHECKOUT: '0', DATABASE_POOL: '1' };
