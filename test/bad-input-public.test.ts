@@ -200,15 +200,20 @@ describe('headers, methods, paths and lengths', () => {
     expect(answer.headers.accept).toBe('application/json');
   });
 
-  test.each(['HEAD', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'])(
-    'the method %s',
-    async (method) => {
+  const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'];
+  test.each([
+    [path, 'POST, GET'],
+    [`${path}/pi_x`, 'GET'],
+    [`${path}/pi_x/cancel`, 'POST'],
+    ['/v1/transfers/tr_x/attribute', 'POST'],
+  ])('another method than those of %s: %s', async (path, allow) => {
+    for (const method of methods.filter((each) => !allow.split(', ').includes(each))) {
       const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
       if (method === 'HEAD') expect([answer.status, answer.body]).toEqual([405, '']);
       else expect(refusal(answer)).toMatchObject({ status: 405, code: 'method_not_allowed' });
-      expect(answer.headers.allow).toBe('POST, GET');
-    },
-  );
+      expect(answer.headers.allow).toBe(allow);
+    }
+  });
 
   test.each([
     '/',

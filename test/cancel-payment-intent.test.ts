@@ -261,14 +261,6 @@ describe('its request over HTTP', () => {
     expect(JSON.parse(answer.body).error.code).toBe(code);
     expect((await get('json', id, apiKey)).json.status).toBe('requires_payment');
   });
-
-  test.each(['GET', 'HEAD', 'PUT', 'PATCH', 'DELETE'])('%s is not allowed', async (method) => {
-    const { status, headers } = await httpRequest(`${service.publicUrl}/v1/payment_intents/pi_x/cancel`, {
-      method,
-      headers: { Authorization: `Bearer ${apiKey}` },
-    });
-    expect([status, headers.allow]).toEqual([405, 'POST']);
-  });
 });
 
 test('over gRPC, a field that the contract does not have is refused', async () => {

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { OutgoingHttpHeaders } from 'node:http';
 import { create } from '@bufbuild/protobuf';
 import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
@@ -44,11 +45,10 @@ async function createIntent(
 const idsOf = (intents: readonly { id: string }[]) => intents.map(({ id }) => id);
 const newestFirst = (ids: readonly string[]) => [...ids].sort().reverse();
 
-const get = (apiKey: string, query: string) =>
-  httpRequest(`${service.publicUrl}/v1/payment_intents${query}`, {
-    method: 'GET',
-    headers: { Authorization: `Bearer ${apiKey}` },
-  });
+const get = (apiKey: string, query: string, more: OutgoingHttpHeaders = {}, body?: string) => {
+  const headers = { Authorization: `Bearer ${apiKey}`, ...more };
+  return httpRequest(`${service.publicUrl}/v1/payment_intents${query}`, { method: 'GET', headers }, body);
+};
 
 const year = 365 * 86_400_000;
 
@@ -297,24 +297,11 @@ describe('a query', () => {
     expect(idsOf(JSON.parse(body).payment_intents)).toEqual([intent.id]);
   });
 
-  test('comes without a body, from no browser, and only by GET', async () => {
-    const options = { method: 'GET', headers: { Authorization: `Bearer ${keyOf(merchant)}` } };
-    const url = `${service.publicUrl}/v1/payment_intents`;
-    const withBody = await httpRequest(
-      url,
-      { ...options, headers: { ...options.headers, 'Content-Length': 2 } },
-      '{}',
-    );
+  test('comes without a body, and from no browser', async () => {
+    const withBody = await get(keyOf(merchant), '', { 'Content-Length': 2 }, '{}');
     expect([withBody.status, JSON.parse(withBody.body).error.code]).toEqual([400, 'invalid_body']);
-    const fromBrowser = await httpRequest(url, {
-      ...options,
-      headers: { ...options.headers, Origin: 'https://shop.example' },
-    });
+    const fromBrowser = await get(keyOf(merchant), '', { Origin: 'https://shop.example' });
     expect([fromBrowser.status, JSON.parse(fromBrowser.body).error.code]).toEqual([403, 'browser_forbidden']);
-    for (const method of ['HEAD', 'PUT', 'DELETE']) {
-      const { status, headers } = await httpRequest(url, { ...options, method });
-      expect([status, headers.allow]).toEqual([405, 'POST, GET']);
-    }
   });
 
   test.each<[string, Partial<ListPaymentIntentsRequest>, field: string, message: RegExp]>([

@@ -327,13 +327,6 @@ describe('over HTTP', () => {
     expect((await send(`${path}/${id}?`)).status).toBe(200);
   });
 
-  test.each(['HEAD', 'PUT', 'POST', 'PATCH', 'DELETE', 'OPTIONS'])('%s is not allowed', async (method) => {
-    const { status, headers, body } = await send(`${path}/${id}`, {}, method);
-    expect([status, headers.allow]).toEqual([405, 'GET']);
-    if (method === 'HEAD') expect(body).toBe('');
-    else expect(errorOf(body).code).toBe('method_not_allowed');
-  });
-
   test.each([`${path}//`, `${path}/%zz`])('%s is not found', async (nowhere) => {
     const { status, body } = await send(nowhere);
     expect([status, errorOf(body).code]).toEqual([404, 'not_found']);

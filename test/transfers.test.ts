@@ -766,14 +766,6 @@ describe('an attribution over HTTP', () => {
     expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([400, 'invalid_body']);
   });
 
-  test.each(['GET', 'PUT', 'PATCH', 'DELETE'])('%s is not allowed', async (method) => {
-    const { status, headers } = await httpRequest(`${service.publicUrl}/v1/transfers/tr_x/attribute`, {
-      method,
-      headers: { Authorization: `Bearer ${apiKey}` },
-    });
-    expect([status, headers.allow]).toEqual([405, 'POST']);
-  });
-
   function attributeRaw(id: string, body: string | undefined) {
     return httpRequest(
       `${service.publicUrl}/v1/transfers/${id}/attribute`,

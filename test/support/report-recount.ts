@@ -1,3 +1,6 @@
+import { exportPayments } from '../../src/console/export-payments.ts';
+import type { TestService } from './service.ts';
+
 /** What the console's figures say otherwise than a recount of transfers and intents: nothing, at any time. */
 export const wrongFigures = `
   with recount as (
@@ -28,3 +31,28 @@ export const wrongFigures = `
          k.units as kept_units
     from counted c full join kept k using (merchant_id, mode, chain_id, hour, kind)
    where c.count is distinct from k.count or c.units is distinct from k.units`;
+
+const figuresOfMoney = `
+  select case kind when 'received' then 'payment' else 'refund' end || to_char(hour at time zone 'UTC', ' YYYY-MM-DD"T"HH24') as line,
+         array[sum(count)::int, sum(units)::int] as sum
+    from (select kind, hour, count, units from report_hours
+          union all
+          select kind, hour, count, units from report_changes) f
+   where kind in ('received', 'refunded') group by line having sum(count) <> 0`;
+
+/** What came in and went back, by hour, with how often and how much: by the figures, and by the lines of the export. */
+export async function sumsOfMoney({ query, database, merchant: { id: merchantId } }: TestService) {
+  const figures = await query<{ line: string; sum: number[] }>(figuresOfMoney);
+  let csv = '';
+  const range = { from: new Date(0), before: new Date('2100-01-01') };
+  const options = { merchantId, mode: 'testnet', format: 'csv', ...range } as const;
+  for await (const { text } of exportPayments(database.orm.em, options)) csv += text;
+  const exported: Record<string, number[]> = {};
+  for (const line of csv.split('\r\n').slice(1, -1)) {
+    const [time = '', type, , , status, , token, , units] = line.split(',');
+    if (status !== 'confirmed' || token !== 'USDC') continue;
+    const [count = 0, sum = 0] = exported[`${type} ${time.slice(0, 13)}`] ?? [];
+    exported[`${type} ${time.slice(0, 13)}`] = [count + 1, sum + Number(units)];
+  }
+  return { figures: Object.fromEntries(figures.map(({ line, sum }) => [line, sum])), exported };
+}

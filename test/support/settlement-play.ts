@@ -262,6 +262,8 @@ export async function play(
     expect(await world.headTime(), 'time of the newest block').toBe(chain.at(-1)?.time ?? startsAt);
     if (isHonest) await read();
     else await settle();
+    const { figures, exported } = await world.sumsOfMoney();
+    expect(figures, 'what the lines of the export sum up to').toEqual(exported);
     for (const each of await refunds.expectEnd()) seen.add(each);
     for (const each of await authorizations.expectEnd()) seen.add(each);
     const signed = [...chain.flatMap(({ transfers }) => transfers), ...removed, ...waiting];

@@ -21,7 +21,7 @@ import { type Call, startChain } from './chain.ts';
 import { issuer } from './chain-contracts.ts';
 import { startLyingNode } from './lying-node.ts';
 import { createRefundWorld, destinations } from './refund-world.ts';
-import { wrongFigures } from './report-recount.ts';
+import { sumsOfMoney, wrongFigures } from './report-recount.ts';
 import { startService } from './service.ts';
 import { createMerchantCalls, createTestWatcher, idBytes } from './settlement.ts';
 import type { Command, Liar, PayCommand } from './settlement-histories.ts';
@@ -259,6 +259,7 @@ export async function startWorld() {
       await foldReports();
       return wrong;
     },
+    sumsOfMoney: () => sumsOfMoney(service),
 
     /** Signs a transfer, which is in no block yet. */
     async sign(
