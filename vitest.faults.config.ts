@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/support/longest-first.ts';
 
 const filesOf = (...names: string[]) => names.map((name) => `test/faults/${name}.test.ts`);
-/** These measure how long others wait: nothing runs beside them. */
+/** These measure how long others wait: no tests run beside them. */
 const measured = filesOf('hostile-clients', 'overload');
 /** These measure times, and wait for most of theirs. */
 const waiting = filesOf('failover', 'hanging-endpoints', 'shutdown', 'unread-log');
