@@ -364,8 +364,8 @@ describe('money', () => {
   test('an export has a line for each payment and refund of the time, and no cell that is a formula', async () => {
     const merchant = await service.newMerchant();
     const { apiKey } = merchant.keys.testnet;
-    const idempotencyKey = '=HYPERLINK("https://evil.example")';
-    const metadata = { note: '=1+1', text: 'a "b", c\nd' };
+    const idempotencyKey = '=HYPERLINK("https://evil.example");=1+1';
+    const metadata = { note: '=1+1', text: 'a "b", c\nd', 'a;=b': 'a;=1+1' };
     const intent = { amount_units: 12_500_000, metadata };
     const { id } = (await service.call('createPaymentIntent', intent, { apiKey, idempotencyKey })).json;
     const noon = (day: number) => new Date(`2026-11-0${day}T12:00:00Z`);
@@ -387,11 +387,16 @@ describe('money', () => {
     expect(lines).toMatchObject([
       { time: noon(2).toISOString(), type: 'payment', amount: '12.50', counted: 'true', token: 'USDC' },
       { amount: '0.000001', amount_units: '1', payment_intent: id, status: 'confirmed' },
-      { labels: 'late', counted: 'false', idempotency_key: `'${idempotencyKey}`, chain: 'base' },
+      {
+        labels: 'late',
+        counted: 'false',
+        idempotency_key: `'${idempotencyKey.replace(';', ";'")}`,
+        chain: 'base',
+      },
     ]);
     expect(JSON.parse(lines[0]?.metadata ?? '')).toEqual(metadata);
     expect(lines[0]?.explorer_url).toBe(`https://sepolia.basescan.org/tx/${lines[0]?.transaction_hash}`);
-    expect(stdout).not.toMatch(/(?:^|[,\n])"?[=+@\t\r-]/);
+    expect(stdout).not.toMatch(/(?:^|[,;\n])"?[=+@\t\r-]/);
     const jsonl = (await admin('export', 'payments', ...options, '--format', 'jsonl')).stdout
       .trim()
       .split('\n');

@@ -8,6 +8,7 @@ import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
+import { createExport, createOpenExport } from '../src/console/export-payments.ts';
 import { type LinkOptions, revokeSession } from '../src/console/sessions.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
@@ -392,12 +393,46 @@ describe('an export', () => {
     expect((await get(ticket, { host: 'attacker.example' })).status).toBe(421);
     await service.query("update export_tickets set expires_at = now() - interval '1 second'");
     expect((await get(ticket)).status).toBe(404);
-    expect((await get('')).status).toBe(404);
     expect((await post(`/console/export?ticket=${ticket}`, {})).status).toBe(405);
+    // The database is not asked about one that was made up.
+    await service.query('alter table export_tickets rename to elsewhere');
+    for (const made of ['', 'x', `ct_${'0'.repeat(49)}`]) expect((await get(made)).status).toBe(404);
+    await service.query('alter table elsewhere rename to export_tickets');
     const [row] = await service.query<{ text: string }>(
       'select json_agg(t)::text as text from export_tickets t',
     );
     expect(row?.text ?? '').not.toContain(ticket);
+  });
+
+  test('is one of two that a merchant may have open', async () => {
+    const { call } = await open({ merchant });
+    const openExport = createOpenExport(em, peppers);
+    const begin = async (ends: Promise<void>) => {
+      const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
+      const begun = Promise.withResolvers<void>();
+      const ended = openExport(ticket, async () => {
+        begun.resolve();
+        await ends;
+      });
+      await Promise.race([begun.promise, ended]);
+      return { ended };
+    };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const { ended } = await begin(promise);
+    await begin(promise);
+    await expect(begin(promise)).rejects.toMatchObject({ code: 'rate_limited' });
+    resolve();
+    await ended;
+    await begin(promise);
+  });
+
+  test('of a time that no database has is refused', () => {
+    const request = { beforeTime: { seconds: -62_135_683_200n, nanos: 0 } } as never;
+    const refused = createExport(em, peppers).violations?.(request, {} as never);
+    expect(refused).toContainEqual({
+      field: 'before_time',
+      message: expect.stringContaining('the years 1 to'),
+    });
   });
 
   test.each([

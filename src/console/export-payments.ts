@@ -1,10 +1,11 @@
 // What came in and what went back, a line for each transfer: for `admin export payments` and the console. Read in batches by
 // an index of times, so that neither the memory nor the time of a batch grows with the export.
 
-import { hash, randomBytes } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { stringify } from 'csv-stringify/sync';
+import type { KeyRing } from '../config/key-ring.ts';
 import { chains } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { CreateExportRequest } from '../contract/gen/console/v1/console_service_pb.ts';
@@ -13,7 +14,9 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { apiKeyFormatOf, generateSecret } from '../merchants/api-key-format.ts';
 import { ServiceError } from '../requests/errors.ts';
+import { momentViolations } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -68,7 +71,7 @@ export async function* exportPayments(
 ): AsyncGenerator<ExportedPart> {
   const { merchantId, mode, from, before, format, isComplete = false } = options;
   const names = isComplete ? ([...columns, 'recorded_at'] as const) : columns;
-  const { run } = createPreparedStatements(em);
+  const { read } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const next = preparedStatement(
     'export_transfers',
@@ -87,7 +90,7 @@ export async function* exportPayments(
   let after: [string, string] = [from.toISOString(), '00000000-0000-0000-0000-000000000000'];
   for (;;) {
     const values = [merchantId, mode, ...after, before.toISOString(), isComplete];
-    const { rows } = await run(next, values);
+    const { rows } = await read(merchantId, next, values);
     const lines = rows.map((found) => lineOf(transfers.read(found), found));
     const last = rows.at(-1);
     if (last === undefined) return;
@@ -96,7 +99,7 @@ export async function* exportPayments(
     yield {
       text:
         format === 'csv'
-          ? csvOf(lines.map((line) => names.map((name) => String(line[name]))))
+          ? csvOf(lines.map((line) => names.map((name) => cellOf(name, String(line[name])))))
           : lines.map(jsonOf).join(''),
       done: (time.getTime() - from.getTime()) / (before.getTime() - from.getTime()),
     };
@@ -139,6 +142,11 @@ function decimalOf(units: bigint, decimals: number): string {
   return `${digits.slice(0, digits.length - decimals)}.${fraction.padEnd(2, '0')}`;
 }
 
+/** Where lists are separated by semicolons, a spreadsheet begins a cell behind one, even within quotes. JSON can do without. */
+function cellOf(name: string, text: string): string {
+  return name === 'metadata' ? text.replaceAll(';', '\\u003b') : text.replaceAll(/;(?=[=+\-@])/g, ";'");
+}
+
 /** RFC 4180. Cells that a spreadsheet would run as a formula begin with an apostrophe. */
 function csvOf(cells: readonly (readonly string[])[]): string {
   return stringify([...cells], { record_delimiter: 'windows', escape_formulas: true });
@@ -155,11 +163,12 @@ function jsonOf({ metadata, labels, recorded_at: _, ...line }: Line): string {
 // use, in the place of the session's token, which has no business in an address.
 
 const ticketMs = 30_000;
-const ticketBytes = 32;
+/** Open at the same time, of a merchant. */
+const maxOpen = 2;
 const maxRangeMs = 400 * 86_400_000;
 
 /** `CreateExport`: a ticket for the merchant that is looked at. */
-export function createExport(em: EntityManager): ConsoleMethod<'createExport'> {
+export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod<'createExport'> {
   const { run } = createPreparedStatements(em);
   return {
     ratePolicy: 'reads',
@@ -167,7 +176,7 @@ export function createExport(em: EntityManager): ConsoleMethod<'createExport'> {
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const [from, before] = rangeOf(request).map((ms) => new Date(ms).toISOString());
-      const ticket = randomBytes(ticketBytes).toString('base64url');
+      const ticket = generateSecret('ct_', peppers);
       const expiresAt = new Date(Date.now() + ticketMs).toISOString();
       await run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]);
       return { ticket };
@@ -181,7 +190,7 @@ function rangeOf({ fromTime, beforeTime }: CreateExportRequest): [fromMs: number
 }
 
 function violations(request: CreateExportRequest): FieldViolation[] {
-  const all: FieldViolation[] = [];
+  const all = momentViolations({ from_time: request.fromTime, before_time: request.beforeTime });
   const [from, before] = rangeOf(request);
   if (Number.isNaN(from)) all.push({ field: 'from_time', message: 'is required' });
   if (Number.isNaN(before)) all.push({ field: 'before_time', message: 'is required' });
@@ -192,25 +201,42 @@ function violations(request: CreateExportRequest): FieldViolation[] {
   return all;
 }
 
-export type OpenExport = (ticket: string) => Promise<{ fileName: string; texts: AsyncIterable<string> }>;
+interface Export {
+  fileName: string;
+  texts: AsyncIterable<string>;
+}
 
-/** Returns the function that takes a ticket, once. It throws `not_found` for any other. */
-export function createOpenExport(em: EntityManager): OpenExport {
+export type OpenExport = (ticket: string, send: (file: Export) => Promise<void>) => Promise<void>;
+
+/**
+ * Returns the function that takes a ticket, once, and sends its file. It throws `not_found` for any other ticket, without
+ * a query if it was made up, and `rate_limited` while the merchant has two files open.
+ */
+export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExport {
   const { run } = createPreparedStatements(em);
-  return async (ticket) => {
+  const open: string[] = [];
+  return async (ticket, send) => {
+    if (!ticket.startsWith('ct_') || apiKeyFormatOf(ticket, peppers) !== 'keyed') throw usedUp();
     const [row] = (await orUnavailable(() => run(take, [hashOf(ticket)]))).rows;
-    if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) {
-      throw new ServiceError('not_found', { message: 'This link is used up. Begin the export again.' });
+    if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) throw usedUp();
+    if (open.filter((id) => id === row.merchant_id).length >= maxOpen) {
+      throw new ServiceError('rate_limited', {
+        message: 'Two exports are being written. Wait for one to end.',
+      });
     }
+    open.push(row.merchant_id);
     const [from, before] = [new Date(row.from_time), new Date(row.before_time)];
     const options: ExportOptions = {
       ...{ merchantId: row.merchant_id, mode: row.mode, from, before },
       ...{ format: 'csv', isComplete: true },
     };
     const day = (date: Date) => date.toISOString().slice(0, 10);
-    return { fileName: `payments-${day(from)}-${day(before)}.csv`, texts: textsOf(em, options) };
+    const file = { fileName: `payments-${day(from)}-${day(before)}.csv`, texts: textsOf(em, options) };
+    await send(file).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
   };
 }
+
+const usedUp = () => new ServiceError('not_found', { message: 'This link is used up: export again.' });
 
 async function* textsOf(em: EntityManager, options: ExportOptions): AsyncGenerator<string> {
   for await (const { text } of exportPayments(em, options)) yield text;

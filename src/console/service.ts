@@ -1,6 +1,7 @@
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
@@ -20,10 +21,11 @@ export function createConsoleService(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
   gasless: Pick<Gasless, 'on'>,
+  peppers: KeyRing,
 ): ImplementedService<ConsoleCaller> {
   const methods = {
     getSummary: getSummary(em),
-    createExport: createExport(em),
+    createExport: createExport(em, peppers),
     listAttention: listAttention(em),
     resolveAttention: resolveAttention(em),
     getTimeline: getTimeline(em),

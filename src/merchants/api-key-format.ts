@@ -9,10 +9,10 @@ const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const secretLength = 43;
 const checkLength = 6;
 const checkValues = 62 ** checkLength;
-const shape = /^(?:sk_testnet|sk_mainnet|cl|cs)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
+const shape = /^(?:sk_testnet|sk_mainnet|cl|cs|ct)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}$/;
 
-/** The beginning of a secret: of an API key, or of a code or a token of the console. */
-type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_';
+/** The beginning of a secret: of an API key, or of a code, a token or a ticket of the console. */
+type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_' | 'ct_';
 
 /**
  * Returns a new secret: its prefix, 43 random base62 characters (256 bits), and 6 base62 check characters: a truncated

@@ -97,7 +97,8 @@ export function createCore(
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
-  const consoleService = createConsoleService(em, chainNodes, gasless);
+  const peppers = database.keyRing('API_KEY_PEPPERS');
+  const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
   const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
   const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, 'checkout');
@@ -109,7 +110,7 @@ export function createCore(
     ...forKeys.map((service) => authenticated(auditedService(service, audit), byKey)),
     authenticated(checkout, bySecret),
   ];
-  const sessions = createSessions(em, database.keyRing('API_KEY_PEPPERS'));
+  const sessions = createSessions(em, peppers);
   return {
     apiKeys,
     /** What the console's door needs, without where it is. */
@@ -119,7 +120,7 @@ export function createCore(
       sessions,
       audit,
       findMerchant: createFindMerchant(em),
-      openExport: createOpenExport(em),
+      openExport: createOpenExport(em, peppers),
       takeFromLimit,
     },
     store,

@@ -177,14 +177,16 @@ async function sendExport(
   response: ServerResponse,
   { openExport, onValidSession }: ConsoleDoorOptions,
 ): Promise<void> {
-  const { fileName, texts } = await openExport(new URLSearchParams(queryOf(request)).get('ticket') ?? '');
-  onValidSession(request.socket);
-  response.writeHead(200, {
-    'Content-Type': 'text/csv; charset=utf-8',
-    'Content-Disposition': `attachment; filename="${fileName}"`,
+  const ticket = new URLSearchParams(queryOf(request)).get('ticket') ?? '';
+  await openExport(ticket, async ({ fileName, texts }) => {
+    onValidSession(request.socket);
+    response.writeHead(200, {
+      'Content-Type': 'text/csv; charset=utf-8',
+      'Content-Disposition': `attachment; filename="${fileName}"`,
+    });
+    // A file that is cut off must not look like a whole one: the connection is cut, too.
+    await pipeline(Readable.from(texts), response).catch(() => response.destroy());
   });
-  // A file that is cut off must not look like a whole one: the connection is cut, too.
-  await pipeline(Readable.from(texts), response).catch(() => response.destroy());
 }
 
 /** `POST /console/session`: exchanges the code of a link. */
