@@ -41,18 +41,15 @@ const answerMs = 300;
 /** Returns the session of the link in the address bar, of this tab, or of another one; or why there is none. */
 export async function openSession(): Promise<Session | string> {
   const code = location.hash.slice(1);
-  const own = read(stored.get(storedAs));
+  if (code !== '') history.replaceState(null, '', location.pathname + location.search);
+  const own = read(stored.get(storedAs)) ?? (await askOtherTabs());
   if (code.startsWith('cl_')) {
-    history.replaceState(null, '', location.pathname + location.search);
     // Somebody may have sent the link, to have things done in their name.
     const isWanted = own === undefined || confirm(`You are signed in as ${own.name}. Use this link instead?`);
     if (isWanted) return exchange(code);
   }
   if (own !== undefined) return keep(own);
-  const others = await askOtherTabs();
-  return others === undefined
-    ? 'Open the link that “admin console link” prints. Each link opens the console once.'
-    : keep(others);
+  return 'Open the link that “admin console link” prints. Each link opens the console once.';
 }
 
 /** Forgets the session of this tab. */

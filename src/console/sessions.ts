@@ -9,7 +9,7 @@ import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/
 import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { apiKeyFormatOf, generateSecret } from '../merchants/api-key-format.ts';
@@ -35,7 +35,9 @@ export interface Session {
 export type Sessions = ReturnType<typeof createSessions>;
 
 export function createSessions(em: EntityManager, peppers: KeyRing) {
-  const { run } = createPreparedStatements(em);
+  const statements = createPreparedStatements(em);
+  /** In the turns of reads: whoever has had a session once asks as often as they like. */
+  const run: RunPrepared = (...of) => statements.read('sessions', ...of);
   const columns = entityColumns<ConsoleSession>(em, ConsoleSessionEntity);
   const exchange = preparedStatement(
     'exchange_console_code',
