@@ -72,23 +72,15 @@ async function search(text: string): Promise<Found> {
   }
   if (/^0x[0-9a-f]{64}$/i.test(text)) return searchTransaction(text);
   if (/^0x[0-9a-f]{40}$/i.test(text)) return searchAddress(text);
-  const [, key, value] = /^([^\s:]+):\s*(.+)$/.exec(text) ?? [];
-  if (key !== undefined && value !== undefined) {
-    const { paymentIntents } = await intentApi.listPaymentIntents({
-      metadataKey: key,
-      metadataValue: value,
-      pageSize,
-    });
-    return { what: `payments whose ${key} is “${value}”`, intents: paymentIntents };
-  }
-  const all = await Promise.all(
-    [{ idempotencyKey: text }, ...orderKeys.map((metadataKey) => ({ metadataKey, metadataValue: text }))].map(
-      (filter) => intentApi.listPaymentIntents({ ...filter, pageSize }),
-    ),
-  );
+  const [, key, value = ''] = /^([^\s:]+):\s*(.+)$/.exec(text) ?? [];
+  const pairs = key === undefined ? orderKeys.map((name) => [name, text] as const) : [[key, value] as const];
+  const named = pairs.map(([metadataKey, metadataValue]) => ({ metadataKey, metadataValue, pageSize }));
+  const keyed = /^[!-~]{1,255}$/.test(text) ? [{ idempotencyKey: text, pageSize }] : [];
+  const all = await Promise.all([...named, ...keyed].map((filter) => intentApi.listPaymentIntents(filter)));
   const byId = new Map(all.flatMap(({ paymentIntents }) => paymentIntents.map((each) => [each.id, each])));
+  const order = key === undefined ? `an order “${text}”` : `payments whose ${key} is “${value}”`;
   return {
-    what: `an order “${text}”, or a payment that was created with this idempotency key`,
+    what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],
     advice: `Write all of it, as your shop does. Other data is found by its name: ${orderKeys[0]}:1001.`,
   };
@@ -128,7 +120,7 @@ function adviceOf(found: FindTransactionResponse): string {
     case TransactionFinding.NO_TRANSFER:
       return `${place}, and moved no token: it may have failed.`;
     case TransactionFinding.OUTGOING:
-      return `${place}, and moved money out of your wallet.`;
+      return `${place}, and moved money out of your wallet: a refund is found by its payment, or in the list of refunds.`;
     case TransactionFinding.OTHER_WALLET:
       return `${place}, and nothing of it went to a wallet of yours.`;
     case TransactionFinding.OTHER_TOKEN:

@@ -2,10 +2,12 @@
 
 import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
 import type { AuditedChange } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import type { Event } from '../../src/contract/gen/payments/v1/event_pb.ts';
+import { type Event, EventSchema } from '../../src/contract/gen/payments/v1/event_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { createJsonCodec } from '../../src/contract/json/json-codec.ts';
 import { consoleApi, eventApi, webhookApi } from './api.ts';
 import { ActionButton } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
@@ -98,25 +100,22 @@ function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of:
 }
 
 function Told({ event, deliveries }: { event: Event; deliveries: readonly WebhookDelivery[] }) {
-  const { isReadOnly } = useScope();
   return (
     <>
       {eventWords(event.type)}
       {deliveries.map((delivery) => (
         <Delivery key={delivery.id} of={delivery} />
       ))}
-      {deliveries.length > 0 && !isReadOnly && (
-        <p>
-          <ActionButton label="Send again" isSmall onDo={() => webhookApi.redeliverEvent({ id: event.id })} />
-        </p>
-      )}
     </>
   );
 }
 
 /** A delivery, with what its endpoint answered last. */
-export function Delivery({ of: { status, webhookEndpoint, attempts } }: { of: WebhookDelivery }) {
+export function Delivery({ of: { event: id, status, webhookEndpoint, attempts } }: { of: WebhookDelivery }) {
+  const { isReadOnly } = useScope();
   const last = attempts.at(-1);
+  const [isOpen, setIsOpen] = useState(false);
+  const sendAgain = () => webhookApi.redeliverEvent({ id, webhookEndpoint });
   return (
     <div class="delivery">
       <Badge {...deliveryStates[status]} /> <Link to={`/webhooks/${webhookEndpoint}`}>to your shop</Link>
@@ -136,6 +135,20 @@ export function Delivery({ of: { status, webhookEndpoint, attempts } }: { of: We
           </ul>
         </details>
       )}
+      <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
+        <summary>what is sent</summary>
+        {isOpen && <Sent id={id} />}
+      </details>
+      {!isReadOnly && <ActionButton label="Send again" isSmall onDo={sendAgain} />}
     </div>
   );
+}
+
+const eventCodec = createJsonCodec(EventSchema);
+
+/** The body of a delivery. */
+function Sent({ id }: { id: string }) {
+  const event = useLoaded(`${id} as sent`, () => eventApi.getEvent({ id }), 0);
+  const textOf = (found: Event) => JSON.stringify(JSON.parse(eventCodec.encode(found)), undefined, 2);
+  return <Shown of={event}>{(found) => <pre class="whole">{textOf(found)}</pre>}</Shown>;
 }

@@ -105,6 +105,7 @@ const methods: Readonly<Record<string, string>> = {
   ConfirmRefund: 'named the transaction of a refund',
   AttributeTransfer: 'attributed a transfer',
   DetachTransfer: 'detached a transfer',
+  RedeliverEvent: 'sent it to the shop again',
   ResolveAttention: 'said that it is done',
 };
 

@@ -9,6 +9,7 @@ import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxEntries = 200;
+const deliveriesOfRequest = 10;
 
 /** `GetTimeline`: the deliveries of an intent's events, and its audited changes. */
 export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
@@ -23,33 +24,31 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
        select e.id, e.type, r.payment_intent from refunds r join events e on e.merchant_id = $1 and e.refund = r.id
         where r.payment_intent = $2
      )
-     select ${columns.of('d')}, e.type, e.payment_intent
+     select ${columns.of('d')}, e.type as "eventType", e.payment_intent as "paymentIntent"
        from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
       order by e.id desc limit ${maxEntries}`,
   );
   return {
     ratePolicy: 'reads',
-    async run({ paymentIntent }, caller) {
+    async run({ paymentIntent }, caller, { context }) {
       const { merchantId, mode } = merchantOf(caller);
       const id = parseIdentifier('pi', paymentIntent);
       const parts = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
       const [row] = parts;
       if (row === undefined) throw new ServiceError('resource_missing');
-      const deliveries = await read(merchantId, findDeliveries, [merchantId, id]);
+      const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
+      // Each has what its endpoint answered, of up to 20 KB.
+      context.charge?.(found.length / deliveriesOfRequest);
+      const deliveries = found.map((each) => ({ ...each, row: columns.read(each) }));
       const targets = [
         paymentIntent,
         ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
         ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
+        ...deliveries.map(({ row }) => formatIdentifier('evt', row.eventId)),
       ];
       const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
       return {
-        webhookDeliveries: await present(
-          deliveries.rows.toReversed().map((found) => ({
-            row: columns.read(found),
-            eventType: found.type,
-            paymentIntent: found.payment_intent,
-          })),
-        ),
+        webhookDeliveries: await present(deliveries),
         changes: changes.rows
           .toReversed()
           .map(({ id, actor, actor_name, method, target, outcome, note }) => ({
@@ -79,7 +78,7 @@ const findChanges = preparedStatement(
   `select a.id, a.actor, a.actor_name, a.method, a.target, a.outcome,
           case when a.method like '%/ResolveAttention' then a.fields ->> 'note' end as note
      from (select unnest($1::text[]) as target union
-           select target from audit_log where payment_intent = $4 and outcome = 'ok') wanted
+           (select target from audit_log where payment_intent = $4 and outcome = 'ok' limit ${maxEntries})) wanted
     cross join lateral
           (select * from audit_log where target = wanted.target and (merchant_id = $2 and mode = $3 or actor = 'cli')
             order by id desc limit ${maxEntries}) a

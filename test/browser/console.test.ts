@@ -164,6 +164,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
     endpointStatus = 204;
     await press('Send again');
     await see('Delivered');
+    await see('sent it to the shop again');
+    await page.getByText('what is sent').first().click();
+    await see(/"type": "payment_intent\.processing"/);
 
     await press('Give money back');
     expect(await page.getByLabel('Amount in USDC').inputValue()).toBe('12.5');
