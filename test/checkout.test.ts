@@ -269,11 +269,7 @@ describe('the rate limit', () => {
     answers.filter((answer) => answer.status === status).length;
 
   beforeAll(async () => {
-    limited = await startService({
-      ROLES: 'api',
-      RATE_LIMIT_CHECKOUT: '1',
-      TRUSTED_PROXIES: '127.0.0.0/8',
-    });
+    limited = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' });
   });
 
   afterAll(() => limited.close());

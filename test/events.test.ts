@@ -396,10 +396,7 @@ describe('events of others', () => {
       for (const apiKey of [keyOf(stranger), merchant.keys.mainnet.apiKey]) {
         expect(await list({}, apiKey, door), door).toMatchObject({ code: 'ok', json: { events: [] } });
         const got = await get(mine, apiKey, door);
-        expect(got, door).toMatchObject({
-          code: 'resource_missing',
-          status: door === 'json' ? 404 : 5,
-        });
+        expect(got, door).toMatchObject({ code: 'resource_missing', status: door === 'json' ? 404 : 5 });
         expect(got, door).toEqual(await get(unknown, apiKey, door));
         expect(got, door).toEqual(await get('nonsense', apiKey, door));
         const after = await list({ after: mine }, apiKey, door);

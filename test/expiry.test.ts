@@ -169,12 +169,7 @@ describe('expiry', () => {
     }
     expect(await expire()).toMatchObject({ expired: 8, hasMore: false });
     expect(await counts()).toEqual({ expired: 8, requires_payment: 4 });
-    expect(await events()).toEqual({
-      events: 8,
-      intents: 8,
-      last: 1,
-      type: 'payment_intent.expired',
-    });
+    expect(await events()).toEqual({ events: 8, intents: 8, last: 1, type: 'payment_intent.expired' });
     const modes = await service.query(
       `select count(*)::int as n from events e join payment_intents i on i.id = e.payment_intent
         where e.mode = i.mode and e.merchant_id = i.merchant_id and e.created_at = i.expired_at`,

@@ -157,12 +157,7 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   const theirs = createMerchantCalls(service, other.keys.testnet.apiKey);
   const intent = await theirs.createIntent({ amount_units: Number(price) });
   const [payer] = chain.accounts;
-  await hostile.fill('distinct amounts', {
-    count: 4_500,
-    to: wallet,
-    amountUnits: 1n,
-    intentId: intent.id,
-  });
+  await hostile.fill('distinct amounts', { count: 4_500, to: wallet, amountUnits: 1n, intentId: intent.id });
   const to = intent.expected_wallet as Address;
   await chain.transfer({ from: payer.address, to, amountUnits: price, suffix: idBytes(intent.id) });
   await chain.mine();

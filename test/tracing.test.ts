@@ -134,10 +134,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
         'payment_intents.merchant_id': service.merchant.merchantId,
         'payment_intents.key_id': service.merchant.keys.testnet.keyId,
       },
-      resource: {
-        'service.name': 'payment-intent-service',
-        'deployment.environment.name': 'test',
-      },
+      resource: { 'service.name': 'payment-intent-service', 'deployment.environment.name': 'test' },
     });
     expect(insert).toMatchObject({
       parentSpanId: server.spanId,

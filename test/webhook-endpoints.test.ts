@@ -208,10 +208,7 @@ describe.each(doors)('over %s', (door) => {
             { ...request, ...changed },
             { door: again, ...options },
           ),
-        ).toMatchObject({
-          code: 'idempotency_key_reused',
-          replayed: false,
-        });
+        ).toMatchObject({ code: 'idempotency_key_reused', replayed: false });
       }
     }
     const { id } = first.json;

@@ -385,10 +385,7 @@ describe('a name', () => {
         sender,
         nameOf(() => ['127.0.0.1']),
       ),
-    ).toMatchObject({
-      statusCode: undefined,
-      error: 'not sent: the address is not public',
-    });
+    ).toMatchObject({ statusCode: undefined, error: 'not sent: the address is not public' });
     expect([checks, receiver.requests.length]).toEqual([2, before]);
   });
 

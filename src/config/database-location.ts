@@ -113,11 +113,7 @@ function addressConfig(url: URL): ClientConfig {
   }
   // As in libpq, there is no TLS on a Unix socket.
   const ssl = host.startsWith('/') ? false : tlsOptions(given, host);
-  return {
-    connectionString: url.href,
-    ssl,
-    ...(ssl && { sslnegotiation: negotiationOf(given) }),
-  };
+  return { connectionString: url.href, ssl, ...(ssl && { sslnegotiation: negotiationOf(given) }) };
 }
 
 function negotiationOf({ sslnegotiation = 'postgres' }: TlsParameters): 'postgres' | 'direct' {

@@ -84,10 +84,7 @@ export function listPaymentIntents(
           `{"payment_intents":[${await text}]${end}}`,
         );
       }
-      return create(ListPaymentIntentsResponseSchema, {
-        paymentIntents: await present(rows),
-        nextPageToken,
-      });
+      return create(ListPaymentIntentsResponseSchema, { paymentIntents: await present(rows), nextPageToken });
     },
   };
 }

@@ -186,10 +186,7 @@ function createHttp1Server(limits: TransportLimits): http.Server {
 
 function createHttp2Server(limits: TransportLimits): http2.Http2Server {
   return http2.createServer({
-    settings: {
-      maxConcurrentStreams: limits.maxConcurrentStreams,
-      maxHeaderListSize: limits.maxHeaderBytes,
-    },
+    settings: { maxConcurrentStreams: limits.maxConcurrentStreams, maxHeaderListSize: limits.maxHeaderBytes },
   });
 }
 

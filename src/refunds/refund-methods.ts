@@ -108,10 +108,7 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
         size,
       });
       const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
-      return create(ListRefundsResponseSchema, {
-        refunds,
-        nextPageToken: uuidPageTokenOf(filter, next?.id),
-      });
+      return create(ListRefundsResponseSchema, { refunds, nextPageToken: uuidPageTokenOf(filter, next?.id) });
     },
   };
 }

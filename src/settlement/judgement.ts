@@ -67,12 +67,7 @@ export function arrive(
     ]);
     steps.push({
       type,
-      fields: {
-        ...(status && { status }),
-        amountReceivedUnits: received,
-        paymentsCount,
-        labels,
-      },
+      fields: { ...(status && { status }), amountReceivedUnits: received, paymentsCount, labels },
     });
   };
   if (counting.length > 0) {

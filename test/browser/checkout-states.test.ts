@@ -219,10 +219,7 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
     await tabTo(checkout.page, '[data-action="manual"]');
     await checkout.page.keyboard.press('Enter');
     await checkout.view('manual');
-    const expected = {
-      amount: '1234.5',
-      address: intent.expected_wallet,
-    };
+    const expected = { amount: '1234.5', address: intent.expected_wallet };
     for (const [what, text] of Object.entries(expected)) {
       await tabTo(checkout.page, `[data-action="copy-${what}"]`);
       await checkout.page.keyboard.press('Enter');

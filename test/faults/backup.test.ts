@@ -41,11 +41,7 @@ test.skipIf(bin === undefined)(
       // With a "/" in a parameter, as for a connection through a socket.
       const url = (database: string) =>
         `postgresql://payments:PASSWORD@localhost:${postgres.port}/${database}?host=${postgres.folder}`;
-      const env = {
-        ...process.env,
-        PATH: `${bin}:${process.env.PATH}`,
-        DATABASE_URL: url('payments'),
-      };
+      const env = { ...process.env, PATH: `${bin}:${process.env.PATH}`, DATABASE_URL: url('payments') };
       const documented = async (heading: string) => {
         const commands = (await documentedCommands(heading)).replace(
           'postgresql://payments:PASSWORD@db.internal:5432/restored',

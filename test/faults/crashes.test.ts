@@ -94,12 +94,7 @@ test('the same keys sent to two processes on one database: one intent and one an
     startProcess(cluster, await choosePorts()),
     startProcess(cluster, await choosePorts()),
   ]);
-  const load = await startLoad(cluster, {
-    services,
-    apiKey: cluster.apiKey,
-    callers: 16,
-    callersPerKey: 4,
-  });
+  const load = await startLoad(cluster, { services, apiKey: cluster.apiKey, callers: 16, callersPerKey: 4 });
   await load.progress(8_000);
   const figures = await load.finish();
   expect(load.failures).toEqual(new Map());

@@ -186,11 +186,7 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
       return { error: partsOf(error) };
     }
   });
-  await context.addInitScript(announceInPage, {
-    binding,
-    announcedBy,
-    info,
-  });
+  await context.addInitScript(announceInPage, { binding, announcedBy, info });
 
   return {
     rdns: info.rdns,

@@ -224,12 +224,7 @@ const idempotencyKeyParameter = {
   in: 'header',
   description:
     'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
-  schema: {
-    type: 'string',
-    minLength: 1,
-    maxLength: 255,
-    pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$',
-  },
+  schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$' },
   example: 'order-1001',
 };
 

@@ -181,11 +181,7 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
   if (!route.isForBrowsers) return { status, body: route.output.encode(message as never), headers };
   const { body, etag } = taggedOf(route, message);
   const isUnchanged = isNamedIn(header.get('if-none-match'), etag);
-  return {
-    status: isUnchanged ? 304 : status,
-    body,
-    headers: [...shared, ...headers, ['ETag', etag]],
-  };
+  return { status: isUnchanged ? 304 : status, body, headers: [...shared, ...headers, ['ETag', etag]] };
 }
 
 /** Reads the message of a request. Throws `invalid_body` with every fault. */

@@ -77,11 +77,7 @@ type WithMerchant = Pick<
 /** Creates a merchant with a key in a migrated database. */
 export async function withMerchant(location: DatabaseLocation): Promise<WithMerchant> {
   const secret = () => `1:${randomBytes(32).toString('base64')}`;
-  const secrets = {
-    API_KEY_PEPPERS: secret(),
-    CLIENT_SECRET_KEYS: secret(),
-    WEBHOOK_SECRET_KEYS: secret(),
-  };
+  const secrets = { API_KEY_PEPPERS: secret(), CLIENT_SECRET_KEYS: secret(), WEBHOOK_SECRET_KEYS: secret() };
   const wallet = `0x${'1'.repeat(40)}` as const;
   const withOrm = async <T>(work: (orm: MikroORM) => Promise<T>, at = location) => {
     const orm = createOrm(at, 1);

@@ -45,19 +45,13 @@ export async function startHaCluster(settings: Record<string, string> = {}) {
 
   const secrets = parseEnv(await readFile(join(folder, 'service.env'), 'utf8'));
   const location = { url: secrets.DATABASE_URL as string };
-  const orm = createOrm(location, 2, {
-    connectTimeoutMs: 5_000,
-    statementTimeoutMs: 60_000,
-  });
+  const orm = createOrm(location, 2, { connectTimeoutMs: 5_000, statementTimeoutMs: 60_000 });
   const pool = await orm.em.getConnection().getNativeClient();
   const member = async (...args: string[]) => (await run('ops/ha/member.sh', args, { env })).stdout;
   const admin = async (...args: string[]) =>
     JSON.parse(
-      (
-        await run(process.execPath, ['src/admin.ts', ...args, '--json'], {
-          env: { ...env, ...secrets },
-        })
-      ).stdout,
+      (await run(process.execPath, ['src/admin.ts', ...args, '--json'], { env: { ...env, ...secrets } }))
+        .stdout,
     );
   const members = async (): Promise<Member[]> =>
     JSON.parse(await member('one', 'ctl', 'list', '--format', 'json')).map(
