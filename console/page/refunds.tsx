@@ -10,7 +10,7 @@ import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts'
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, refundApi } from './api.ts';
 import { Button, Field, Opener } from './forms.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { LiveList } from './lists.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Signing } from './sign-refund.tsx';
@@ -19,24 +19,17 @@ import { Address, Badge, Labels, Money, moneyText, Transaction, When } from './v
 import { refundStates } from './words.ts';
 
 export function Refunds() {
-  const refunds = useLoaded('refunds', () => refundApi.listRefunds({ pageSize: 100 }));
   return (
     <>
       <h1>Refunds</h1>
-      <Shown of={refunds}>
-        {({ refunds: rows, nextPageToken }) =>
-          rows.length === 0 ? (
-            <p class="state">No refund yet. A payment has a button for it.</p>
-          ) : (
-            <>
-              <RefundTable rows={rows} hasPayment />
-              {nextPageToken !== '' && (
-                <p class="soft">These are the newest hundred. Older ones are found by their payment.</p>
-              )}
-            </>
-          )
-        }
-      </Shown>
+      <LiveList
+        name="refunds"
+        ask={(page) => refundApi.listRefunds(page)}
+        rowsOf={({ refunds }) => refunds}
+        empty="No refund yet. A payment has a button for it."
+      >
+        {(rows) => <RefundTable rows={rows} hasPayment />}
+      </LiveList>
     </>
   );
 }

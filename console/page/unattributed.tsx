@@ -4,6 +4,7 @@ import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts
 import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { intentApi, transferApi } from './api.ts';
 import { Opener } from './forms.tsx';
+import { LiveList } from './lists.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
@@ -15,27 +16,20 @@ import { stateOf } from './words.ts';
 const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');
 
 export function UnattributedTransfers() {
-  const transfers = useLoaded('unattributed', () =>
-    transferApi.listTransfers({ status: TransferStatus.UNATTRIBUTED, pageSize: 100 }),
-  );
   return (
     <>
       <h1>Unattributed</h1>
       <p class="lead">
         Money that came to your wallet and names no payment. A person decides whose it is: nothing is guessed.
       </p>
-      <Shown of={transfers}>
-        {({ transfers: rows, nextPageToken }) =>
-          rows.length === 0 ? (
-            <p class="state">Every transfer has its payment.</p>
-          ) : (
-            <>
-              <TransferTable rows={rows} />
-              {nextPageToken !== '' && <p class="soft">These are the newest hundred.</p>}
-            </>
-          )
-        }
-      </Shown>
+      <LiveList
+        name="unattributed"
+        ask={(page) => transferApi.listTransfers({ status: TransferStatus.UNATTRIBUTED, ...page })}
+        rowsOf={({ transfers }) => transfers}
+        empty="Every transfer has its payment."
+      >
+        {(rows) => <TransferTable rows={rows} />}
+      </LiveList>
     </>
   );
 }

@@ -10,6 +10,7 @@ import {
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { consoleApi, webhookApi } from './api.ts';
 import { ActionButton, Opener } from './forms.tsx';
+import { LiveList } from './lists.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
@@ -60,9 +61,6 @@ export function Endpoint({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const endpoint = useLoaded(id, () => webhookApi.getWebhookEndpoint({ id }));
   const [status, setStatus] = useState<WebhookDeliveryStatus>(WebhookDeliveryStatus.UNSPECIFIED);
-  const deliveries = useLoaded(`${id} ${status}`, () =>
-    webhookApi.listWebhookDeliveries({ id, status, pageSize: 50 }),
-  );
   return (
     <Shown of={endpoint} isView>
       {(found) => (
@@ -101,18 +99,16 @@ export function Endpoint({ id }: { id: string }) {
               </select>
             </label>
           </p>
-          <Shown of={deliveries}>
-            {({ webhookDeliveries: rows, nextPageToken }) =>
-              rows.length === 0 && nextPageToken === '' ? (
-                <p class="state">Nothing.</p>
-              ) : (
-                <>
-                  <DeliveryList rows={rows} />
-                  {nextPageToken !== '' && <p class="soft">These are the newest fifty.</p>}
-                </>
-              )
-            }
-          </Shown>
+          <LiveList
+            key={status}
+            name={`${id} ${status}`}
+            ask={(page) => webhookApi.listWebhookDeliveries({ id, status, ...page })}
+            rowsOf={({ webhookDeliveries }) => webhookDeliveries}
+            idOf={({ event }) => event}
+            empty="Nothing."
+          >
+            {(rows) => <DeliveryList rows={rows} />}
+          </LiveList>
         </>
       )}
     </Shown>

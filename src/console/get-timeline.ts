@@ -9,7 +9,6 @@ import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxEntries = 200;
-const deliveriesOfRequest = 10;
 
 /** `GetTimeline`: the deliveries of an intent's events, and its audited changes. */
 export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
@@ -37,8 +36,8 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
       const [row] = parts;
       if (row === undefined) throw new ServiceError('resource_missing');
       const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
-      // Each has what its endpoint answered, of up to 20 KB.
-      context.charge?.(found.length / deliveriesOfRequest);
+      // Ten cost a request: each has what its endpoint answered, up to 20 KB.
+      context.charge?.(found.length / 10);
       const deliveries = found.map((each) => ({ ...each, row: columns.read(each) }));
       const targets = [
         paymentIntent,
