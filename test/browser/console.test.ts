@@ -127,6 +127,16 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await stranger.close();
     });
 
+    test('is not replaced by a link that somebody has sent', async () => {
+      await signIn('/payments');
+      const tab = await context.newPage();
+      const asked = tab.waitForEvent('dialog');
+      const opened = tab.goto((await newLink({ name: 'Mallory' })).link);
+      await (await asked).dismiss();
+      await opened;
+      await tab.getByText('Anna Meier').waitFor();
+    });
+
     test('is ended by who signs out, in every tab', async () => {
       await signIn('/payments');
       const tab = await newPage();
