@@ -7,6 +7,7 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
+import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
@@ -72,13 +73,13 @@ async function search(text: string): Promise<Found> {
   }
   if (/^0x[0-9a-f]{64}$/i.test(text)) return searchTransaction(text);
   if (/^0x[0-9a-f]{40}$/i.test(text)) return searchAddress(text);
-  const [, key, value = ''] = /^([^\s:]+):\s*(.+)$/.exec(text) ?? [];
-  const pairs = key === undefined ? orderKeys.map((name) => [name, text] as const) : [[key, value] as const];
-  const named = pairs.map(([metadataKey, metadataValue]) => ({ metadataKey, metadataValue, pageSize }));
-  const keyed = /^[!-~]{1,255}$/.test(text) ? [{ idempotencyKey: text, pageSize }] : [];
+  const [, key, metadataValue = text] = /^([^\s:]+):\s*(.+)$/.exec(text) ?? [];
+  const names = key === undefined ? orderKeys : [key];
+  const named = names.map((metadataKey) => ({ metadataKey, metadataValue, pageSize }));
+  const keyed = isIdempotencyKey(text) ? [{ idempotencyKey: text, pageSize }] : [];
   const all = await Promise.all([...named, ...keyed].map((filter) => intentApi.listPaymentIntents(filter)));
   const byId = new Map(all.flatMap(({ paymentIntents }) => paymentIntents.map((each) => [each.id, each])));
-  const order = key === undefined ? `an order “${text}”` : `payments whose ${key} is “${value}”`;
+  const order = key === undefined ? `an order “${text}”` : `payments whose ${key} is “${metadataValue}”`;
   return {
     what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],

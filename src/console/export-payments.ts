@@ -14,7 +14,7 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { apiKeyFormatOf, generateSecret } from '../merchants/api-key-format.ts';
+import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { momentViolations } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
@@ -216,13 +216,11 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
   const { run } = createPreparedStatements(em);
   const open: string[] = [];
   return async (ticket, send) => {
-    if (!ticket.startsWith('ct_') || apiKeyFormatOf(ticket, peppers) !== 'keyed') throw usedUp();
+    if (!mayBeIssued('ct_', ticket, peppers)) throw usedUp();
     const [row] = (await orUnavailable(() => run(take, [hashOf(ticket)]))).rows;
     if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) throw usedUp();
     if (open.filter((id) => id === row.merchant_id).length >= maxOpen) {
-      throw new ServiceError('rate_limited', {
-        message: 'Two exports are being written. Wait for one to end.',
-      });
+      throw new ServiceError('rate_limited', { message: 'Two exports are open. Wait for one to end.' });
     }
     open.push(row.merchant_id);
     const [from, before] = [new Date(row.from_time), new Date(row.before_time)];

@@ -12,7 +12,7 @@ import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
-import { apiKeyFormatOf, generateSecret } from '../merchants/api-key-format.ts';
+import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
 import { sessionUuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
@@ -64,7 +64,7 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
   return {
     /** Exchanges a code. Undefined if it is unknown, older than ten minutes, used, or revoked. Throws `unavailable`. */
     async exchange(code: string): Promise<{ token: string; session: Session } | undefined> {
-      if (!code.startsWith('cl_') || apiKeyFormatOf(code, peppers) !== 'keyed') return undefined;
+      if (!mayBeIssued('cl_', code, peppers)) return undefined;
       const token = generateSecret('cs_', peppers);
       const version = peppers.newestVersion;
       const values = [
@@ -78,7 +78,7 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
     },
     /** The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. */
     async identify(token: string): Promise<Session | undefined> {
-      if (!token.startsWith('cs_') || apiKeyFormatOf(token, peppers) !== 'keyed') return undefined;
+      if (!mayBeIssued('cs_', token, peppers)) return undefined;
       const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
       if (found?.usedAt == null || found.revokedAt != null) return undefined;
       const session = sessionOf(found);

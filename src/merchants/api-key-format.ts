@@ -37,6 +37,10 @@ export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | u
   return isCheck(crc32(body)) ? 'crc32' : undefined;
 }
 
+/** True if only the service can have made this secret of the console. It need not exist. */
+export const mayBeIssued = (prefix: SecretPrefix, text: string, peppers: KeyRing): boolean =>
+  text.startsWith(prefix) && apiKeyFormatOf(text, peppers) === 'keyed';
+
 /** Returns the part of a key that may be shown: its prefix and its last four characters. */
 export function apiKeyHint(apiKey: string): string {
   return `${apiKey.slice(0, 'sk_testnet_'.length)}…${apiKey.slice(-4)}`;
