@@ -364,7 +364,7 @@ describe('money', () => {
   test('an export has a line for each payment and refund of the time, and no cell that is a formula', async () => {
     const merchant = await service.newMerchant();
     const { apiKey } = merchant.keys.testnet;
-    const idempotencyKey = '=HYPERLINK("https://evil.example");=1+1';
+    const idempotencyKey = '=HYPERLINK("https://evil.example");"=1+1';
     const metadata = { note: '=1+1', text: 'a "b", c\nd', 'a;=b': 'a;=1+1' };
     const intent = { amount_units: 12_500_000, metadata };
     const { id } = (await service.call('createPaymentIntent', intent, { apiKey, idempotencyKey })).json;

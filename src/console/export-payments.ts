@@ -144,7 +144,7 @@ function decimalOf(units: bigint, decimals: number): string {
 
 /** Where lists are separated by semicolons, a spreadsheet begins a cell behind one, even within quotes. JSON can do without. */
 function cellOf(name: string, text: string): string {
-  return name === 'metadata' ? text.replaceAll(';', '\\u003b') : text.replaceAll(/;(?=[=+\-@])/g, ";'");
+  return name === 'metadata' ? text.replaceAll(';', '\\u003b') : text.replaceAll(/;(?="*[=+\-@])/g, ";'");
 }
 
 /** RFC 4180. Cells that a spreadsheet would run as a formula begin with an apostrophe. */
