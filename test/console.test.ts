@@ -327,14 +327,17 @@ describe('a session', () => {
     expect([ended.status, reasonOf(ended), sessionId]).toEqual([401, 'api_key_invalid', sessionId]);
   });
 
-  test('that is used does not end', async () => {
+  test.each([
+    ['who calls keeps it open', {}, true],
+    ['a page that asks by itself does not', { 'x-unattended': '1' }, false],
+  ])('%s', async (_, headers, isKept) => {
     const { call } = await open({ merchant });
     await service.query("update console_sessions set used_at = now() - interval '59 minutes'");
-    expect((await call('TransferService/ListTransfers')).status).toBe(200);
-    const [row] = await service.query<{ is_new: boolean }>(
-      "select max(used_at) > now() - interval '1 minute' as is_new from console_sessions",
+    expect((await call('TransferService/ListTransfers', {}, headers)).status).toBe(200);
+    const [row] = await service.query<{ is_kept: boolean }>(
+      "select max(used_at) > now() - interval '1 minute' as is_kept from console_sessions",
     );
-    expect(row?.is_new).toBe(true);
+    expect(row?.is_kept).toBe(isKept);
   });
 
   test('that is revoked ends at once on every process', async () => {

@@ -33,10 +33,16 @@ export function callAs(next: Caller): void {
 /** Dispatches `change` when a call has changed something: what is shown is asked for again. */
 export const changes = new EventTarget();
 
+/** What a tab asks so long after somebody has touched it keeps no session open. */
+const attendedMs = 60_000;
+let touchedMs = Date.now();
+for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
+
 const identify: Interceptor = (next) => async (request) => {
   if (caller === undefined) throw new Error('nobody has signed in');
   const { token, merchant, onEnd } = caller;
   request.header.set('Authorization', `Bearer ${token}`);
+  if (Date.now() - touchedMs > attendedMs) request.header.set('X-Unattended', '1');
   if (merchant !== undefined) {
     request.header.set('X-Merchant', merchant.id);
     request.header.set('X-Mode', merchant.mode);

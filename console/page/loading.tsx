@@ -15,14 +15,9 @@ interface Loaded<T> {
   failure?: unknown;
 }
 
-/** A tab that nobody has touched for so long asks nothing more, so that its session can end. */
-const idleMs = 3_600_000;
-let touchedMs = Date.now();
-for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
-
 /**
- * Loads something, anew whenever `key` changes, and again at this interval while the tab is seen and used: at once after it
- * was hidden, and after each change that this tab makes. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
+ * Loads something, anew whenever `key` changes, and again at this interval while the tab is seen: at once after it was
+ * hidden, and after each change that this tab makes. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
  */
 export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askAgainMs): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
@@ -40,16 +35,14 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
       const own = ++turn;
       let isWanted = everyMs > 0;
       try {
-        if (Date.now() - touchedMs < idleMs) {
-          const value = await latest.current();
-          if (own !== turn) return;
-          const isNew = newAnswersCount() !== drawnAt.current;
-          drawnAt.current = newAnswersCount();
-          // Without news nothing is drawn again: a thousand rows take longer than a frame.
-          const next = (known: typeof state) =>
-            isNew || known.key !== key || !('value' in known) || 'failure' in known ? { key, value } : known;
-          setState(next);
-        }
+        const value = await latest.current();
+        if (own !== turn) return;
+        const isNew = newAnswersCount() !== drawnAt.current;
+        drawnAt.current = newAnswersCount();
+        // Without news nothing is drawn again: a thousand rows take longer than a frame.
+        setState((known) =>
+          isNew || known.key !== key || !('value' in known) || 'failure' in known ? { key, value } : known,
+        );
       } catch (failure) {
         isWanted = isWorthAsking(failure);
         if (own === turn) setState((known) => (known.key === key ? { ...known, failure } : { key, failure }));

@@ -16,7 +16,7 @@ import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
 import { sessionUuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
-/** A session ends after this time without a call. */
+/** A session ends after this time without a call that a person has made. */
 const idleMs = 3_600_000;
 /** How old the recorded time of the last call may be. */
 const touchMs = 60_000;
@@ -67,17 +67,16 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
       if (!mayBeIssued('cl_', code, peppers)) return undefined;
       const token = generateSecret('cs_', peppers);
       const version = peppers.newestVersion;
-      const values = [
-        ...hashes(code),
-        peppers.hmac(version, token, 'hex'),
-        version,
-        new Date().toISOString(),
-      ];
+      const now = new Date().toISOString();
+      const values = [...hashes(code), peppers.hmac(version, token, 'hex'), version, now];
       const [row] = (await orUnavailable(() => run(exchange, values))).rows;
       return row && { token, session: sessionOf(columns.read(row)) };
     },
-    /** The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. */
-    async identify(token: string): Promise<Session | undefined> {
+    /**
+     * The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. A page
+     * that asks by itself keeps none open: its call is `unattended`.
+     */
+    async identify(token: string, isUnattended: boolean): Promise<Session | undefined> {
       if (!mayBeIssued('cs_', token, peppers)) return undefined;
       const [found] = (await orUnavailable(() => run(find, hashes(token)))).rows.map(columns.read);
       if (found?.usedAt == null || found.revokedAt != null) return undefined;
@@ -85,7 +84,7 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
       const now = Date.now();
       const idleForMs = now - found.usedAt.getTime();
       if (session.expiresAt.getTime() <= now || idleForMs > idleMs) return undefined;
-      if (idleForMs > touchMs) {
+      if (idleForMs > touchMs && !isUnattended) {
         await orUnavailable(() => run(touch, [found.id, new Date(now).toISOString()]));
       }
       return session;

@@ -287,7 +287,7 @@ function serve(
 /** Throws `api_key_invalid` if the session has ended. */
 async function sessionOf(sessions: Sessions, header: RequestHeader): Promise<Session> {
   const [, token = ''] = /^bearer ([^\s]+)$/i.exec(header.get('authorization') ?? '') ?? [];
-  const session = await sessions.identify(token);
+  const session = await sessions.identify(token, header.get('x-unattended') !== null);
   if (session !== undefined) return session;
   throw new ServiceError('api_key_invalid', { message: 'The session has ended. Ask for a new link.' });
 }
