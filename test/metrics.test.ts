@@ -164,11 +164,7 @@ test('creates that wait for the database, and callers that wait for a connection
 async function payOnce(chain: TestChain): Promise<void> {
   const [payer] = chain.accounts;
   await chain.mint(payer.address, 1n);
-  await chain.transfer({
-    from: payer.address,
-    to: service.merchant.wallets.testnet.base,
-    amountUnits: 1n,
-  });
+  await chain.transfer({ from: payer.address, to: service.merchant.wallets.testnet.base, amountUnits: 1n });
   await chain.mine();
   await service.loggedLine(({ event }) => typeof event === 'string');
 }

@@ -106,10 +106,7 @@ test("another merchant's key creates an intent with that merchant's wallet", asy
   const { body } = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
     {
-      headers: {
-        authorization: `Bearer ${other.keys.testnet.apiKey}`,
-        'content-type': 'application/json',
-      },
+      headers: { authorization: `Bearer ${other.keys.testnet.apiKey}`, 'content-type': 'application/json' },
     },
     '{"amount_units":1}',
   );

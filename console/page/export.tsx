@@ -13,10 +13,10 @@ export function Export() {
   const begin = (event: Event) => {
     event.preventDefault();
     action.run(async () => {
-      const span = spanOf(from, to);
-      if (span === undefined) throw new Advice('Choose two days.');
+      const { from: fromTime, before: beforeTime } = spanOf(from, to);
+      if (fromTime === undefined || beforeTime === undefined) throw new Advice('Choose two days.');
       if (to < from) throw new Advice('The last day is before the first.');
-      const { ticket } = await consoleApi.createExport({ fromTime: span.from, beforeTime: span.before });
+      const { ticket } = await consoleApi.createExport({ fromTime, beforeTime });
       // An attachment: the page stays.
       location.assign(`/console/export?ticket=${ticket}`);
     });

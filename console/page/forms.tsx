@@ -64,6 +64,35 @@ export function Field({ label, value, onInput, type = 'text', inputMode = 'text'
   );
 }
 
+interface ChoiceProps {
+  label: string;
+  value: string | number;
+  /** Each value with its words. */
+  options: readonly (readonly [string | number, string])[];
+  onChoose: (value: string) => void;
+  /** Its place says what it is. */
+  isBare?: boolean;
+}
+
+export function Choice({ label, value, options, onChoose, isBare = false }: ChoiceProps) {
+  return (
+    <label>
+      {!isBare && label}
+      <select
+        value={value}
+        aria-label={label}
+        onChange={({ currentTarget }) => onChoose(currentTarget.value)}
+      >
+        {options.map(([each, words]) => (
+          <option key={each} value={each}>
+            {words}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
 /** An action of a person: pressed once, with what came of it. */
 export function useAction() {
   const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });

@@ -11,7 +11,7 @@ import {
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
 import { dayOf } from './days.ts';
-import { Button, Field, Opener } from './forms.tsx';
+import { Button, Choice, Field, Opener } from './forms.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { go, Link, pathOf } from './routing.tsx';
@@ -55,24 +55,16 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
             const view = chosen === 'all' || ofKind.length > 0 ? chosen : '';
             const some = ofKind.length > 0 ? ofKind : items;
             const shown = view === '' ? some.slice(0, shownItems) : some;
+            const present = kinds.filter(([kind]) => of(kind).length > 0);
+            const options = [
+              ['', `The newest of ${items.length}`] as const,
+              ['all', `All ${items.length}`] as const,
+              ...present.map(([kind, words]) => [kind, `${words}: ${of(kind).length}`] as const),
+            ];
             return (
               <>
                 <p class="filters">
-                  <label>
-                    Show
-                    <select value={view} onChange={({ currentTarget }) => show(currentTarget.value)}>
-                      <option value="">The newest of {items.length}</option>
-                      <option value="all">All {items.length}</option>
-                      {kinds.map(
-                        ([kind, words]) =>
-                          of(kind).length > 0 && (
-                            <option key={kind} value={kind}>
-                              {words}: {of(kind).length}
-                            </option>
-                          ),
-                      )}
-                    </select>
-                  </label>
+                  <Choice label="Show" value={view} options={options} onChoose={show} />
                 </p>
                 <ul class="cards">
                   {shown.map((item) => (
@@ -223,7 +215,9 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
           keyOf={({ date }) => date}
           numbers={['Received', 'Returned', 'Paid', 'Not paid']}
           columns={{
-            Day: ({ date }) => <Link to={pathOf('/payments', { day: date, zone })}>{dayWords(date)}</Link>,
+            Day: ({ date: day }) => (
+              <Link to={pathOf('/payments', { paid_from: day, paid_to: day, zone })}>{dayWords(day)}</Link>
+            ),
             Received: ({ received }) => shownAmount(received, 6),
             Returned: ({ refunded }) => shownAmount(refunded, 6),
             Paid: ({ paid }) => String(paid),

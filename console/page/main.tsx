@@ -6,7 +6,7 @@ import type { Merchant } from '../../src/contract/gen/console/v1/console_service
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { callAs, consoleApi } from './api.ts';
 import { Export } from './export.tsx';
-import { ActionButton } from './forms.tsx';
+import { ActionButton, Choice } from './forms.tsx';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
@@ -81,6 +81,8 @@ function lookedAt(merchants: readonly Merchant[], chosen: string) {
   return found && { id: found.id, name: found.name, mode };
 }
 
+const modes = Object.entries({ testnet: 'Test', mainnet: 'Live' } satisfies Record<Mode, string>);
+
 /** What is around every view: the way to the others, the search, and who is signed in. */
 function Shell({
   session,
@@ -118,25 +120,14 @@ function Shell({
       <header>
         {isOperator ? (
           <div class="whose">
-            <select
-              aria-label="Merchant"
+            <Choice
+              isBare
+              label="Merchant"
               value={id}
-              onChange={({ currentTarget }) => onChoose(currentTarget.value, mode)}
-            >
-              {merchants.map((each) => (
-                <option key={each.id} value={each.id}>
-                  {each.name}
-                </option>
-              ))}
-            </select>
-            <select
-              aria-label="Mode"
-              value={mode}
-              onChange={({ currentTarget }) => onChoose(id, currentTarget.value)}
-            >
-              <option value="testnet">Test</option>
-              <option value="mainnet">Live</option>
-            </select>
+              options={merchants.map((each) => [each.id, each.name])}
+              onChoose={(other) => onChoose(other, mode)}
+            />
+            <Choice isBare label="Mode" value={mode} options={modes} onChoose={(to) => onChoose(id, to)} />
           </div>
         ) : (
           <p class="whose">

@@ -21,10 +21,8 @@ import { paymentStates, stateOf } from './words.ts';
 export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const intent = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
-  const refunds = useLoaded(`${id} refunds`, async () => {
-    const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
-    return refunds;
-  });
+  const listed = { paymentIntent: id, pageSize: 100 };
+  const refunds = useLoaded(`${id} refunds`, async () => (await refundApi.listRefunds(listed)).refunds);
   return (
     <Shown of={intent} isView>
       {(found) => (

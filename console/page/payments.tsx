@@ -1,26 +1,43 @@
 // The payments: intents, newest first.
 
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import { chainWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
+import { chainWords, type Lane, laneWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
 import { spanOf } from './days.ts';
-import { Field } from './forms.tsx';
+import { Choice, Field } from './forms.tsx';
 import { LiveList } from './lists.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { Table } from './tables.tsx';
 import { Badge, chainLabel, chainOf, Labels, Money, When } from './values.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
-const selects = ['status', 'chain', 'label'] as const;
-/** A day is one of `zone`, where it is not the browser's. */
-const filtered = [...selects, 'day', 'zone'] as const;
-type Filter = Readonly<Record<(typeof filtered)[number], string>>;
-const labels = ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'];
+type Options = readonly (readonly [string, string])[];
+const options = {
+  status: Object.entries(paymentIntentStatusWords).map(
+    ([word, of]) => [word, intentStates[of].label] as const,
+  ),
+  chain: Object.keys(chainWords).map((word) => [word, chainLabel(word)] as const),
+  label: ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'].map(
+    (word) => [word, labelWords(word)] as const,
+  ),
+  lane: Object.entries({ sdk: 'The checkout', manual: 'A transfer of their own' } satisfies Record<
+    Lane,
+    string
+  >),
+} satisfies Record<string, Options>;
+/** As they are in the address. A day is one of `zone`, where it is not the browser's. */
+const filtered = [
+  ...(['status', 'chain', 'label', 'lane'] as const),
+  ...(['paid_from', 'paid_to', 'created_from', 'created_to', 'zone'] as const),
+] as const;
+type Name = (typeof filtered)[number];
+type Filter = Readonly<Record<Name, string>>;
 
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
   const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Filter;
   const key = JSON.stringify(filter);
-  const span = spanOf(filter.day, filter.day, filter.zone);
+  const paid = spanOf(filter.paid_from, filter.paid_to, filter.zone);
+  const created = spanOf(filter.created_from, filter.created_to, filter.zone);
   return (
     <>
       <h1>Payments</h1>
@@ -32,8 +49,12 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
           intentApi.listPaymentIntents({
             status: paymentIntentStatusWords[filter.status as keyof typeof paymentIntentStatusWords] ?? 0,
             chain: chainWords[filter.chain as keyof typeof chainWords] ?? 0,
+            lane: laneWords[filter.lane as keyof typeof laneWords] ?? 0,
             label: filter.label,
-            ...(span && { succeededFrom: span.from, succeededBefore: span.before }),
+            succeededFrom: paid.from,
+            succeededBefore: paid.before,
+            createdFrom: created.from,
+            createdBefore: created.before,
             ...page,
           })
         }
@@ -51,34 +72,29 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
 }
 
 function Filters({ filter }: { filter: Filter }) {
-  const choose = (name: string, value: string) =>
+  const choose = (name: Name) => (value: string) =>
     go(pathOf('/payments', { ...filter, [name]: value }), { replaces: true });
-  const options = {
-    status: Object.entries(paymentIntentStatusWords).map(([word, number]) => [
-      word,
-      intentStates[number].label,
-    ]),
-    chain: Object.keys(chainWords).map((word) => [word, chainLabel(word)]),
-    label: labels.map((word) => [word, labelWords(word)]),
+  const choice = (name: keyof typeof options, label: string) => {
+    const all: Options = [['', 'All'], ...options[name]];
+    return <Choice label={label} value={filter[name]} options={all} onChoose={choose(name)} />;
   };
-  const names = { status: 'Status', chain: 'Chain', label: 'Problem' };
+  const day = (name: Name, label: string) => (
+    <Field type="date" label={label} value={filter[name]} onInput={choose(name)} />
+  );
   return (
-    <p class="filters">
-      {selects.map((name) => (
-        <label key={name}>
-          {names[name]}
-          <select value={filter[name]} onChange={({ currentTarget }) => choose(name, currentTarget.value)}>
-            <option value="">All</option>
-            {options[name].map(([word, label]) => (
-              <option key={word} value={word}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-      ))}
-      <Field type="date" label="Paid on" value={filter.day} onInput={(day) => choose('day', day)} />
-    </p>
+    <>
+      <p class="filters">
+        {choice('status', 'Status')} {choice('chain', 'Chain')} {choice('label', 'Problem')}
+        {day('paid_from', 'Paid from')} {day('paid_to', 'Paid to')}
+      </p>
+      <details open={filter.lane + filter.created_from + filter.created_to !== ''}>
+        <summary>More filters</summary>
+        <p class="filters">
+          {choice('lane', 'Paid through')} {day('created_from', 'Created from')}
+          {day('created_to', 'Created to')}
+        </p>
+      </details>
+    </>
   );
 }
 

@@ -65,6 +65,8 @@ async function search(text: string): Promise<Found> {
   if (/^pi_\w+$/.test(text)) return { what: 'a payment', path: `/payments/${text}` };
   if (/^tr_\w+$/.test(text)) return { what: 'a transfer', path: `/unattributed/${text}` };
   if (/^we_\w+$/.test(text)) return { what: 'an endpoint', path: `/webhooks/${text}` };
+  const [, elsewhere = ''] = /^(mer|key|cs|del)_\w+$/.exec(text) ?? [];
+  if (elsewhere !== '') return others[elsewhere] as Found;
   if (/^rf_\w+$/.test(text))
     return ofPayment('a refund', (await orNothing(refundApi.getRefund({ id: text })))?.paymentIntent);
   if (/^evt_\w+$/.test(text)) {
@@ -87,6 +89,14 @@ async function search(text: string): Promise<Found> {
   };
 }
 
+/** What has no page of its own, by how its ids begin. */
+const others: Readonly<Record<string, Found>> = {
+  mer: { what: 'a merchant', path: '/merchants' },
+  key: { what: 'an API key', path: '/merchants' },
+  cs: { what: 'a session', advice: 'The command admin console list shows sessions.' },
+  del: { what: 'a delivery', advice: 'It is found by its event, whose id the delivery has as webhook-id.' },
+};
+
 /** What shops call an order in the metadata. */
 const orderKeys = ['order_id', 'order', 'order_number'];
 
@@ -104,7 +114,8 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
     };
   }
   if (transfers.length > 0) return { what, transfers };
-  return { what, advice: adviceOf(await consoleApi.findTransaction({ transactionHash })) };
+  const found = await consoleApi.findTransaction({ transactionHash });
+  return { ...ofPayment(what, found.paymentIntent), advice: adviceOf(found) };
 }
 
 const namesOf = (chainIds: readonly bigint[]) =>
@@ -121,7 +132,7 @@ function adviceOf(found: FindTransactionResponse): string {
     case TransactionFinding.NO_TRANSFER:
       return `${place}, and moved no token: it may have failed.`;
     case TransactionFinding.OUTGOING:
-      return `${place}, and moved money out of your wallet: a refund is found by its payment, or in the list of refunds.`;
+      return `${place}, and moved money out of your wallet: none of your refunds is made by it.`;
     case TransactionFinding.OTHER_WALLET:
       return `${place}, and nothing of it went to a wallet of yours.`;
     case TransactionFinding.OTHER_TOKEN:
@@ -147,11 +158,8 @@ async function searchAddress(address: string): Promise<Found> {
   return { what, transfers: from.transfers, intents: expected.paymentIntents };
 }
 
-async function orNothing<T>(asked: Promise<T>): Promise<T | undefined> {
-  try {
-    return await asked;
-  } catch (reason) {
-    if (isMissing(reason)) return undefined;
-    throw reason;
-  }
-}
+const orNothing = <T,>(asked: Promise<T>): Promise<T | undefined> =>
+  asked.catch((reason) => {
+    if (!isMissing(reason)) throw reason;
+    return undefined;
+  });

@@ -57,7 +57,10 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
             ...events.map((event) => ({
               key: event.id,
               at: event.createdAt,
-              what: <Told event={event} deliveries={byEvent.get(event.id) ?? []} />,
+              what: [
+                eventWords(event.type),
+                ...(byEvent.get(event.id) ?? []).map((each) => <Delivery key={each.id} of={each} />),
+              ],
             })),
             ...changes.map((change, place) => ({
               key: `change ${place}`,
@@ -95,17 +98,6 @@ function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of:
       <Link to={target.startsWith('tr_') && `/unattributed/${target}`}>{deedOf(method)}</Link>
       {end}
       {note !== '' && <>: “{note}”</>}
-    </>
-  );
-}
-
-function Told({ event, deliveries }: { event: Event; deliveries: readonly WebhookDelivery[] }) {
-  return (
-    <>
-      {eventWords(event.type)}
-      {deliveries.map((delivery) => (
-        <Delivery key={delivery.id} of={delivery} />
-      ))}
     </>
   );
 }

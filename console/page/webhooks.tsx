@@ -9,7 +9,7 @@ import {
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { consoleApi, webhookApi } from './api.ts';
-import { ActionButton, Opener } from './forms.tsx';
+import { ActionButton, Choice, Opener } from './forms.tsx';
 import { LiveList } from './lists.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
@@ -57,6 +57,10 @@ function Health({ of: { enabled, disabledReason } }: { of: WebhookEndpoint }) {
   );
 }
 
+const statuses = Object.values(webhookDeliveryStatusWords).map(
+  (each) => [each, deliveryStates[each].label] as const,
+);
+
 export function Endpoint({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const endpoint = useLoaded(id, () => webhookApi.getWebhookEndpoint({ id }));
@@ -82,22 +86,12 @@ export function Endpoint({ id }: { id: string }) {
           />
           <h2 id="deliveries">What it was sent</h2>
           <p class="filters">
-            <label>
-              Show
-              <select
-                value={status}
-                onChange={({ currentTarget }) =>
-                  setStatus(Number(currentTarget.value) as WebhookDeliveryStatus)
-                }
-              >
-                <option value={WebhookDeliveryStatus.UNSPECIFIED}>Everything</option>
-                {Object.values(webhookDeliveryStatusWords).map((each) => (
-                  <option key={each} value={each}>
-                    {deliveryStates[each].label}
-                  </option>
-                ))}
-              </select>
-            </label>
+            <Choice
+              label="Show"
+              value={status}
+              options={[[WebhookDeliveryStatus.UNSPECIFIED, 'Everything'], ...statuses]}
+              onChoose={(chosen) => setStatus(Number(chosen) as WebhookDeliveryStatus)}
+            />
           </p>
           <LiveList
             key={status}

@@ -108,18 +108,12 @@ const isOpen = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
 const transferItem = itemOfRow('unattributed', 't.id', "''");
-const intentItem = itemOfRow(
-  'payment',
-  'i.id',
-  "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0)",
-);
+const intentNow = "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0)";
+const intentItem = itemOfRow('payment', 'i.id', intentNow);
 // Each attempt after which it fails again makes another item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', "d.last || ' ' || d.attempts");
-const endpointItem = itemOfRow(
-  'endpoint',
-  'w.id',
-  "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason",
-);
+const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason";
+const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
 const refundItem = itemOfRow('refund', 'r.id', "''");
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ')");
 

@@ -13,6 +13,7 @@ import {
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
+import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
@@ -145,8 +146,13 @@ export function findTransaction(
         : [{ field: 'transaction_hash', message: 'must be 0x and 64 hexadecimal digits' }],
     async run(request, caller) {
       const merchant = merchantOf(caller);
-      takeFromLimit(caller.session.typeId);
       const hash = request.transactionHash.toLowerCase() as Hash;
+      const values = [byteaOf(hash), merchant.merchantId, merchant.mode];
+      const [refund] = (await read(merchant.merchantId, findRefunded, values)).rows;
+      if (refund !== undefined) {
+        return { finding: TransactionFinding.OUTGOING, paymentIntent: formatIdentifier('pi', refund.intent) };
+      }
+      takeFromLimit(caller.session.typeId);
       const answers = await Promise.all(chainNodes.map((nodes) => ask(nodes, hash)));
       const idsOf = (some: readonly Answer[]) => some.map(({ nodes }) => BigInt(nodes.chainId));
       const found = answers.find(({ receipt }) => receipt !== undefined);
@@ -178,6 +184,12 @@ async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
 const isTransfer = ({ topics }: PlainLog) => topics.length === 3 && topics[0] === transferTopic;
 const addressOf = (topic = '') => `0x${topic.slice(-40)}`;
 
+/** The payment that a transaction has refunded. */
+const findRefunded = preparedStatement(
+  'find_refunded_intent',
+  `select r.payment_intent as intent from transfers t join refunds r on r.id = t.refund
+    where t.transaction_hash = $1 and r.merchant_id = $2 and r.mode = $3 limit 1`,
+);
 /** Those of the wallets that the merchant is paid at, or was asked to be paid at. */
 const findOwn = preparedStatement(
   'find_own_wallets',

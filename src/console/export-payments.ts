@@ -36,25 +36,10 @@ export interface ExportOptions {
 const batchSize = 100;
 
 const columns = [
-  'time',
-  'type',
-  'payment_intent',
-  'idempotency_key',
-  'status',
-  'chain',
-  'token',
-  'amount',
-  'amount_units',
-  'counted',
-  'labels',
-  'from_address',
-  'to_address',
-  'transaction_hash',
-  'block_number',
-  'explorer_url',
-  'refund',
-  'metadata',
-] as const;
+  ...(['time', 'type', 'payment_intent', 'idempotency_key', 'status', 'chain', 'token', 'amount'] as const),
+  ...(['amount_units', 'counted', 'labels', 'from_address', 'to_address', 'transaction_hash'] as const),
+  ...(['block_number', 'explorer_url', 'refund', 'metadata'] as const),
+];
 
 type Line = Record<(typeof columns)[number] | 'recorded_at', string | boolean | number>;
 
@@ -70,7 +55,7 @@ export async function* exportPayments(
   options: ExportOptions,
 ): AsyncGenerator<ExportedPart> {
   const { merchantId, mode, from, before, format, isComplete = false } = options;
-  const names = isComplete ? ([...columns, 'recorded_at'] as const) : columns;
+  const names = isComplete ? [...columns, 'recorded_at' as const] : columns;
   const { read } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const next = preparedStatement(

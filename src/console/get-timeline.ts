@@ -50,15 +50,7 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
         webhookDeliveries: await present(deliveries),
         changes: changes.rows
           .toReversed()
-          .map(({ id, actor, actor_name, method, target, outcome, note }) => ({
-            at: timestampFromDate(new Date(timeOfUuid(id))),
-            actor,
-            actorName: actor_name,
-            method,
-            target,
-            outcome: outcome ?? '',
-            note: note ?? '',
-          })),
+          .map(({ id, ...change }) => ({ at: timestampFromDate(new Date(timeOfUuid(id))), ...change })),
       };
     },
   };
@@ -74,8 +66,8 @@ const findParts = preparedStatement(
 /** Of transfers that belonged to the intent once, too, as a done attribution says. `admin` names no merchant. */
 const findChanges = preparedStatement(
   'find_audited_changes',
-  `select a.id, a.actor, a.actor_name, a.method, a.target, a.outcome,
-          case when a.method like '%/ResolveAttention' then a.fields ->> 'note' end as note
+  `select a.id, a.actor, a.actor_name as "actorName", a.method, a.target, coalesce(a.outcome, '') as outcome,
+          case when a.method like '%/ResolveAttention' then a.fields ->> 'note' else '' end as note
      from (select unnest($1::text[]) as target union
            (select target from audit_log where payment_intent = $4 and outcome = 'ok' limit ${maxEntries})) wanted
     cross join lateral

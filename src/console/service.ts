@@ -72,9 +72,8 @@ function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
       const { merchantTypeId } = merchantOf(caller);
       const keys = await listApiKeys(em, merchantTypeId);
       return {
-        apiKeys: keys.map(({ keyId: id, mode, hint, status, createdAt: at }) => {
-          const createdAt = timestampFromDate(at);
-          return { id, mode, hint, status, createdAt };
+        apiKeys: keys.map(({ keyId: id, createdAt, ...key }) => {
+          return { ...key, id, createdAt: timestampFromDate(createdAt) };
         }),
       };
     },

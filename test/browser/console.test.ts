@@ -6,6 +6,7 @@ import { AxeBuilder } from '@axe-core/playwright';
 import type { BrowserContext, Page } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { dayOf } from '../../console/page/days.ts';
 import { createLink, type LinkOptions, revokeSession } from '../../src/console/sessions.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { createMetadataIndexing } from '../../src/payment-intents/metadata-index.ts';
@@ -14,6 +15,7 @@ import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { installWallet, reject } from '../support/wallet.ts';
 
+const timezoneId = 'Europe/Berlin';
 const hostile = '<img src=x onerror="alert(1)">';
 
 describe.skipIf(!hasBrowser)('the console', () => {
@@ -41,10 +43,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
   });
   beforeEach(async () => {
     complaints = [];
-    context = await browser.newContext({
-      viewport: { width: 1_280, height: 900 },
-      timezoneId: 'Europe/Berlin',
-    });
+    context = await browser.newContext({ viewport: { width: 1_280, height: 900 }, timezoneId });
     page = await newPage();
   });
   afterEach(async () => {
@@ -201,11 +200,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const wallet = intent.expected_wallet as Address;
     await world.chain.client.setBalance({ address: wallet, value: parseEther('1') });
     const { to, data } = refund.transaction as { to: Address; data: Hex };
-    await world.chain.send(wallet, { to, data });
+    const returned = await world.chain.send(wallet, { to, data });
     await world.mine(11);
     await see('5.00 USDC went back to the payer.');
     await page.goto(`${url}/refunds`);
     await see('Returned');
+    await page.getByRole('searchbox').fill(returned);
+    await page.keyboard.press('Enter');
+    await page.waitForURL(`${url}/payments/${intent.id}`);
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
     complaints = complaints.filter((text) => !text.includes('400'));
   });
@@ -423,12 +425,13 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await page.waitForSelector('h1');
       await search(text);
       await page.waitForURL(`${url}/payments/${id}`);
+      // The search is empty again once the page is there.
+      await see('The money is there.');
     }
     await createMetadataIndexing(world.service.database.orm.em)();
     await search('order-21');
     await page.getByRole('link', { name: 'order-21' }).click();
     await page.waitForURL(`${url}/payments/${id}`);
-    // The search is empty again once the page is there.
     await see('The money is there.');
     await search('nothing-of-the-kind');
     await see(/Looked for an order “nothing-of-the-kind”/);
@@ -500,9 +503,17 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect(text).toMatch(/,unattributed,,,.*,1\.77,1770000,/);
     // The list of a day has what was paid on it.
     const { succeeded_at } = (await world.service.call('getPaymentIntent', { id: intent.id })).json;
-    await page.goto(`${url}/payments?day=${succeeded_at?.slice(0, 10)}`);
+    const paidOn = dayOf(Date.parse(succeeded_at as string), timezoneId);
+    await page.goto(`${url}/payments?paid_from=${paidOn}&paid_to=${paidOn}`);
     await page.getByRole('link', { name: 'order-31' }).waitFor();
-    await page.getByLabel('Paid on').fill('2020-01-01');
+    await page.getByLabel('Paid to').fill('2020-01-01');
+    await see('No payments match. Remove a filter.');
+    await page.goto(`${url}/payments?paid_from=${paidOn}&created_from=${paidOn}&lane=sdk`);
+    await page.getByRole('link', { name: 'order-31' }).waitFor();
+    await page.getByLabel('Paid through').selectOption('A transfer of their own');
+    await see('No payments match. Remove a filter.');
+    await page.getByLabel('Paid through').selectOption('All');
+    await page.getByLabel('Created to').fill('2020-01-01');
     await see('No payments match. Remove a filter.');
   });
 

@@ -595,10 +595,7 @@ export default {
   });
 
   const clientOfService = () =>
-    createPaymentIntentsClient({
-      baseUrl: service.publicUrl,
-      apiKey: service.merchant.keys.testnet.apiKey,
-    });
+    createPaymentIntentsClient({ baseUrl: service.publicUrl, apiKey: service.merchant.keys.testnet.apiKey });
 
   /** Creates an intent and cancels it. Returns its id. */
   async function cancelNew(): Promise<string> {

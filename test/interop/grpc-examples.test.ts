@@ -74,11 +74,7 @@ function readJson(stdout: string): Outcome {
     amountUnits: amount_units,
     orderId: metadata.order_id,
     sameAgain: same_again,
-    refusal: {
-      reason: refusal.reason,
-      requestId: refusal.request_id,
-      fields: Object.keys(refusal.fields),
-    },
+    refusal: { reason: refusal.reason, requestId: refusal.request_id, fields: Object.keys(refusal.fields) },
   };
 }
 
