@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { Client } from 'undici';
 import type { Address, Hash } from 'viem';
 import { chainNamed } from '../src/contract/chains.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
@@ -163,18 +164,23 @@ export async function enterAll({ orm: { em } }: PreparedDatabase): Promise<void>
 
 async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: number) {
   const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
+  // A fast client: fetch alone takes as long as a find.
+  const client = new Client(`http://127.0.0.1:${server.port}`);
   const times: number[] = [];
   for (let i = -warming; i < finds; i++) {
     const number = Math.floor(Math.random() * rows);
     const beganAtMs = performance.now();
-    const answer = await fetch(
-      `http://127.0.0.1:${server.port}/v1/payment_intents?metadata_key=order_id&metadata_value=order-${number}`,
-      { headers: { authorization: `Bearer ${apiKey}` } },
-    );
-    const { payment_intents } = (await answer.json()) as { payment_intents: unknown[] };
-    if (payment_intents.length !== 1) throw new Error(`order-${number} was not found`);
+    const { body } = await client.request({
+      method: 'GET',
+      path: `/v1/payment_intents?metadata_key=order_id&metadata_value=order-${number}`,
+      headers: { authorization: `Bearer ${apiKey}` },
+    });
+    const text = await body.text();
     if (i >= 0) times.push(performance.now() - beganAtMs);
+    const { payment_intents } = JSON.parse(text) as { payment_intents: unknown[] };
+    if (payment_intents.length !== 1) throw new Error(`order-${number} was not found`);
   }
+  await client.close();
   await server.stop();
   return { p50: median(times).toFixed(1), p99: percentile(times, 0.99).toFixed(1) };
 }
