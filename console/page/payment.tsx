@@ -16,7 +16,7 @@ import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
 import { Address, Badge, Copyable, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
-import { paymentStates, stateOf } from './words.ts';
+import { paymentStates, stateOf, symbolOf } from './words.ts';
 
 export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
@@ -146,8 +146,6 @@ function Transfers({ of: intent }: { of: PaymentIntent }) {
     const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
     return new Map(transfers.map((each) => [keyOf(each), each.id]));
   });
-  const symbolOf = ({ tokenAddress }: Transfer) =>
-    tokenAddress === intent.tokenAddress ? intent.tokenSymbol : 'of another token';
   return (
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>

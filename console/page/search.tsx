@@ -9,6 +9,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
+import { pageSize } from './lists.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
@@ -59,8 +60,6 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
   );
 }
 
-const pageSize = 50;
-
 async function search(text: string): Promise<Found> {
   if (/^pi_\w+$/.test(text)) return { what: 'a payment', path: `/payments/${text}` };
   if (/^tr_\w+$/.test(text)) return { what: 'a transfer', path: `/unattributed/${text}` };
@@ -85,7 +84,7 @@ async function search(text: string): Promise<Found> {
   return {
     what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],
-    advice: `Write all of it, as your shop does. Other data is found by its name: ${orderKeys[0]}:1001.`,
+    advice: `Write all of it, as your shop does.${key === undefined ? otherData : ''}`,
   };
 }
 
@@ -99,6 +98,7 @@ const others: Readonly<Record<string, Found>> = {
 
 /** What shops call an order in the metadata. */
 const orderKeys = ['order_id', 'order', 'order_number'];
+const otherData = ` Other data is found by its name: ${orderKeys[0]}:1001.`;
 
 const ofPayment = (what: string, id: string | undefined): Found =>
   id === undefined || id === '' ? { what } : { what, path: `/payments/${id}` };

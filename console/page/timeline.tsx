@@ -1,4 +1,5 @@
-// What happened to a payment, in order: its events, with what each endpoint was sent and answered, and what people did.
+// What happened to a payment, in order: its transfers, its events with what each endpoint was sent and answered, and what
+// people did.
 
 import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
@@ -13,8 +14,8 @@ import { ActionButton } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
-import { Badge, When } from './values.tsx';
-import { deedOf, deliveryStates, eventWords } from './words.ts';
+import { Badge, moneyText, Transaction, When } from './values.tsx';
+import { deedOf, deliveryStates, eventWords, paymentStates, symbolOf } from './words.ts';
 
 const maxPages = 5;
 
@@ -29,12 +30,6 @@ async function eventsOf(paymentIntent: string): Promise<Event[]> {
     pageToken = nextPageToken;
   }
   return all;
-}
-
-interface Entry {
-  key: string;
-  at: Timestamp | undefined;
-  what: ComponentChildren;
 }
 
 export function Timeline({ intent }: { intent: PaymentIntent }) {
@@ -52,8 +47,17 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
       <Shown of={timeline}>
         {({ events, deliveries, changes }) => {
           const byEvent = Map.groupBy(deliveries, ({ event }) => event);
-          const entries: Entry[] = [
+          const entries: { key: string; at: Timestamp | undefined; what: ComponentChildren }[] = [
             { key: 'created', at: createdAt, what: 'Created' },
+            ...intent.payments.map((each) => ({
+              key: `${each.transactionHash} ${each.logIndex}`,
+              at: each.blockTime,
+              what: [
+                <Badge key="status" {...paymentStates[each.status]} />,
+                ` ${moneyText({ units: each.amountUnits, symbol: symbolOf(each) })} came. `,
+                <Transaction key="hash" of={each.transactionHash} chainId={intent.chainId} />,
+              ],
+            })),
             ...events.map((event) => ({
               key: event.id,
               at: event.createdAt,
@@ -68,7 +72,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
               what: <Deed of={change} />,
             })),
           ];
-          const ms = ({ at }: Entry) => (at === undefined ? 0 : timestampMs(at));
+          const ms = ({ at }: (typeof entries)[number]) => (at === undefined ? 0 : timestampMs(at));
           return (
             <ol class="timeline">
               {entries

@@ -11,9 +11,7 @@ import { Link } from './routing.tsx';
 import { chainIdIn, useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Address, Badge, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
-import { stateOf } from './words.ts';
-
-const symbolOf = ({ labels }: Transfer) => (labels.includes('wrong_token') ? 'of another token' : 'USDC');
+import { stateOf, symbolOf } from './words.ts';
 
 export function UnattributedTransfers() {
   return (

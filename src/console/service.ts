@@ -72,9 +72,7 @@ function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
       const { merchantTypeId } = merchantOf(caller);
       const keys = await listApiKeys(em, merchantTypeId);
       return {
-        apiKeys: keys.map(({ keyId: id, createdAt, ...key }) => {
-          return { ...key, id, createdAt: timestampFromDate(createdAt) };
-        }),
+        apiKeys: keys.map((key) => ({ ...key, id: key.keyId, createdAt: timestampFromDate(key.createdAt) })),
       };
     },
   };
