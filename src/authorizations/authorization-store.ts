@@ -23,7 +23,7 @@ import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
 /** Of one intent, whatever has become of them. */
-const maxAuthorizations = 20;
+export const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
@@ -44,7 +44,7 @@ export const foreignNonce = refused(
   'The nonce belongs to another payment intent. Sign a new one.',
 );
 
-const tooMany = refused(
+export const tooMany = refused(
   'too_many_authorizations',
   `The payment intent has had ${maxAuthorizations} signatures, which is the limit. Pay it by a transfer.`,
 );

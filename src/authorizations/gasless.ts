@@ -109,8 +109,7 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
     try {
       return await question(nodes[from] as Node);
     } catch (reason) {
-      const isAnswer = reason instanceof NodeError && reason.fault === 'refused';
-      if (isAnswer || from + 1 === nodes.length) throw reason;
+      if (isRevert(reason) || from + 1 === nodes.length) throw reason;
       return ask(question, from + 1);
     }
   };
@@ -138,7 +137,7 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
         await ask((node) => node.call(token, callOf(payment), 'latest'));
         return undefined;
       } catch (reason) {
-        if (reason instanceof NodeError && reason.fault === 'refused') return refusalOfRevert(reason);
+        if (isRevert(reason)) return refusalOfRevert(reason);
         throw reason;
       }
     },
@@ -174,19 +173,28 @@ const reverts: readonly [RegExp, reason: RefusalReason, message: string][] = [
     'invalid_exact_evm_account_blocked',
     "The token's issuer has blocked this account or the wallet.",
   ],
-  [/paused/i, 'invalid_exact_evm_token_paused', "The token's issuer has paused all transfers."],
+  [/pausable: paused/i, 'invalid_exact_evm_token_paused', "The token's issuer has paused all transfers."],
   [
     /not yet valid/i,
     'invalid_exact_evm_payload_authorization_valid_after',
     'The authorization is not valid yet.',
   ],
-  [/expired/i, 'invalid_exact_evm_payload_authorization_valid_before', 'The authorization has expired.'],
+  [
+    /authorization is expired/i,
+    'invalid_exact_evm_payload_authorization_valid_before',
+    'The authorization has expired.',
+  ],
 ];
+
+/** The contract's word. Any other refusal is the node's own, and another node may answer. */
+const isRevert = (reason: unknown): reason is NodeError =>
+  reason instanceof NodeError &&
+  reason.fault === 'refused' &&
+  (/revert/i.test(reason.message) || reverts.some(([form]) => form.test(reason.message)));
 
 function refusalOfRevert(error: NodeError): PaymentRefusal {
   const [, reason, message] = reverts.find(([form]) => form.test(error.message)) ?? [];
   if (reason !== undefined && message !== undefined) return refused(reason, message);
-  if (!/revert/i.test(error.message)) throw error;
   return refused(
     'invalid_exact_evm_transaction_simulation_failed',
     'The token would not take this authorization.',

@@ -16,7 +16,13 @@ import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
+import {
+  type AuthorizationStore,
+  createAuthorizationStore,
+  foreignNonce,
+  maxAuthorizations,
+  tooMany,
+} from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
@@ -35,6 +41,9 @@ import {
 
 /** How long a payment may take to be seen on the chain before its request is answered. */
 const maxWaitMs = 25_000;
+/** So many requests wait, and so many for one authorization: whoever asks beside them is answered at once. */
+const maxWaiting = 256;
+const maxWaitingForOne = 3;
 /** How often the request looks again at an intent that changes under it. */
 const maxAttempts = 3;
 /** Requests that arrive while the database is busy share a statement. */
@@ -89,6 +98,8 @@ class PayCheckout {
   readonly #options: PayCheckoutOptions;
   readonly #store: AuthorizationStore;
   readonly #find: (id: string) => Promise<Found | undefined>;
+  /** The authorizations whose landing is waited for, each as often as it is. */
+  readonly #waiting: string[] = [];
 
   constructor(em: EntityManager, options: PayCheckoutOptions) {
     this.#options = options;
@@ -117,9 +128,9 @@ class PayCheckout {
     if (known?.paymentIntent === intent.id) return this.#stateOf(request, known, found);
     // Whatever else was signed: who is told to sign again would pay twice.
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
-    if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
     const current = (await this.#store.currentOf([intent])).get(intent.id);
     if (current?.status === 'submitted') throw occupied(current);
+    if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
     const chain = this.#options.gasless.on(network.chainId);
     if (chain === undefined) throw notPossible();
     const nowMs = Math.max(Date.now(), found.headTimeMs);
@@ -143,10 +154,12 @@ class PayCheckout {
     const { domain } = chain;
     const refusal = refusalOf(payment, { intent, network, domain, toleranceUnits, nowMs });
     if (refusal !== undefined) return refusal;
+    if ((intent.authorizationsCount ?? 0) >= maxAuthorizations) return tooMany;
     const proof = chain.proofOf(payment);
     if (typeof proof === 'object') return proof;
-    // Anybody may name another's account: without a proof it counts for the intent.
-    takeFromPayerLimit(proof === 'owner' ? payment.from : intent.id);
+    // Accounts cost nothing to make, so that each counts for the intent, too; anybody may name another's without a proof.
+    takeFromPayerLimit(intent.id);
+    if (proof === 'owner') takeFromPayerLimit(payment.from);
     try {
       if (proof === 'unknown') {
         context.charge?.(contractSignatureCost);
@@ -176,6 +189,8 @@ class PayCheckout {
       return answer;
     });
     const hash = await this.#wait(row.id, declined.signal);
+    // A process that stops asks to the end: nobody would ask again.
+    if (this.#options.stopping.aborted) await asked;
     if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
       return this.#refuse(network, payment, unsent);
     }
@@ -224,9 +239,14 @@ class PayCheckout {
     return refusalAnswer(network, row.fromAddress, row.status === 'failed' ? unsent : lapsed);
   }
 
-  #wait(id: string, declined: AbortSignal): Promise<string | undefined> {
+  async #wait(id: string, declined: AbortSignal): Promise<string | undefined> {
+    const waiting = this.#waiting;
+    const ofOne = waiting.filter((each) => each === id).length;
+    if (waiting.length >= maxWaiting || ofOne >= maxWaitingForOne) return undefined;
+    waiting.push(id);
     const signals = [AbortSignal.timeout(maxWaitMs), declined, this.#options.stopping];
-    return this.#store.waitForLanding(id, AbortSignal.any(signals));
+    const landing = this.#store.waitForLanding(id, AbortSignal.any(signals));
+    return landing.finally(() => waiting.splice(waiting.indexOf(id), 1));
   }
 
   #answer(

@@ -45,7 +45,8 @@ export async function createDoors(
   const { isDraining } = readiness;
   if (config.facilitators.length > 0 || localChains.length > 0) {
     const { publicUrl } = config;
-    sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl, isDraining, scheme }));
+    const pay = { admit: admitPayer, pay: payCheckout, strangers: strangers.doors };
+    sites.push(createPayDoor({ ...pay, publicUrl, isDraining, scheme }));
   }
   if (localChains.length > 0) {
     const pay = testWalletOf(config, database, localChains, payCheckout);

@@ -7,7 +7,8 @@ import type { Authenticate } from '../../requests/method.ts';
 import { answerHeaders, type OpenedIntent } from '../../requests/request-context.ts';
 import { addressOf } from '../doc-url.ts';
 import { discardBody } from '../request-body.ts';
-import type { Site } from './public-door.ts';
+import type { Strangers } from '../strangers.ts';
+import { connectionOf, type Site } from './public-door.ts';
 import { sendJson } from './send-json.ts';
 
 const path = '/v1/checkout/pay';
@@ -30,6 +31,7 @@ const preflight: readonly [string, string][] = [
 interface PayDoorOptions {
   /** The secret that opens the checkout, whose requests are counted together with these. */
   admit: Authenticate<OpenedIntent>;
+  strangers: Strangers;
   pay(request: PayRequest): Promise<PayAnswer>;
   /** The address of this port as clients reach it, without a slash at its end; by default what they ask for. */
   publicUrl: string | undefined;
@@ -37,7 +39,14 @@ interface PayDoorOptions {
   scheme: 'http' | 'https';
 }
 
-export function createPayDoor({ admit, pay, publicUrl, isDraining, scheme }: PayDoorOptions): Site {
+export function createPayDoor({
+  admit,
+  strangers,
+  pay,
+  publicUrl,
+  isDraining,
+  scheme,
+}: PayDoorOptions): Site {
   return {
     name: 'PayCheckout',
     has: (candidate) => candidate === path,
@@ -54,6 +63,7 @@ export function createPayDoor({ admit, pay, publicUrl, isDraining, scheme }: Pay
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
       const opened = await admit(context, header);
+      strangers.noteValidKey(connectionOf(request));
       // Nothing is read from it.
       discardBody(request);
       const resourceUrl = `${publicUrl ?? addressOf(header, scheme) ?? ''}${path}`;

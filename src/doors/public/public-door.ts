@@ -31,6 +31,7 @@ import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
+import type { Connection } from '../strangers.ts';
 import { parseJsonBody, readJsonBytes } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
@@ -157,6 +158,10 @@ function refuse(reason: unknown, exchange: Exchange, { scheme, isDraining }: Pub
   return error.code;
 }
 
+/** What the request came on. */
+export const connectionOf = (request: NodeRequest): Connection =>
+  ('stream' in request ? request.stream.session : undefined) ?? request.socket;
+
 async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise<JsonAnswer> {
   const { request, header, path, match, route, context, shared } = exchange;
   if (match === undefined) {
@@ -170,7 +175,7 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
     return { status: 204, body: '', headers: [...shared, ...preflight] };
   }
   if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
-  const connection = ('stream' in request ? request.stream.session : undefined) ?? request.socket;
+  const connection = connectionOf(request);
   const decode = (caller: unknown) => {
     if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
     return decodeRequest(exchange, route, match, caller, options);
