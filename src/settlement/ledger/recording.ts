@@ -211,6 +211,8 @@ export class Recording {
         {
           ...entry,
           intentId: undefined,
+          // Its authorization has not landed for its intent: whoever signs again would pay twice.
+          authorizedBy: undefined,
           hasFailed: true,
           ...(entry.refund === undefined
             ? { reportedCount: entry.reportedCount ?? 1 }
