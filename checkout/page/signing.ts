@@ -34,6 +34,8 @@ interface SigningOptions {
 export function createSigning({ facts, secret, change, refresh, serverNowMs }: SigningOptions): Signing {
   /** Increases when the payer gives a request up. */
   let number = 0;
+  /** Lets go of the lock, which a wallet that never answers would hold. */
+  let onGiveUp = (): void => {};
 
   const send = async (intentId: string, signature: Signature): Promise<void> => {
     change({ signing: 'sending', failure: undefined });
@@ -85,17 +87,21 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       if (signing !== 'none') return;
       const own = number;
       const account = session.account as `0x${string}`;
-      const isAlone = await askAlone(checkout.id, () =>
+      const asked = () =>
         ask(wallet, account, checkout).catch((reason) => {
           if (own !== number) return;
           // What the wallet has not signed cannot be sent.
           change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
-        }),
-      );
+        });
+      const givenUp = new Promise<void>((resolve) => {
+        onGiveUp = resolve;
+      });
+      const isAlone = await askAlone(checkout.id, () => Promise.race([asked(), givenUp]));
       if (!isAlone) change({ failure: 'wallet-busy' });
     },
     giveUp() {
       number++;
+      onGiveUp();
       change({ signing: 'none' });
     },
     resume(intentId) {

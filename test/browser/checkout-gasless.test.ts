@@ -92,10 +92,11 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     await checkout.page.locator('summary').click();
     await checkout.press('not-sent');
     await checkout.view('ready-to-sign');
-    held.letGo();
+    // The wallet's window was closed: it has not answered.
     wallet.answer('eth_signTypedData_v4', reject);
     await checkout.press('sign');
     await checkout.notice('rejected');
+    held.letGo();
     expect(world.facilitator.asked.length).toBe(asked);
     expect(await world.transfersOf(account.address)).toBe(0);
   });
