@@ -394,11 +394,16 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       const headers = { origin: 'https://shop.example' };
       const corsOf = ({ headers }: HttpAnswer) =>
         Object.entries(headers).filter(([name]) => name.startsWith('access-control-'));
-      const direct = await httpRequest(`${service.publicUrl}/v1/checkout`, { method: 'GET', headers });
-      expect(corsOf(direct)).not.toEqual([]);
-      const checkout = await send('GET', '/v1/checkout', { nginx, headers });
-      expectRefusal(checkout, tooMany);
-      expect(corsOf(checkout)).toEqual(corsOf(direct));
+      for (const [method, path] of [
+        ['GET', '/v1/checkout'] as const,
+        ['POST', '/v1/checkout/pay'] as const,
+      ]) {
+        const direct = await httpRequest(`${service.publicUrl}${path}`, { method, headers });
+        expect(corsOf(direct)).not.toEqual([]);
+        const checkout = await send(method, path, { nginx, headers });
+        expectRefusal(checkout, tooMany);
+        expect(corsOf(checkout)).toEqual(corsOf(direct));
+      }
       expect(corsOf(await send('GET', '/v1/payment_intents', { nginx, headers }))).toEqual([]);
     });
   });
