@@ -1,6 +1,7 @@
 // Errors for HTTP answers that are not what was asked for, over either protocol.
 
 import { codeOf, PaymentIntentsError } from './error.ts';
+import { secrets } from './metadata.ts';
 
 export interface HttpAnswer {
   status: number;
@@ -111,7 +112,7 @@ function readable(text: string): string {
     .slice(0, 10_000)
     .replaceAll(/<(script|style)\b[\s\S]*?<\/\1>|<[^>]*>/gi, ' ')
     .replaceAll(/\s+/g, ' ')
-    .replaceAll(/\bsk_[\w]+|_secret_[\w-]+/g, '[secret]')
+    .replaceAll(secrets, '[secret]')
     .trim()
     .slice(0, 200);
 }

@@ -12,7 +12,7 @@ export type Call = (method: Method, asked: Asked, options: CheckedCallOptions) =
 
 const firstPauseMs = 100;
 export const maxPauseMs = 5_000;
-/** If the server asks for more, the call fails instead. */
+/** If the server asks for more, the call fails instead, and a watch goes on. */
 const maxRetryAfterMs = 60_000;
 
 /** Returns a function that sends each call by `send`, and again after a failure that may pass. */
@@ -49,11 +49,11 @@ export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send:
   };
 }
 
-/** How long to wait after that many tries, and at least as long as the server asks. */
+/** How long to wait after that many tries, and at least as long as the server asks, within limits. */
 export function pauseMsAfter(tried: number, { retryAfterMs }: PaymentIntentsError): number {
   // Half of it is random, so that clients that failed together do not retry together.
   const backOffMs = Math.min(firstPauseMs * 2 ** tried, maxPauseMs) * (0.5 + Math.random() / 2);
-  return Math.max(backOffMs, retryAfterMs);
+  return Math.max(backOffMs, Math.min(retryAfterMs, maxRetryAfterMs));
 }
 
 export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {

@@ -34,7 +34,7 @@ export class PaymentIntentsError extends Error {
   readonly code: PaymentIntentsErrorCode;
   /** True if the same call, with the same idempotency key, may succeed later. The client has tried that already. */
   readonly isRetryable: boolean;
-  /** Repeat the call with it later to get the same intent. Empty for a call that needs none to be repeated. */
+  /** Repeat the call with it later to get the same answer. Empty for a call that needs none to be repeated. */
   readonly idempotencyKey: string;
   /** HTTP status of the answer; undefined if no answer came, and for the service's own refusals over gRPC. */
   readonly httpStatus: number | undefined;

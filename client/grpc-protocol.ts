@@ -20,7 +20,7 @@ import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
-import { type HttpAnswer, readText, refusalOf, unexpectedAnswer } from './answer.ts';
+import { type HttpAnswer, maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import { watchEventsResponseFields } from './gen/fields.ts';
 import type { Target } from './options.ts';
@@ -41,6 +41,9 @@ function descriptorOf({ rpc }: Method): DescMethodUnary {
   return descriptor;
 }
 
+/** A connection without a word is asked whether it lives, within the time of a try: the next try has a new one otherwise. */
+const pings = { pingIntervalMs: 3_000, pingTimeoutMs: 3_000 };
+
 /** The internal port: gRPC over HTTP/2. */
 export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: OpenStream } {
   const headersOf = (idempotencyKey?: string) => ({
@@ -48,7 +51,7 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
     ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
     'User-Agent': userAgent(),
   });
-  const httpClient = httpClientOf(new Http2SessionManager(baseUrl));
+  const httpClient = httpClientOf(new Http2SessionManager(baseUrl, pings));
 
   return {
     async send({ method, id, request, idempotencyKey, signal }) {
@@ -150,7 +153,7 @@ function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
     acceptCompression: [compressionGzip, compressionBrotli],
     sendCompression: null,
     compressMinBytes: 1_024,
-    readMaxBytes: 0xffffffff,
+    readMaxBytes: maxAnswerBytes,
     writeMaxBytes: 0xffffffff,
   });
 }

@@ -86,11 +86,16 @@ function hintFor(value: unknown): string {
   return '';
 }
 
+/** Keys, client secrets and webhook secrets, whole or cut. */
+export const secrets = /sk_\w+|_secret_[\w-]+|whsec_[\w+/=]+/g;
+
 /** Describes a value for a message: `undefined`, `"base"`, `a function`, `a Date`. */
 export function describe(value: unknown): string {
   switch (typeof value) {
     case 'string':
-      return JSON.stringify(value.length > 64 ? `${value.slice(0, 64)}…` : value);
+      return JSON.stringify(
+        (value.length > 64 ? `${value.slice(0, 64)}…` : value).replaceAll(secrets, '[secret]'),
+      );
     case 'number':
     case 'boolean':
     case 'undefined':

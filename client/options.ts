@@ -40,7 +40,7 @@ export interface CallOptions extends Timeouts {
 
 export interface CreateOptions extends CallOptions {
   /**
-   * Calls with the same key create one intent, one webhook endpoint, or one secret. Give the order's id: a process that
+   * Calls with the same key create one intent, one refund, one webhook endpoint, or one secret. Give the order's id: a process that
    * takes over after a crash then finds the intent that the first one made. The key lives as long as its intent. After
    * an intent has expired unpaid, use `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
    *

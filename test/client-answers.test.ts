@@ -123,10 +123,12 @@ describe.each(protocols)('over %s', (protocol) => {
   test('an answer that repeats a secret does not put it into the error', async () => {
     const { baseUrl } = await startAnswering(protocol, {
       status: 200,
-      body: `Authorization: Bearer ${service.merchant.keys.testnet.apiKey} {"client_secret":"pi_1_secret_abc-def"}`,
+      body: `Authorization: Bearer ${service.merchant.keys.testnet.apiKey} {"client_secret":"pi_1_secret_abc-def","secret":"whsec_a+/="}`,
     });
     const { message } = await errorAt(protocol, baseUrl);
-    expect(message).toContain('"Authorization: Bearer [secret] {\\"client_secret\\":\\"pi_1[secret]\\"}"');
+    expect(message).toContain(
+      '"Authorization: Bearer [secret] {\\"client_secret\\":\\"pi_1[secret]\\",\\"secret\\":\\"[secret]\\"}"',
+    );
   });
 
   test('a redirect is not followed, so the key is not sent elsewhere', async () => {

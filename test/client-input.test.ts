@@ -246,6 +246,7 @@ describe('the options of a client', () => {
     [{ baseUrl: undefined }, /^baseUrl must be an address/],
     [{ baseUrl: 'pay.example' }, /^baseUrl must be an address/],
     [{ baseUrl: 'pay.example:8080' }, /^baseUrl must be an address/],
+    [{ baseUrl: 'sk_testnet_0a1b' }, /^baseUrl must be an address .* not "\[secret\]"$/],
     [{ baseUrl: 'ftp://pay.example' }, /^baseUrl must be an address/],
     [{ baseUrl: 'http://u:p@pay.example' }, /^baseUrl must not hold a user name or a password$/],
     [{ baseUrl: 'user:sk_testnet_x@pay.example' }, /^baseUrl must be an address .* not that$/],

@@ -247,6 +247,19 @@ describe('on a network that breaks', () => {
     expect(pauses[3]).toBeGreaterThan(pauses[0] ?? 0);
   });
 
+  test('a call on a connection that is dead without a word is answered on another', async () => {
+    const pipes: [net.Socket, net.Socket][] = [];
+    const { baseUrl, connections } = await startProxy((_, client, server) => {
+      client.pipe(server).pipe(client);
+      pipes.push([client, server]);
+    });
+    const client = clientFor(service.merchant, { baseUrl });
+    const { id } = await client.createPaymentIntent({ amountUnits: 1 });
+    for (const [client, server] of pipes) client.unpipe(server).pause();
+    expect((await client.retrievePaymentIntent(id)).id).toBe(id);
+    expect(connections()).toBe(2);
+  });
+
   test('a service that restarts: the stream goes on in its successor', async () => {
     const first = await startService();
     const { merchant } = first;
