@@ -424,7 +424,7 @@ describe('on the chain', () => {
     };
     await chain.transfer(payment);
     await mine(10);
-    expect(await get(refund.id)).toMatchObject({ status, labels, transfers: [{ labels, counts: false }] });
+    expect(await get(refund.id)).toMatchObject({ status, labels, transfers: [{ labels, counts: true }] });
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(Number(payment.amountUnits));
     expect(await eventsOf(refund.id)).toEqual(['unexpected']);
   });
@@ -438,7 +438,7 @@ describe('on the chain', () => {
     expect(await get(refund.id)).toMatchObject({
       status: 'processing',
       labels: ['twice'],
-      transfers: [{ counts: true }, { counts: false, labels: ['twice'] }],
+      transfers: [{ counts: true }, { counts: true, labels: ['twice'] }],
     });
     await mine(10);
     const { transfers } = await get(refund.id);

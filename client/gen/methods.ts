@@ -42,9 +42,9 @@ export interface Methods {
   /**
    * Cancels an intent that still requires payment, for good.
    *
-   * Canceling a canceled intent again answers its present state. An intent that is being paid or has ended
-   * another way is refused with `invalid_state`. Money that arrives after the cancellation is reported by an
-   * event and stays yours to return.
+   * Canceling a canceled intent again answers its present state. An intent that is being paid, for which a
+   * signed payment is on its way, or that has ended another way is refused with `invalid_state`. Money that
+   * arrives after the cancellation is reported by an event and stays yours to return.
    */
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
@@ -97,12 +97,16 @@ export interface Methods {
 
   /**
    * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the
-   * transfer, which is unattributed again. Refused for a payment that was attributed by itself, and for one
-   * that has made its intent succeed. Detaching a transfer that is unattributed changes nothing.
+   * transfer, which is unattributed again. Refused for a payment that was attributed by itself, for one that
+   * has made its intent succeed, and for one that open refunds need. Detaching a transfer that is
+   * unattributed changes nothing.
    */
   detachTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
 
-  /** Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`. */
+  /**
+   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`: the
+   * first one, also after a rotation or a deletion. To have another endpoint then, use a new key.
+   */
   createWebhookEndpoint(create: requests.CreateWebhookEndpoint, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
 
   /** Returns an endpoint, without its secret. */

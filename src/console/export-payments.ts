@@ -107,7 +107,7 @@ function lineOf(row: TransferRow, found: Readonly<Record<string, unknown>>): Lin
     token: network?.tokenSymbol ?? row.tokenAddress,
     amount: decimalOf(units, (network ?? chain?.networks[0])?.decimals ?? 0),
     amount_units: Number(units),
-    counted: row.counts,
+    counted: row.counts || row.refund != null,
     labels: row.labels?.join(' ') ?? '',
     from_address: row.fromAddress,
     to_address: row.toAddress,

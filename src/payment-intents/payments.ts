@@ -70,7 +70,7 @@ function toPayment(row: TransferRow, head: number, required: number): Payment {
     ...transferFields(row),
     confirmations: confirmationsOf(row, head, required),
     status: paymentStatusWords[row.state],
-    counts: row.counts && row.state !== 'reorged',
+    counts: (row.counts || row.refund != null) && row.state !== 'reorged',
   });
 }
 

@@ -331,8 +331,8 @@ export const PaymentIntentService: GenService<{
   /**
    * Cancels an intent that still requires payment, for good.
    *
-   * Canceling a canceled intent again answers its present state. An intent that is being paid or has ended another way
-   * is refused with `invalid_state`. Money that arrives after the cancellation is reported by an event and stays yours
+   * Canceling a canceled intent again answers its present state. An intent that is being paid, for which a signed
+   * payment is on its way, or that has ended another way is refused with `invalid_state`. Money that arrives after the cancellation is reported by an event and stays yours
    * to return.
    *
    * @generated from rpc payments.v1.PaymentIntentService.CancelPaymentIntent

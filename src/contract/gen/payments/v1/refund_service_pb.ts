@@ -222,7 +222,7 @@ export const RefundService: GenService<{
    * on its way, or is held by open refunds. An intent can have 100 refunds.
    *
    * Send an `Idempotency-Key`, as for an intent: a retry answers what the first call answered, with
-   * `Idempotent-Replayed: true`.
+   * `Idempotent-Replayed: true`. Retrieve the refund before its transaction is signed again: it may have been sent since.
    *
    * @generated from rpc payments.v1.RefundService.CreateRefund
    */

@@ -255,8 +255,8 @@ export const TransferService: GenService<{
   },
   /**
    * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the transfer,
-   * which is unattributed again. Refused for a payment that was attributed by itself, and for one that has made its intent
-   * succeed. Detaching a transfer that is unattributed changes nothing.
+   * which is unattributed again. Refused for a payment that was attributed by itself, for one that has made its intent
+   * succeed, and for one that open refunds need. Detaching a transfer that is unattributed changes nothing.
    *
    * @generated from rpc payments.v1.TransferService.DetachTransfer
    */

@@ -472,7 +472,8 @@ export const RedeliverEventResponseSchema: GenMessage<RedeliverEventResponse> = 
  */
 export const WebhookEndpointService: GenService<{
   /**
-   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`.
+   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`: the
+   * first one, also after a rotation or a deletion. To have another endpoint then, use a new key.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.CreateWebhookEndpoint
    */
