@@ -187,6 +187,39 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
   },
 );
 
+test.each([
+  ['before its merchant was paid there was hidden by nobody', '77', '5 minutes', []],
+  ['when its merchant was paid there was hidden', '78', '0', ['transfer.unattributed']],
+])('what came to a wallet %s', async (_, digits, since, events) => {
+  const { address: from } = chain.accounts[0] as { address: Address };
+  const wallet = `0x${digits.repeat(20)}` as const;
+  await chain.mint(from, 5_000_000n);
+  await chain.transfer({ from, to: wallet, amountUnits: 5_000_000n, suffix: '0x' });
+  await chain.mine(12);
+  await watcher.catchUp();
+  for (const units of [1_000, 2_000])
+    await calls.createIntent({ amount_units: units, wallet_address: wallet });
+  await service.query(`update payment_intents set created_at = now() + $1::interval`, [since]);
+  await watcher.readAllAgain();
+  expect(watcher.changes.map(({ event }) => event)).toEqual(events);
+});
+
+test('a receipt that a node refuses holds up no other payment', async () => {
+  const intents = [await createIntent(), await createIntent()];
+  for (const intent of intents) {
+    await send(intent, BigInt(intent.amount_units));
+    await chain.mine(1);
+  }
+  await watcher.catchUp();
+  await chain.mine(11);
+  node.lie('block not found', { times: 1, methods: ['eth_getTransactionReceipt'] });
+  const statuses = async () => Promise.all(intents.map(async ({ id }) => (await getIntent(id)).status));
+  await watcher.catchUp();
+  expect(await statuses()).toEqual(['processing', 'succeeded']);
+  await watcher.catchUp();
+  expect(await statuses()).toEqual(['succeeded', 'succeeded']);
+});
+
 test.each(['calldata without id', 'other calldata'] as const)(
   '%s: an ambiguous payment is attributed by its id later',
   async (lie) => {

@@ -4,8 +4,9 @@ import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
-import { inGroups } from './ledger/values.ts';
+import { idsOf, inGroups } from './ledger/values.ts';
 import type { Node } from './node.ts';
+import { NodeError } from './node-answers.ts';
 import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
@@ -41,7 +42,7 @@ async function confirmSome(
   lease: bigint,
   due: readonly RecordedTransfer[],
 ): Promise<boolean> {
-  const { settings, identity, ledger, logger, state } = context;
+  const { settings, identity, ledger, observer, logger, state } = context;
   let [denied, confirmedCount] = [0, 0];
   const denying = new Set<Node>();
   const startedAtMs = performance.now();
@@ -56,24 +57,28 @@ async function confirmSome(
     await identity.assertChain(state.confirmer);
     const head = await state.confirmer.header('latest');
     if (head === undefined || head.number - number + 1 < settings.confirmations) break;
-    const header = await state.confirmer.header(number);
-    const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
-    if (onChain.length < own.length) denying.add(state.confirmer);
     let left = own.length;
-    // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
-    // A transaction's receipt is fetched once.
-    for (const some of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
-      // Transfers found by verification alone were never read from the reader, so both nodes are asked.
-      const both = new Set([state.confirmer, state.node]);
-      const compared = await heldByAll(context, lease, both, some);
-      const confirmed = compared.held;
-      for (const each of compared.denying) denying.add(each);
-      await ledger.confirmAll(
-        lease,
-        confirmed.map(({ id }) => id),
-      );
-      left -= confirmed.length;
-      confirmedCount += confirmed.length;
+    try {
+      const header = await state.confirmer.header(number);
+      const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
+      if (onChain.length < own.length) denying.add(state.confirmer);
+      // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
+      // A transaction's receipt is fetched once.
+      for (const some of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
+        // Transfers found by verification alone were never read from the reader, so both nodes are asked.
+        const both = new Set([state.confirmer, state.node]);
+        const compared = await heldByAll(context, lease, both, some);
+        const confirmed = compared.held;
+        for (const each of compared.denying) denying.add(each);
+        await ledger.confirmAll(lease, idsOf(confirmed));
+        left -= confirmed.length;
+        confirmedCount += confirmed.length;
+      }
+    } catch (reason) {
+      // A node that refuses an old block or receipt, which it has no more, answers for others.
+      if (!(reason instanceof NodeError) || reason.fault !== 'refused') throw reason;
+      observer.nodeFault?.(reason);
+      denying.add(state.confirmer);
     }
     denied += left;
     if (left > 0) state.deniedIn.push(number);

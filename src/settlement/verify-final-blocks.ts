@@ -7,6 +7,7 @@ import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
+import { idsOf } from './ledger/values.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { heldByNone } from './verify-payments.ts';
@@ -134,10 +135,7 @@ export class Verification {
     // One node that contradicts itself is not believed. Of two, what the reader has hidden is recorded, whatever it invents.
     if (state.confirmer === state.node) expectHeld();
     if (old.length > 0) {
-      await ledger.revertTransfers(
-        lease,
-        old.map(({ id }) => id),
-      );
+      await ledger.revertTransfers(lease, idsOf(old));
       for (const each of old) this.#deniedSince.delete(placeOf(each));
     }
     let missed = 0;

@@ -12,7 +12,7 @@ import type { TransferLog } from '../node-answers.ts';
 import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
 import { findTransfersById, readPaymentSums } from './reverting.ts';
-import { hashOf, inChunks } from './values.ts';
+import { hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
 export interface RecordedTransfer {
@@ -41,10 +41,7 @@ export function createConfirming(
       ({ id, status }) => paid.has(id) && status === 'processing',
     );
     if (processing.length === 0) return refunding.apply(inside, refunds, at);
-    const sums = await readPaymentSums(
-      inside,
-      processing.map(({ id }) => id),
-    );
+    const sums = await readPaymentSums(inside, idsOf(processing));
     const steps = new Map(
       processing.map((row): [PaymentIntentRow, ChangeStep[]] => {
         const step = confirm(row, sums(row.id).confirmedUnits, at);

@@ -9,6 +9,8 @@ export interface WalletOwner {
   isPayoutWallet: boolean;
   /** An intent of the merchant expected a payment there lately. */
   isExpected: boolean;
+  /** The merchant is paid there since then, in milliseconds; 0 if for long. */
+  sinceMs?: number;
   /** The transfer is one of this merchant's refunds, and no payment. Without an id it is only known to look like one. */
   refund?: { id: string | undefined };
 }
@@ -26,6 +28,9 @@ export interface FoundTransfer {
   mayBeRefund: boolean;
 }
 
+/** How far the chain's clock may be from ours. */
+const clocksMs = 120_000;
+
 /** A transfer for one of its merchants, and its row if it was recorded before. */
 export interface KnownTransfer {
   transfer: FoundTransfer;
@@ -34,6 +39,8 @@ export interface KnownTransfer {
   refund?: { id: string | undefined } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
+  /** It came before the merchant was paid there. */
+  isOlder: boolean;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
   before: TransferRow | undefined;
@@ -69,11 +76,12 @@ export async function matchKnown(
   });
   const entries = found.flatMap((transfer) => {
     const hasPayoutWallet = transfer.owners.some(({ isPayoutWallet }) => isPayoutWallet);
-    return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, refund }) => ({
+    return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, sinceMs = 0, refund }) => ({
       transfer,
       merchantId,
       refund,
       isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
+      isOlder: transfer.blockTime.getTime() < sinceMs - clocksMs,
     }));
   });
   return mapInSlices(entries, (entry) => {

@@ -23,7 +23,7 @@ import { type Lease, LeaseLost } from './lease.ts';
 import type { Owners } from './owners.ts';
 import type { Reverting } from './reverting.ts';
 import { createStoring, type Entry, type StoringOptions } from './storing.ts';
-import { bytes, inChunks, maxAtOnce } from './values.ts';
+import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
 
@@ -97,11 +97,11 @@ export class Recording {
     const matched = await matchKnown(block, found, known);
     // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
-    const reverted = await revertTransfers(
-      lease,
-      [...left, ...moved].map(({ id }) => id),
-    );
-    const { entries, dust } = await this.#entriesOf(lease, block, matched, at);
+    const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
+    // What the second reading finds of before the merchant was paid there, nobody has hidden.
+    const own =
+      after === undefined ? matched.filter((each) => each.before !== undefined || !each.isOlder) : matched;
+    const { entries, dust } = await this.#entriesOf(lease, block, own, at);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], dust };
   }

@@ -11,7 +11,7 @@ import { isOpen, type Remaining, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
-import { hashOf, inChunks, inGroups } from './values.ts';
+import { hashOf, idsOf, inChunks, inGroups } from './values.ts';
 
 /** A transfer to revert, and its intent. */
 interface ReorgedTransfer {
@@ -50,10 +50,7 @@ export function createReverting(
     for (const [i, chunk] of chunks.entries()) {
       const reverted = await holding(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
-        const own = await findTransfersById(
-          inside,
-          chunk.map(({ id }) => id),
-        );
+        const own = await findTransfersById(inside, idsOf(chunk));
         const reverted = await revertRows(inside, changes, refunding, own, new Date());
         if (i === chunks.length - 1) await last(inside);
         return reverted;

@@ -16,6 +16,7 @@ import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { readPaymentSums } from './reverting.ts';
+import { idsOf } from './values.ts';
 
 export interface Entry extends KnownTransfer {
   /** The id of the new row, if there is none yet. */
@@ -187,10 +188,7 @@ async function stepsOf(
     );
   }
   const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
-  const remaining = await readPaymentSums(
-    inside,
-    [...restored].map(({ id }) => id),
-  );
+  const remaining = await readPaymentSums(inside, idsOf([...restored]));
   for (const intent of restored) {
     // After the other steps: the sum includes all returned payments.
     const before = steps.get(intent) ?? [];
