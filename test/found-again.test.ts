@@ -8,6 +8,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { type Door, doors, pagesOf, type Request } from './support/call.ts';
+import { insertIntents } from './support/intent-rows.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -83,6 +84,13 @@ test('a page token belongs to its filters', async () => {
   expect((await service.call('listTransfers', other, { apiKey })).details).toMatchObject([
     { field: 'page_token' },
   ]);
+  // In any order.
+  const [since, until] = ['2020-01-01T00:00:00Z', '2120-01-01T00:00:00Z'];
+  const range = { page_size: 1, block_time_from: since, block_time_before: until };
+  const first = (await service.call('listTransfers', range, { apiKey })).json;
+  const swapped = { block_time_before: until, block_time_from: since, page_size: 1 };
+  const next = { ...swapped, page_token: first.next_page_token };
+  expect((await service.call('listTransfers', next, { apiKey })).json.transfers).toHaveLength(1);
 });
 
 test('a transfer that nobody can tell shows the five nearest intents of its wallet', async () => {
@@ -117,6 +125,18 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
     [],
     [],
   ]);
+});
+
+test.each([999, 1_001])('of many at %i units, nearly what was sent, the newest is shown', async (amount) => {
+  const { merchant, apiKey } = await newMerchant();
+  const [toAddress, merchantId] = [`0x${'13'.repeat(20)}`, merchant.id];
+  const columns = { amount_units: String(amount), expected_wallet: `'\\x${'13'.repeat(20)}'::bytea` };
+  await insertIntents(service, { merchantId, count: 1_100, firstAtMs: Date.now() - 86_400_000, columns });
+  const body = { amount_units: amount, wallet_address: toAddress };
+  const newest = (await service.call('createPaymentIntent', body, { apiKey })).json.id;
+  const blockTime = new Date(Date.now() + 1_000);
+  const [id = ''] = await insertTransfers(service, merchant, [{ toAddress, amountUnits: 1_000, blockTime }]);
+  expect((await service.call('getTransfer', { id }, { apiKey })).json.candidates?.[0]?.id).toBe(newest);
 });
 
 test('a transfer of another merchant, or of the other mode, is not there', async () => {

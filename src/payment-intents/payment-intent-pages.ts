@@ -144,6 +144,11 @@ function queryOf(
 
 /** The filters that are set. */
 export function filtersOf(request: ListPaymentIntentsRequest): [name: string, value: unknown][] {
-  const { $typeName, $unknown, pageSize, pageToken, ...filters } = request;
-  return Object.entries(filters).filter(([, value]) => value !== undefined && value !== '' && value !== 0);
+  const { $typeName, $unknown, pageSize, pageToken, ...others } = request;
+  const { createdFrom, createdBefore, succeededFrom, succeededBefore, ...filters } = others;
+  // Times are in the order in which the query has them, which says nothing.
+  const times = { createdFrom, createdBefore, succeededFrom, succeededBefore };
+  return Object.entries({ ...filters, ...times }).filter(
+    ([, value]) => value !== undefined && value !== '' && value !== 0,
+  );
 }

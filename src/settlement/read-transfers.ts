@@ -34,8 +34,8 @@ import { toTransfer } from './transfer.ts';
 type Methods = MethodsOf<typeof TransferService>;
 
 const maxCandidates = 5;
-/** Intents of the wallet looked at for candidates: in each direction from the amount. */
-const maxSearched = 1_000;
+/** Intents of one amount looked at for candidates, the newest: those of another chain are left out. */
+const maxSearched = 200;
 
 /** `GetTransfer`: the transfer; if it is unattributed, with the intents that it may be for. */
 export function getTransfer(em: EntityManager): Methods['getTransfer'] {
@@ -70,24 +70,28 @@ export function getTransfer(em: EntityManager): Methods['getTransfer'] {
   };
 }
 
-/** The nearest amounts, in three ranges of the index of wallets: the same amount, the newest first; above it; and below it. */
+/** The next amounts in one direction, each by one look-up in the index of wallets. */
+const nextAmounts = (name: string, next: string) => `
+   ${name} as (
+     select $3::bigint as units, 0 as step
+     union all
+     select (select ${next} from payment_intents i where i.expected_wallet = $1 and i.merchant_id = $2
+               and i.amount_units ${name === 'above' ? '>' : '<'} n.units), n.step + 1
+       from ${name} n where n.units is not null and n.step < ${maxCandidates}
+   )`;
+
+/** Of the same amount, and of the nearest ones above and below it, the newest. */
 const findNearest = preparedStatement(
   'find_nearest_payment_intents',
-  `with near as (
-     (select * from payment_intents
-       where expected_wallet = $1 and merchant_id = $2 and amount_units = $3 and id < $5
-       order by id desc limit ${maxSearched})
-     union all
-     (select * from payment_intents
-       where expected_wallet = $1 and merchant_id = $2 and amount_units > $3
-       order by amount_units limit ${maxSearched})
-     union all
-     (select * from payment_intents
-       where expected_wallet = $1 and merchant_id = $2 and amount_units < $3
-       order by amount_units desc limit ${maxSearched})
-   )
-   select id, amount_units, status, created_at from near
-    where network = any ($4::smallint[]) and id < $5
+  `with recursive ${nextAmounts('above', 'min(i.amount_units)')}, ${nextAmounts('below', 'max(i.amount_units)')}
+   select i.id, amount_units, status, created_at
+     from (select units from above union select units from below) near
+    cross join lateral (
+      select * from payment_intents i
+       where i.expected_wallet = $1 and i.merchant_id = $2 and i.amount_units = near.units and i.id < $5
+       order by i.id desc limit ${maxSearched}
+    ) i
+    where network = any ($4::smallint[])
     order by abs(amount_units - $3), status not in ('requires_payment', 'expired', 'canceled'), id desc
     limit ${maxCandidates}`,
 );
@@ -123,8 +127,11 @@ export function listTransfers(em: EntityManager): Methods['listTransfers'] {
 
 /** What a page token is bound to besides the merchant: the status, and the other filters that are set. */
 function filtersOf(request: ListTransfersRequest): unknown[] {
-  const { $typeName, $unknown, pageSize, pageToken, status, ...others } = request;
-  const set = Object.entries(others).filter(([, value]) => value !== '' && value !== 0);
+  const { $typeName, $unknown, pageSize, pageToken, status, blockTimeFrom, blockTimeBefore, ...others } =
+    request;
+  // Times are in the order in which the query has them, which says nothing.
+  const all = Object.entries({ ...others, blockTimeFrom, blockTimeBefore });
+  const set = all.filter(([, value]) => value !== undefined && value !== '' && value !== 0);
   return set.length === 0 ? [status] : [status, set];
 }
 
