@@ -19,26 +19,26 @@ export const maxPayments = 100;
 type Owner = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'network'> & { paymentsCount?: number };
 
 /** The transfers of an intent, of a refund, or of all refunds of an intent. */
+const newest = `order by t.block_number desc, t.log_index desc limit ${maxPayments}`;
+// `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every transfer of
+// the merchant for each owner.
+const newestOf = (owner: string) =>
+  `select * from transfers t where ${owner} and t.merchant_id is not distinct from wanted."merchantId" ${newest}`;
 const belonging = {
-  payment_intent: 't.payment_intent = wanted.id',
-  refund: 't.refund = wanted.id',
-  refunds: 't.refund in (select r.id from refunds r where r.payment_intent = wanted.id)',
+  payment_intent: newestOf('t.payment_intent = wanted.id'),
+  refund: newestOf('t.refund = wanted.id'),
+  refunds: `select t.* from refunds r cross join lateral (${newestOf('t.refund = r.id')}) t
+             where r.payment_intent = wanted.id ${newest}`,
 } as const;
 
 /** Returns a function that reads the newest transfers of each owner, in chain order. */
 export function createTransfersReader(em: EntityManager, of: keyof typeof belonging) {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
-  // `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every
-  // transfer of the merchant for each owner.
   const find = preparedStatement(
     'find_payments',
     `select ${columns.of('t')}, wanted.id as owner, coalesce(c.cursor_number, t.block_number) as head
        from json_to_recordset($1) as wanted (id uuid, "merchantId" uuid)
-      cross join lateral (
-        select * from transfers t
-         where ${belonging[of]} and t.merchant_id is not distinct from wanted."merchantId"
-         order by t.block_number desc, t.log_index desc limit ${maxPayments}
-      ) t
+      cross join lateral (${belonging[of]}) t
        left join watched_chains c on c.chain_id = t.chain_id
       order by t.block_number, t.log_index`,
   );

@@ -163,7 +163,12 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
     'webhook_lag_seconds',
     'How late the latest attempt to deliver a webhook is; 0 if all are in time.',
   );
+  const disabled = counter(
+    'webhook_endpoints_disabled_total',
+    'Webhook endpoints that were disabled for failing.',
+  );
   return {
+    webhookDisabled: () => disabled.inc(),
     /** Counts an attempt to deliver a webhook. */
     webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number) {
       attempts.inc({ outcome });

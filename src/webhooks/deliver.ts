@@ -41,6 +41,8 @@ const maxClaimed = 128;
 
 export interface DelivererOptions {
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
+  /** Called when an endpoint was disabled for failing. */
+  onDisabled?: () => void;
   /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;
 }
@@ -56,7 +58,7 @@ export function createDeliverer(
   logger: Logger,
   /** Called when an attempt has ended and more can be claimed. */
   onRoom: () => void,
-  { onAttempt, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
+  { onAttempt, onDisabled, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
 ) {
   /** The attempts, by what they deliver. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
@@ -93,6 +95,7 @@ export function createDeliverer(
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
     const disabled = await health.failed(endpointId, result.at, result.statusCode);
     if (disabled === undefined) return;
+    onDisabled?.();
     logDisabled(logger, delivery, disabled);
   };
 

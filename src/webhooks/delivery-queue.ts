@@ -19,6 +19,8 @@ export const maxKeptAttempts = 20;
 /** How long a claim lasts: longer than an attempt can take. */
 const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;
+/** No more secrets of an endpoint sign at the same time. */
+const maxSecrets = 6;
 
 /** Creates the deliveries of the events at these positions, for the endpoints enabled now. */
 export async function createDeliveries(run: RunPrepared, after: bigint, upTo: bigint): Promise<number> {
@@ -291,8 +293,10 @@ const claimStatement = (eventColumns: string) =>
        returning d.event_id, d.endpoint_id, d.scheduled, d.leased_until
      )
      select ${eventColumns}, c.endpoint_id, c.scheduled, c.leased_until, w.url, w.failures,
-            (select array_agg(s.generation || ':' || s.key_version order by s.generation desc) from webhook_secrets s
-              where s.endpoint_id = w.id and (s.expires_at is null or s.expires_at > now())) as secrets
+            (select array_agg(s.generation || ':' || s.key_version order by s.generation desc)
+               from (select * from webhook_secrets s where s.endpoint_id = w.id
+                      order by s.generation desc limit ${maxSecrets}) s
+              where s.expires_at is null or s.expires_at > now()) as secrets
        from claimed c
        join due using (event_id, endpoint_id)
        join events e on e.id = c.event_id

@@ -223,20 +223,17 @@ export async function rotateSecret(
   const fingerprint = fingerprintOf(['RotateWebhookSecret/1', overlapHours]);
   return em.fork().transactional(async (tx) => {
     const endpoint = await lockEndpoint(tx, owner, id);
-    const generations = await tx.find(
-      WebhookSecretEntity,
-      { endpointId: endpoint.id },
-      { orderBy: { generation: 'desc' } },
-    );
-    const first = generations.find(
-      (made) => idempotencyKey !== undefined && made.idempotencyKey === idempotencyKey,
-    );
-    if (first !== undefined) {
+    const own = { endpointId: endpoint.id };
+    const first =
+      idempotencyKey === undefined ? null : await tx.findOne(WebhookSecretEntity, { ...own, idempotencyKey });
+    if (first !== null) {
       if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
       return { endpoint, secret: webhookSecret(keys, endpoint.id, first), replayed: true };
     }
     const now = new Date();
-    const [present, ...retired] = generations;
+    // Those before them have expired.
+    const newest = { orderBy: { generation: 'desc' }, limit: maxRetiredSecrets + 1 } as const;
+    const [present, ...retired] = await tx.find(WebhookSecretEntity, own, newest);
     if (present === undefined) throw new Error(`webhook endpoint ${endpoint.id} has no secret`);
     present.expiresAt = new Date(now.getTime() + overlapHours * hourMs);
     for (const old of retired.slice(maxRetiredSecrets - 1)) {
