@@ -110,7 +110,8 @@ export function createConsoleDoor(
       const header = assertOwnPage(request, scheme, origin);
       // As a proxy is asked, which this is not.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
-      if (pages.has(path)) return pages.serve({ path, request, header, response, context });
+      const connection = request.socket;
+      if (pages.has(path)) return pages.serve({ path, request, header, response, connection, context });
       if (name === undefined) throw new ServiceError('not_found');
       const Allow = path === exportPath ? 'GET' : 'POST';
       if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });

@@ -8,7 +8,7 @@ import { answerHeaders, type OpenedIntent } from '../../requests/request-context
 import { addressOf } from '../doc-url.ts';
 import { discardBody } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
-import { connectionOf, type Site } from './public-door.ts';
+import type { Site } from './public-door.ts';
 import { sendJson } from './send-json.ts';
 
 const path = '/v1/checkout/pay';
@@ -39,19 +39,13 @@ interface PayDoorOptions {
   scheme: 'http' | 'https';
 }
 
-export function createPayDoor({
-  admit,
-  strangers,
-  pay,
-  publicUrl,
-  isDraining,
-  scheme,
-}: PayDoorOptions): Site {
+export function createPayDoor(options: PayDoorOptions): Site {
+  const { admit, strangers, pay, publicUrl, isDraining, scheme } = options;
   return {
     name: 'PayCheckout',
     has: (candidate) => candidate === path,
     shared,
-    async serve({ request, header, response, context }) {
+    async serve({ request, header, response, connection, context }) {
       const send = (answer: PayAnswer) =>
         sendJson(
           { request, response, context },
@@ -63,7 +57,7 @@ export function createPayDoor({
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
       const opened = await admit(context, header);
-      strangers.noteValidKey(connectionOf(request));
+      strangers.noteValidKey(connection);
       // Nothing is read from it.
       discardBody(request);
       const resourceUrl = `${publicUrl ?? addressOf(header, scheme) ?? ''}${path}`;

@@ -12,6 +12,7 @@ import {
   toErrorJson,
 } from '../../contract/error-catalogue.ts';
 import { json_method } from '../../contract/gen/payments/v1/json_pb.ts';
+import { PaymentIntentService } from '../../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
 import { hasRequiredField } from '../../contract/json/field-rules.ts';
 import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
@@ -55,6 +56,7 @@ export interface SiteRequest {
   readonly request: NodeRequest;
   readonly header: RawHeaders;
   readonly response: NodeResponse;
+  readonly connection: Connection;
   readonly context: RequestContext;
 }
 
@@ -118,7 +120,8 @@ export function createPublicDoor(
     }
     const rpc = site?.name ?? route?.method.name;
     const shared = isShared ? browserHeaders : (site?.shared ?? none);
-    const exchange: Exchange = { path, request, header, response, context, match, route, shared };
+    const connection = ('stream' in request ? request.stream.session : undefined) ?? request.socket;
+    const exchange: Exchange = { path, request, header, response, connection, context, match, route, shared };
 
     const serve = async (): Promise<RequestOutcome> => {
       // After this, a request that arrived in one piece is completely parsed.
@@ -158,12 +161,8 @@ function refuse(reason: unknown, exchange: Exchange, { scheme, isDraining }: Pub
   return error.code;
 }
 
-/** What the request came on. */
-export const connectionOf = (request: NodeRequest): Connection =>
-  ('stream' in request ? request.stream.session : undefined) ?? request.socket;
-
 async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise<JsonAnswer> {
-  const { request, header, path, match, route, context, shared } = exchange;
+  const { request, header, path, connection, match, route, context, shared } = exchange;
   if (match === undefined) {
     if (!isBrowserAtRoot(request, header, path)) throw noRoute(request.method, path);
     return { status: 302, body: '', headers: toReference };
@@ -175,7 +174,6 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
     return { status: 204, body: '', headers: [...shared, ...preflight] };
   }
   if (route === undefined) throw methodNotAllowed(request.method, path, [...match.byMethod.keys()]);
-  const connection = connectionOf(request);
   const decode = (caller: unknown) => {
     if (isTrial && context.identity?.mode !== 'testnet') throw new ServiceError('browser_forbidden');
     return decodeRequest(exchange, route, match, caller, options);
@@ -289,12 +287,13 @@ function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: Nod
 }
 
 /**
- * Returns the violations of a query whose fields belong in the body. Paths without variables ignore the query, as
- * `CreatePaymentIntent` did in the first release.
+ * Returns the violations of a query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first
+ * release.
  */
-function queryViolations({ hasBody, pathFields }: CompiledRoute, request: NodeRequest): FieldViolation[] {
+function queryViolations({ hasBody, method }: CompiledRoute, request: NodeRequest): FieldViolation[] {
   const violations: FieldViolation[] = [];
-  if (hasBody && pathFields.length > 0) parseQuery(queryOf(request), [], violations);
+  if (hasBody && method !== PaymentIntentService.method.createPaymentIntent)
+    parseQuery(queryOf(request), [], violations);
   return violations;
 }
 
