@@ -103,19 +103,23 @@ const server = createServer(async (request, response) => {
   }
 });
 
-/** Creates the endpoint, or finds it: the idempotency key makes a repeated call return the same one and its secret. */
+/** Creates the endpoint, or finds it: the idempotency key makes a repeated call return the same one and its first secret. */
 async function createEndpoint(url: string): Promise<string> {
-  const answer = await fetch(`${PAYMENTS_URL}/v1/webhook_endpoints`, {
-    method: 'POST',
-    headers: {
+  const ask = async (method: string, path: string, body: object) => {
+    const headers = {
       Authorization: `Bearer ${PAYMENTS_API_KEY}`,
       'Content-Type': 'application/json',
-      'Idempotency-Key': `webhook-receiver/${url}`,
-    },
-    body: JSON.stringify({ url, description: 'examples/webhook-receiver.ts' }),
-  });
-  if (answer.status !== 201) throw new Error(`${answer.status} ${await answer.text()}`);
-  return ((await answer.json()) as { secret: string }).secret;
+      ...(method === 'POST' && { 'Idempotency-Key': `webhook-receiver/${url}` }),
+    };
+    const answer = await fetch(`${PAYMENTS_URL}${path}`, { method, headers, body: JSON.stringify(body) });
+    if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
+    return (await answer.json()) as { id: string; secret: string };
+  };
+  const path = '/v1/webhook_endpoints';
+  const { id, secret } = await ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
+  // The service disables an endpoint that has not answered for days.
+  await ask('PATCH', `${path}/${id}`, { enabled: true });
+  return secret;
 }
 
 server.listen(Number(PORT), '127.0.0.1', async () => {

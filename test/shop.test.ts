@@ -166,7 +166,10 @@ test('an intent of less than the price ships nothing', async () => {
 test('the way back from the checkout finds the order and changes nothing', async () => {
   const { order_id, client_secret } = await placeOrder(shop);
   const back = `${shop.url}/orders?payment_intent=${intentOf(client_secret)}`;
-  expect(await ask(back)).toEqual({ status: 303, body: `/orders/${order_id}` });
+  const headers = { cookie: `other=1; order=${order_id}` };
+  expect(await ask(back, { headers })).toEqual({ status: 303, body: `/orders/${order_id}` });
+  // The id of the intent is on the chain: it opens nobody's order.
+  expect((await ask(back)).status).toBe(404);
   expect((await ask(`${shop.url}/orders/${order_id}?payment_intent=x&status=succeeded`)).status).toBe(200);
   expect(await stateOf(shop, order_id)).toBe('requires_payment');
   await hasShipped(shop, order_id, 0);

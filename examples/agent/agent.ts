@@ -15,14 +15,18 @@ import type { Checkout } from '../../checkout/sdk/gen/checkout.ts';
 import { orderOfDemoMerchant } from './setup.ts';
 
 const { link, key } = process.argv[2]
-  ? { link: process.argv[2], key: process.env.AGENT_KEY as `0x${string}` }
+  ? { link: process.argv[2], key: process.env.AGENT_KEY as `0x${string}` | undefined }
   : await orderOfDemoMerchant();
+if (key === undefined) throw new Error('set AGENT_KEY to the private key of the account that pays');
 const { origin, hash } = new URL(link);
 // The secret opens this one checkout, and nothing else.
 const [clientSecret = ''] = hash.slice(1).split('&');
 const headers = { Authorization: `Bearer ${clientSecret}` };
-const readCheckout = async () =>
-  (await (await fetch(`${origin}/v1/checkout`, { headers })).json()) as Checkout;
+const readCheckout = async () => {
+  const answer = await fetch(`${origin}/v1/checkout`, { headers });
+  if (!answer.ok) throw new Error(`no checkout: ${answer.status} ${await answer.text()}`);
+  return (await answer.json()) as Checkout;
+};
 
 // What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy.
 const { chain_id, token_address, amount_units, merchant_name } = await readCheckout();
@@ -42,7 +46,10 @@ const answer = await pay(`${origin}/v1/checkout/pay`, { method: 'POST', headers 
 // 200: it is on the chain. 202: it is not seen yet; a second payment would be refused while it can still come.
 if (![200, 202].includes(answer.status)) throw new Error(`not paid: ${answer.status} ${await answer.text()}`);
 for (;;) {
-  const { status, payments = [] } = await readCheckout();
+  // It is paid: what fails now is asked again.
+  const { status, payments = [] } = await readCheckout().catch(
+    ({ message }) => ({ status: message }) as Checkout,
+  );
   console.log(status, payments[0]?.transaction_hash ?? '');
   if (['succeeded', 'expired', 'canceled'].includes(status)) {
     process.exitCode = status === 'succeeded' ? 0 : 1;

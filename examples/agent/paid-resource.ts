@@ -30,6 +30,8 @@ const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('ba
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
   /** What was offered and not served yet, by the order in the offer. In several processes: in a database. */
   const orders = new Map<string, { id: string; clientSecret: string }>();
+  /** Those that are paid: nothing that others ask for pushes them out. */
+  const paidOrders: typeof orders = new Map();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
       method: 'POST',
@@ -54,24 +56,31 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
     end(response, 402, JSON.stringify(own));
   }
 
-  return async (request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> => {
+  async function serve(request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> {
     const signature = request.headers['payment-signature'];
     if (typeof signature !== 'string') return ask(request.url ?? '/', response);
     const order = orderIn(signature);
-    const intent = orders.get(order);
+    const intent = orders.get(order) ?? paidOrders.get(order);
     if (intent === undefined) return end(response, 400, 'an unknown order, or one that was served');
     const paid = await pay(intent.clientSecret, signature);
     if (!paid.ok) return end(response, paid.status, await paid.text());
+    if (orders.delete(order)) paidOrders.set(order, intent);
     for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {
       if (Date.now() > endMs)
         return end(response, 202, 'not final yet: repeat this with the same PAYMENT-SIGNATURE');
     }
     // Of requests that wait for the same payment, one is served.
-    if (!orders.delete(order)) return end(response, 400, 'this order was served');
+    if (!paidOrders.delete(order)) return end(response, 400, 'this order was served');
     const settled = paid.headers.get('payment-response');
     if (settled !== null) response.setHeader('PAYMENT-RESPONSE', settled);
     next();
-  };
+  }
+
+  return (request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> =>
+    serve(request, response, next).catch((reason) => {
+      console.error(reason);
+      if (!response.headersSent) end(response, 503, 'the payment could not be looked at: repeat this');
+    });
 }
 
 function orderIn(signature: string): string {

@@ -15,7 +15,8 @@
 //      it; here the test wallet of the payment service. The webhook `refund.succeeded` says when it is there.
 //
 // Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the demo
-// merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too.
+// merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too, and WEBHOOK_SECRET, if the secret
+// of the shop's endpoint was rotated.
 
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
@@ -98,9 +99,13 @@ async function refundOrder(order: Order, request: IncomingMessage) {
       { paymentIntent: order.payment_intent, destination: String(destination), reason: 'Returned' },
       { idempotencyKey: `${order.id}/refund` },
     );
-    // Sent once, whoever clicks how often. If the process ends in between, somebody has to look at the wallet.
-    if (orders.claimRefund(refund.id)) await sendRefund(refund.id);
-    orders.storeRefund(order.payment_intent, 'requires_transfer', 0);
+    // Sent once, whoever clicks how often.
+    if (orders.claimRefund(refund.id)) {
+      await sendRefund(refund.id);
+      orders.storeRefund(order.payment_intent, 'requires_transfer', 0);
+    } else if ((await payments.retrieveRefund(refund.id)).status === 'requires_transfer') {
+      throw new BadRequest(409, 'the wallet was asked to send it already: look there whether it has');
+    }
     return { refund_id: refund.id };
   } catch (error) {
     if (!(error instanceof PaymentIntentsError) || error.isRetryable) throw error;
@@ -188,9 +193,9 @@ const headers = {
 
 async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { pathname, searchParams } = new URL(request.url ?? '/', 'http://shop');
-  const json = (status: number, body: object) =>
+  const json = (status: number, body: object, more: object = {}) =>
     void response
-      .writeHead(status, { ...headers, 'Content-Type': 'application/json' })
+      .writeHead(status, { ...headers, 'Content-Type': 'application/json', ...more })
       .end(JSON.stringify(body));
   const show = (path: string) => {
     const { type, body } = files.get(path) as { type: string; body: string };
@@ -203,7 +208,11 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       if (pathname === '/webhooks') return receiveWebhook(request, response);
       // A page of another site cannot send this type without being asked first.
       if (request.headers['content-type'] !== 'application/json') throw new BadRequest(415, 'send JSON');
-      if (pathname === '/orders') return json(201, await createOrder(request));
+      if (pathname === '/orders') {
+        const created = await createOrder(request);
+        const cookie = `order=${created.order_id}; Path=/orders; HttpOnly; SameSite=Lax`;
+        return json(201, created, { 'Set-Cookie': cookie });
+      }
       const order = orders.find(id);
       if (part === 'refund' && order !== undefined) return json(200, await refundOrder(order, request));
       if (part !== 'payment' || order === undefined) break;
@@ -211,9 +220,12 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     }
     case 'GET': {
       if (files.has(pathname) && pathname !== '/order') return show(pathname);
-      // The way back from the checkout names the intent, and says nothing about its payment.
+      // The way back from the checkout names the intent, and says nothing about its payment. On the chain anybody reads
+      // the intent's id: it finds the order only in the browser that has placed it.
       const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
-      if (returned) return void response.writeHead(303, { Location: `/orders/${returned.id}` }).end();
+      const isOwn = returned && request.headers.cookie?.split('; ').includes(`order=${returned.id}`);
+      if (returned && isOwn)
+        return void response.writeHead(303, { Location: `/orders/${returned.id}` }).end();
       const order = orders.find(id);
       if (order === undefined || part === 'payment' || part === 'refund') break;
       return part === 'state' ? json(200, stateOf(order)) : show('/order');
@@ -238,7 +250,8 @@ const server = createServer((request, response) => {
 server.listen(Number(PORT), '127.0.0.1', async () => {
   const { port } = server.address() as AddressInfo;
   try {
-    webhookSecret = await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`);
+    webhookSecret =
+      process.env.WEBHOOK_SECRET ?? (await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`));
     await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
   } catch (error) {
     const code = error instanceof PaymentIntentsError ? error.code : 'error';

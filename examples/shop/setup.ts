@@ -26,8 +26,8 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
 }
 
 /**
- * Creates the shop's webhook endpoint, or finds it: the idempotency key makes a repeated call return the same one.
- * Returns its secret.
+ * Creates the shop's webhook endpoint, or finds it: the idempotency key makes a repeated call return the same one. Returns
+ * its first secret: a shop of your own stores it, because it is not this one any more after a rotation.
  */
 export async function registerWebhook(payments: PaymentIntentsClient, url: string): Promise<string> {
   const { id, secret } = await payments.createWebhookEndpoint(

@@ -71,13 +71,18 @@ find('pay').addEventListener('click', async () => {
 
 find('refund').addEventListener('submit', async (event) => {
   event.preventDefault();
-  const answer = await fetch(`${path}/refund`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ destination: find('destination').value }),
-  });
-  const { error } = await answer.json();
-  find('message').textContent = error ?? '';
+  try {
+    const answer = await fetch(`${path}/refund`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ destination: find('destination').value }),
+    });
+    const { error } = await answer.json();
+    find('message').textContent = error ?? '';
+  } catch {
+    find('message').textContent =
+      'The shop did not answer. Look whether the money is on its way before you try again.';
+  }
 });
 
 follow();
