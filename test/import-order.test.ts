@@ -5,24 +5,8 @@ import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
 
 const order = [
-  'contract',
-  'config',
-  'requests',
-  'telemetry',
-  'scheduling',
-  'database',
-  'merchants',
-  'payment-intents',
-  'refunds',
-  'events',
-  'webhooks',
-  'settlement',
-  'authorizations',
-  'checkout',
-  'console',
-  'doors',
-  'embedded',
-  'processes',
+  ...'contract config requests telemetry scheduling database merchants payment-intents refunds'.split(' '),
+  ...'events webhooks settlement authorizations checkout console doors embedded processes'.split(' '),
 ];
 
 /** The project's files that each file imports, type-only and dynamic imports included. */

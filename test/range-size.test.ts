@@ -2,7 +2,9 @@
 
 import { expect, test } from 'vitest';
 import { NodeError, type NodeFault } from '../src/settlement/node-answers.ts';
-import { createRangeSize, type RangeSize } from '../src/settlement/range-size.ts';
+import { createRangeSize } from '../src/settlement/range-size.ts';
+
+type RangeSize = ReturnType<typeof createRangeSize>;
 
 const read = async (size: RangeSize, times: number, blocks = size.blocks) => {
   for (let i = 0; i < times; i++) await size.reading(blocks, async () => {});

@@ -17,21 +17,9 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true, force: true }));
 
 const ours = [
-  'access',
-  'checkout',
-  'checkout_service',
-  'event',
-  'event_service',
-  'json',
-  'payment',
-  'payment_intent',
-  'payment_intent_service',
-  'refund',
-  'refund_service',
-  'transfer',
-  'transfer_service',
-  'webhook_endpoint',
-  'webhook_endpoint_service',
+  ...'access checkout checkout_service event event_service json payment payment_intent'.split(' '),
+  ...'payment_intent_service refund refund_service transfer transfer_service webhook_endpoint'.split(' '),
+  ...'webhook_endpoint_service'.split(' '),
 ].map((name) => `payments/v1/${name}.proto`);
 
 interface Listing {

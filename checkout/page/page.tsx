@@ -130,16 +130,8 @@ const heroViews: readonly ViewName[] = [
 ];
 /** Views that end without the payer doing anything on this page. */
 const waitingViews: readonly ViewName[] = [
-  'loading',
-  'waiting-for-shop',
-  'connecting',
-  'confirm-in-wallet',
-  'sign-in-wallet',
-  'signed',
-  'paying-elsewhere',
-  'sent',
-  'taken-back',
-  'time-is-up',
+  ...(['loading', 'waiting-for-shop', 'connecting', 'confirm-in-wallet', 'sign-in-wallet'] as const),
+  ...(['signed', 'paying-elsewhere', 'sent', 'taken-back', 'time-is-up'] as const),
 ];
 
 /** A sign beside the title, which says the same in words. */

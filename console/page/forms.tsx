@@ -16,14 +16,7 @@ interface ButtonProps {
   isSubmit?: boolean;
 }
 
-export function Button({
-  label,
-  onClick,
-  isMain = false,
-  isSmall = false,
-  isBusy = false,
-  isSubmit = false,
-}: ButtonProps) {
+export function Button({ label, onClick, isMain, isSmall, isBusy = false, isSubmit }: ButtonProps) {
   return (
     <button
       type={isSubmit ? 'submit' : 'button'}

@@ -18,7 +18,7 @@ import { go, Link, pathOf } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { chainLabel, chainOf, Money, moneyText, When } from './values.tsx';
-import { labelWords, symbolOf } from './words.ts';
+import { labelWords } from './words.ts';
 
 const chartDays = 30;
 /** Of what needs somebody, until all is asked for. */
@@ -260,7 +260,7 @@ function Item({ of: item }: { of: AttentionItem }) {
 /** Why somebody is needed, and the way out. */
 function reasonOf(item: AttentionItem): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
-  const money = moneyText({ units, symbol: symbolOf(item) });
+  const money = moneyText({ units, labels });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   switch (kind) {
     case AttentionKind.UNATTRIBUTED:

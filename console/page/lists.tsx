@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks';
 import { ActionButton, Button } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 
-export const pageSize = 50;
+const pageSize = 50;
 
 interface LiveListProps<Row, Answer> {
   /** What is listed. A list of something else needs another `key`. */

@@ -16,7 +16,7 @@ import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
 import { Address, Badge, Copyable, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
-import { paymentStates, stateOf, symbolOf } from './words.ts';
+import { paymentStates, stateOf } from './words.ts';
 
 export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
@@ -167,7 +167,7 @@ function Transfers({ of: intent }: { of: PaymentIntent }) {
               </>
             );
           },
-          Amount: (row) => <Money units={row.amountUnits} decimals={decimals} symbol={symbolOf(row)} />,
+          Amount: (row) => <Money units={row.amountUnits} decimals={decimals} labels={row.labels} />,
           Status: ({ status, confirmations, labels }) => (
             <>
               <Badge {...paymentStates[status]} />{' '}

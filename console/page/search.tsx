@@ -9,7 +9,6 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
-import { pageSize } from './lists.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
@@ -59,6 +58,8 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
     </>
   );
 }
+
+const pageSize = 50;
 
 async function search(text: string): Promise<Found> {
   if (/^pi_\w+$/.test(text)) return { what: 'a payment', path: `/payments/${text}` };

@@ -15,7 +15,7 @@ import { Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Badge, moneyText, Transaction, When } from './values.tsx';
-import { deedOf, deliveryStates, eventWords, paymentStates, symbolOf } from './words.ts';
+import { deedOf, deliveryStates, eventWords, paymentStates } from './words.ts';
 
 const maxPages = 5;
 
@@ -54,7 +54,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
               at: each.blockTime,
               what: [
                 <Badge key="status" {...paymentStates[each.status]} />,
-                ` ${moneyText({ units: each.amountUnits, symbol: symbolOf(each) })} came. `,
+                ` ${moneyText({ units: each.amountUnits, labels: each.labels })} came. `,
                 <Transaction key="hash" of={each.transactionHash} chainId={intent.chainId} />,
               ],
             })),

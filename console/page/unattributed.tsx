@@ -11,7 +11,7 @@ import { Link } from './routing.tsx';
 import { chainIdIn, useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Address, Badge, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
-import { stateOf, symbolOf } from './words.ts';
+import { stateOf } from './words.ts';
 
 export function UnattributedTransfers() {
   return (
@@ -51,7 +51,7 @@ export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
             <Labels of={labels} />
           </>
         ),
-        Amount: (row) => <Money units={row.amountUnits} symbol={symbolOf(row)} />,
+        Amount: (row) => <Money units={row.amountUnits} labels={row.labels} />,
         From: (row) => <Address of={row.fromAddress} chainId={chainIdOf(row)} />,
         Chain: (row) => chainOf(chainIdOf(row))?.name,
         'In its block': ({ blockTime }) => <When at={blockTime} />,
@@ -71,7 +71,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
           <header class="head">
             <p class="soft">Transfer</p>
             <h1>
-              <Money units={found.amountUnits} symbol={symbolOf(found)} />
+              <Money units={found.amountUnits} labels={found.labels} />
             </h1>
             <p>
               {found.paymentIntent === '' ? (

@@ -14,10 +14,19 @@ interface MoneyProps {
   units: bigint | string;
   decimals?: number;
   symbol?: string;
+  /** Of a transfer: they say if it is no USDC. */
+  labels?: readonly string[];
 }
 
-export const moneyText = ({ units, decimals = usdc.decimals, symbol = usdc.symbol }: MoneyProps): string =>
-  `${shownAmount(BigInt(units), decimals)}\u00a0${symbol}`;
+export function moneyText({
+  units,
+  decimals = usdc.decimals,
+  symbol = usdc.symbol,
+  labels = [],
+}: MoneyProps) {
+  const name = labels.includes('wrong_token') ? 'of another token' : symbol;
+  return `${shownAmount(BigInt(units), decimals)}\u00a0${name}`;
+}
 
 export function Money(props: MoneyProps) {
   return <span class="money">{moneyText(props)}</span>;

@@ -76,9 +76,6 @@ const labels: Readonly<Record<string, string>> = {
 /** A label in words; one that only a newer service knows is shown as it is. */
 export const labelWords = (label: string): string => labels[label] ?? label.replaceAll('_', ' ');
 
-export const symbolOf = ({ labels }: { labels: readonly string[] }) =>
-  labels.includes('wrong_token') ? 'of another token' : 'USDC';
-
 const events: Readonly<Record<string, string>> = {
   'payment_intent.partially_paid': 'A part was paid',
   'payment_intent.processing': 'Paid in full, waiting for confirmations',

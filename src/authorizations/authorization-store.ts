@@ -23,7 +23,7 @@ import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
 /** Of one intent, whatever has become of them. */
-export const maxAuthorizations = 20;
+const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
@@ -44,7 +44,7 @@ export const foreignNonce = refused(
   'The nonce belongs to another payment intent. Sign a new one.',
 );
 
-export const tooMany = refused(
+const tooMany = refused(
   'too_many_authorizations',
   `The payment intent has had ${maxAuthorizations} signatures, which is the limit. Pay it by a transfer.`,
 );
@@ -64,6 +64,9 @@ export function createAuthorizationStore(em: EntityManager) {
   const storing = createStoring(run, columns);
   const landings = createLandings(run);
   return {
+    /** Why an intent takes no more of them. */
+    refusalOf: ({ authorizationsCount }: PaymentIntentRow): PaymentRefusal | undefined =>
+      (authorizationsCount ?? 0) >= maxAuthorizations ? tooMany : undefined,
     /** By the UUIDs of their intents, those that can still be used, or else the newest. */
     async currentOf(
       intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],

@@ -144,15 +144,8 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
   };
 }
 
-function callOf({
-  from,
-  to,
-  value,
-  validAfter,
-  validBefore,
-  nonce,
-  signature,
-}: SignedPayment): `0x${string}` {
+function callOf(payment: SignedPayment): `0x${string}` {
+  const { from, to, value, validAfter, validBefore, nonce, signature } = payment;
   const types = ['address', 'address', 'uint256', 'uint256', 'uint256', 'bytes32', 'bytes'] as const;
   const parameters = types.map((type) => ({ type }));
   const values = [from, to, value, validAfter, validBefore, nonce, signature];
@@ -160,31 +153,16 @@ function callOf({
 }
 
 /** What Circle's contract says when it reverts, and x402's word for it. */
-const reverts: readonly [RegExp, reason: RefusalReason, message: string][] = [
-  [/invalid signature/i, 'invalid_exact_evm_signature', 'The signature is not that of the account.'],
-  [/exceeds balance/i, 'invalid_exact_evm_insufficient_balance', 'The account does not have the amount.'],
-  [
-    /used or canceled/i,
-    'invalid_exact_evm_nonce_already_used',
-    'The authorization is used or canceled already.',
-  ],
-  [
-    /blacklisted/i,
-    'invalid_exact_evm_account_blocked',
-    "The token's issuer has blocked this account or the wallet.",
-  ],
-  [/pausable: paused/i, 'invalid_exact_evm_token_paused', "The token's issuer has paused all transfers."],
-  [
-    /not yet valid/i,
-    'invalid_exact_evm_payload_authorization_valid_after',
-    'The authorization is not valid yet.',
-  ],
-  [
-    /authorization is expired/i,
-    'invalid_exact_evm_payload_authorization_valid_before',
-    'The authorization has expired.',
-  ],
+const reverts: readonly [RegExp, reason: End<RefusalReason>, message: string][] = [
+  [/invalid signature/i, 'signature', 'The signature is not that of the account.'],
+  [/exceeds balance/i, 'insufficient_balance', 'The account does not have the amount.'],
+  [/used or canceled/i, 'nonce_already_used', 'The authorization is used or canceled already.'],
+  [/blacklisted/i, 'account_blocked', "The token's issuer has blocked this account or the wallet."],
+  [/pausable: paused/i, 'token_paused', "The token's issuer has paused all transfers."],
+  [/not yet valid/i, 'payload_authorization_valid_after', 'The authorization is not valid yet.'],
+  [/authorization is expired/i, 'payload_authorization_valid_before', 'The authorization has expired.'],
 ];
+type End<Reason> = Reason extends `invalid_exact_evm_${infer Rest}` ? Rest : never;
 
 /** The contract's word. Any other refusal is the node's own, and another node may answer. */
 const isRevert = (reason: unknown): reason is NodeError =>
@@ -193,10 +171,8 @@ const isRevert = (reason: unknown): reason is NodeError =>
   (/revert/i.test(reason.message) || reverts.some(([form]) => form.test(reason.message)));
 
 function refusalOfRevert(error: NodeError): PaymentRefusal {
-  const [, reason, message] = reverts.find(([form]) => form.test(error.message)) ?? [];
-  if (reason !== undefined && message !== undefined) return refused(reason, message);
-  return refused(
-    'invalid_exact_evm_transaction_simulation_failed',
-    'The token would not take this authorization.',
-  );
+  const found = reverts.find(([form]) => form.test(error.message));
+  const [, reason, message] =
+    found ?? (['', 'transaction_simulation_failed', 'The token would not take this authorization.'] as const);
+  return refused(`invalid_exact_evm_${reason}`, message);
 }

@@ -16,13 +16,7 @@ import { ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import {
-  type AuthorizationStore,
-  createAuthorizationStore,
-  foreignNonce,
-  maxAuthorizations,
-  tooMany,
-} from './authorization-store.ts';
+import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
@@ -152,9 +146,9 @@ class PayCheckout {
   ): Promise<PaymentRefusal | undefined> {
     const { toleranceUnits, takeFromPayerLimit } = this.#options;
     const { domain } = chain;
-    const refusal = refusalOf(payment, { intent, network, domain, toleranceUnits, nowMs });
+    const refusal =
+      refusalOf(payment, { intent, network, domain, toleranceUnits, nowMs }) ?? this.#store.refusalOf(intent);
     if (refusal !== undefined) return refusal;
-    if ((intent.authorizationsCount ?? 0) >= maxAuthorizations) return tooMany;
     const proof = chain.proofOf(payment);
     if (typeof proof === 'object') return proof;
     // Accounts cost nothing to make, so that each counts for the intent, too; anybody may name another's without a proof.

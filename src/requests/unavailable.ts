@@ -8,21 +8,8 @@ import { ServiceError } from './errors.ts';
  */
 const transientSqlState = /^(?:08...|53...|57P..|57014|58...|40001|40P01|55P03|25006)$/;
 /** Error codes of the socket. */
-const transientErrno = new Set([
-  'EADDRNOTAVAIL',
-  'ECONNABORTED',
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'ENOENT',
-  'ENOTFOUND',
-  'EHOSTUNREACH',
-  'EMFILE',
-  'ENETUNREACH',
-  'ENFILE',
-  'EPIPE',
-  'ETIMEDOUT',
-  'EAI_AGAIN',
-]);
+const transientErrno =
+  /^E(?:ADDRNOTAVAIL|AI_AGAIN|CONN(?:ABORTED|REFUSED|RESET)|HOSTUNREACH|MFILE|NETUNREACH|NFILE|NOENT|NOTFOUND|PIPE|TIMEDOUT)$/;
 /** Errors of `pg` and its pool that have no code. */
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|timeout expired|not queryable|Client was closed/i;
@@ -100,14 +87,16 @@ export function databaseGoneBy(reason: unknown): string | undefined {
   const found = causesOf(reason).find(
     (error) =>
       showsServerGone(error) &&
-      (ofDatabase.has(error) || error instanceof DriverException || !transientErrno.has(codeOf(error) ?? '')),
+      (ofDatabase.has(error) ||
+        error instanceof DriverException ||
+        !transientErrno.test(codeOf(error) ?? '')),
   );
   return found && (codeOf(found) ?? 'connection lost');
 }
 
 function showsServerGone(error: Error): boolean {
   const code = codeOf(error) ?? '';
-  return serverGone.test(code) || transientErrno.has(code) || transientMessage.test(error.message);
+  return serverGone.test(code) || transientErrno.test(code) || transientMessage.test(error.message);
 }
 
 function codeOf({ code }: Error & { code?: unknown }): string | undefined {

@@ -27,14 +27,8 @@ export interface Repeater {
 const firstRetryMs = 500;
 
 /** Starts with a run. A failure is logged and retried with growing pauses. */
-export function startRepeater({
-  name,
-  work,
-  intervalMs,
-  paceMs = 0,
-  maxRetryMs = 15_000,
-  logger,
-}: RepeaterOptions): Repeater {
+export function startRepeater(options: RepeaterOptions): Repeater {
+  const { name, work, intervalMs, paceMs = 0, maxRetryMs = 15_000, logger } = options;
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
   let isWoken = false;

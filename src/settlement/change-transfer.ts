@@ -75,6 +75,11 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
   };
 }
 
+/** Changes a transfer and its intent, which are locked, and returns the transfer as it is then. */
+type ChangeRow = (
+  ...of: [inside: RunPrepared, row: TransferRow, intent: PaymentIntentRow, traceparent: string | null]
+) => Promise<TransferRow>;
+
 /** `AttributeTransfer`: updates the intent, too. Calls `onEvent` after the commit. */
 export function attributeTransfer(
   em: EntityManager,
@@ -83,12 +88,7 @@ export function attributeTransfer(
   const change = createTransferChange(em, onEvent);
   const { apply } = createApplySteps(em);
 
-  const attribute = async (
-    inside: RunPrepared,
-    row: TransferRow,
-    intent: PaymentIntentRow,
-    traceparent: string | null,
-  ): Promise<TransferRow> => {
+  const attribute: ChangeRow = async (inside, row, intent, traceparent) => {
     const at = new Date();
     const network = networkOf(intent.network);
     const arrival = {
@@ -182,12 +182,7 @@ export function detachTransfer(
   const change = createTransferChange(em, onEvent);
   const { apply } = createApplySteps(em);
 
-  const detachFrom = async (
-    inside: RunPrepared,
-    row: TransferRow,
-    intent: PaymentIntentRow,
-    traceparent: string | null,
-  ): Promise<TransferRow> => {
+  const detachFrom: ChangeRow = async (inside, row, intent, traceparent) => {
     if (!row.attributedByHand) {
       throw invalidState(
         'The transfer was attributed automatically. Only a manual attribution can be detached.',

@@ -4,16 +4,8 @@ import type { Address, Hash, Hex } from 'viem';
 
 /** Why an answer of a node was not used. Each is the value of a metric label. */
 export const nodeFaults = [
-  'unreachable',
-  'late',
-  'refused',
-  'rate_limited',
-  'too_large',
-  'malformed',
-  'another_chain',
-  'another_block',
-  'no_answer',
-  'contradiction',
+  ...(['unreachable', 'late', 'refused', 'rate_limited', 'too_large', 'malformed'] as const),
+  ...(['another_chain', 'another_block', 'no_answer', 'contradiction'] as const),
 ] as const;
 
 export type NodeFault = (typeof nodeFaults)[number];

@@ -10,8 +10,6 @@ const rememberMs = 3_600_000;
 /** Faults that a too large request or answer may cause. */
 const ofSize: ReadonlySet<NodeFault> = new Set(['too_large', 'refused', 'late', 'malformed']);
 
-export type RangeSize = ReturnType<typeof createRangeSize>;
-
 /** Returns a size that begins at its maximum, shrinks to what the node serves, and sometimes tries to grow. */
 export function createRangeSize(max: number) {
   let blocks = max;

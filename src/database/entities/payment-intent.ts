@@ -68,15 +68,8 @@ export type PaymentIntentRow = InferEntity<typeof PaymentIntentEntity>;
 
 /** What happens to an intent after its creation. Its row is created with the defaults of these columns. */
 export const laterProperties = [
-  'amountReceivedUnits',
-  'paymentsCount',
-  'amountRefundedUnits',
-  'authorizationsCount',
-  'eventCount',
-  'labels',
-  'succeededAt',
-  'canceledAt',
-  'expiredAt',
+  ...(['amountReceivedUnits', 'paymentsCount', 'amountRefundedUnits', 'authorizationsCount'] as const),
+  ...(['eventCount', 'labels', 'succeededAt', 'canceledAt', 'expiredAt'] as const),
 ] as const;
 
 /** A row as it is created. */
