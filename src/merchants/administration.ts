@@ -229,8 +229,11 @@ async function upsertWallets(
   wallets: Wallets,
 ): Promise<void> {
   const updatedAt = new Date();
-  for (const [chain, address] of Object.entries(wallets)) {
-    await tx.upsert(PayoutWalletEntity, { merchantId, mode, chain: chain as ChainName, address, updatedAt });
+  for (const [name, address] of Object.entries(wallets)) {
+    const own = { merchantId, mode, chain: name as ChainName };
+    // It is paid there since then.
+    const isSame = (await tx.count(PayoutWalletEntity, { ...own, address })) > 0;
+    if (!isSame) await tx.upsert(PayoutWalletEntity, { ...own, address, updatedAt });
   }
 }
 

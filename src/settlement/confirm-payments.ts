@@ -78,7 +78,8 @@ async function confirmSome(
       // A node that refuses an old block or receipt, which it has no more, answers for others.
       if (!(reason instanceof NodeError) || reason.fault !== 'refused') throw reason;
       observer.nodeFault?.(reason);
-      denying.add(state.confirmer);
+      logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
+      continue;
     }
     denied += left;
     if (left > 0) state.deniedIn.push(number);

@@ -34,6 +34,8 @@ import { toTransfer } from './transfer.ts';
 type Methods = MethodsOf<typeof TransferService>;
 
 const maxCandidates = 5;
+/** Amounts looked at in each direction: some are only of another chain, or of later intents. */
+const maxAmounts = 50;
 /** Intents of one amount looked at for candidates, the newest: those of another chain are left out. */
 const maxSearched = 200;
 
@@ -77,7 +79,7 @@ const nextAmounts = (name: string, next: string) => `
      union all
      select (select ${next} from payment_intents i where i.expected_wallet = $1 and i.merchant_id = $2
                and i.amount_units ${name === 'above' ? '>' : '<'} n.units), n.step + 1
-       from ${name} n where n.units is not null and n.step < ${maxCandidates}
+       from ${name} n where n.units is not null and n.step < ${maxAmounts}
    )`;
 
 /** Of the same amount, and of the nearest ones above and below it, the newest. */

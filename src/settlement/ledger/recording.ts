@@ -79,8 +79,8 @@ export class Recording {
   }
 
   /**
-   * Records a block. `after` is the hash of its parent, or undefined for a block that was read before, in which
-   * transfers were found late. Throws LeaseLost.
+   * Records a block. `after` is the hash of its parent, or undefined for a block of a range, or that was read
+   * before. Throws LeaseLost.
    */
   async record(
     lease: bigint,
@@ -98,9 +98,10 @@ export class Recording {
     // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
-    // What the second reading finds of before the merchant was paid there, nobody has hidden.
-    const own =
-      after === undefined ? matched.filter((each) => each.before !== undefined || !each.isOlder) : matched;
+    // Of before the merchant was paid there, and for no intent: nobody has hidden it.
+    const isForeign = ({ before, isOlder, transfer }: KnownTransfer) =>
+      before === undefined && isOlder && (transfer.named ?? transfer.nonce) === undefined;
+    const own = after === undefined ? matched.filter((each) => !isForeign(each)) : matched;
     const { entries, dust } = await this.#entriesOf(lease, block, own, at);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], dust };

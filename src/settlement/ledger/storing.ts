@@ -94,7 +94,7 @@ export function createStoring(
 
 function newRow(
   { mode, chainId }: ChainSettings,
-  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund, authorizedBy }: Entry,
+  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund, authorizedBy, hasFailed }: Entry,
   at: Date,
 ): TransferRow {
   return {
@@ -118,7 +118,7 @@ function newRow(
     isDetached: false,
     isRefund: refund !== undefined,
     refund: refund?.id ?? null,
-    authorizedBy: authorizedBy ?? before?.authorizedBy ?? null,
+    authorizedBy: hasFailed ? null : (authorizedBy ?? before?.authorizedBy ?? null),
     counts: false,
     labels: null,
     createdAt: before?.createdAt ?? at,
