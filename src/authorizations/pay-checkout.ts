@@ -1,6 +1,7 @@
 // `POST /v1/checkout/pay`: pays an intent by a signature (x402, version 2). What is asked is in the order of its price: the
 // form of what was signed, the database, what the payment says itself, the chain's node, and the facilitator last.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
@@ -35,6 +36,8 @@ import {
 
 /** How long a payment may take to be seen on the chain before its request is answered. */
 const maxWaitMs = 25_000;
+/** How long a process that stops waits for a facilitator. */
+const maxAskingMs = 5_000;
 /** So many requests wait, and so many for one authorization: whoever asks beside them is answered at once. */
 const maxWaiting = 256;
 const maxWaitingForOne = 3;
@@ -183,8 +186,8 @@ class PayCheckout {
       return answer;
     });
     const hash = await this.#wait(row.id, declined.signal);
-    // A process that stops asks to the end: nobody would ask again.
-    if (this.#options.stopping.aborted) await asked;
+    // A process that stops gives it to the facilitator first: nobody would ask again.
+    if (hash === undefined && this.#options.stopping.aborted) await Promise.race([asked, sleep(maxAskingMs)]);
     if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
       return this.#refuse(network, payment, unsent);
     }
