@@ -166,7 +166,7 @@ test('an intent of less than the price ships nothing', async () => {
 test('the way back from the checkout finds the order and changes nothing', async () => {
   const { order_id, client_secret } = await placeOrder(shop);
   const back = `${shop.url}/orders?payment_intent=${intentOf(client_secret)}`;
-  const headers = { cookie: `other=1; order=${order_id}` };
+  const headers = { cookie: `other=1; ${order_id}=1` };
   expect(await ask(back, { headers })).toEqual({ status: 303, body: `/orders/${order_id}` });
   // The id of the intent is on the chain: it opens nobody's order.
   expect((await ask(back)).status).toBe(404);

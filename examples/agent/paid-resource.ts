@@ -30,7 +30,7 @@ const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('ba
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
   /** What was offered and not served yet, by the order in the offer. In several processes: in a database. */
   const orders = new Map<string, { id: string; clientSecret: string }>();
-  /** Those that are paid: nothing that others ask for pushes them out. */
+  /** Those that are paid, or may be: nothing that others ask for pushes them out. */
   const paidOrders: typeof orders = new Map();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
@@ -62,9 +62,12 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
     const order = orderIn(signature);
     const intent = orders.get(order) ?? paidOrders.get(order);
     if (intent === undefined) return end(response, 400, 'an unknown order, or one that was served');
-    const paid = await pay(intent.clientSecret, signature);
-    if (!paid.ok) return end(response, paid.status, await paid.text());
     if (orders.delete(order)) paidOrders.set(order, intent);
+    const paid = await pay(intent.clientSecret, signature);
+    if (!paid.ok) {
+      if (paidOrders.delete(order)) orders.set(order, intent);
+      return end(response, paid.status, await paid.text());
+    }
     for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {
       if (Date.now() > endMs)
         return end(response, 202, 'not final yet: repeat this with the same PAYMENT-SIGNATURE');

@@ -210,7 +210,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       if (request.headers['content-type'] !== 'application/json') throw new BadRequest(415, 'send JSON');
       if (pathname === '/orders') {
         const created = await createOrder(request);
-        const cookie = `order=${created.order_id}; Path=/orders; HttpOnly; SameSite=Lax`;
+        const cookie = `${created.order_id}=1; Path=/orders; HttpOnly; SameSite=Lax`;
         return json(201, created, { 'Set-Cookie': cookie });
       }
       const order = orders.find(id);
@@ -223,7 +223,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
       // The way back from the checkout names the intent, and says nothing about its payment. On the chain anybody reads
       // the intent's id: it finds the order only in the browser that has placed it.
       const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
-      const isOwn = returned && request.headers.cookie?.split('; ').includes(`order=${returned.id}`);
+      const isOwn = returned && request.headers.cookie?.split('; ').includes(`${returned.id}=1`);
       if (returned && isOwn)
         return void response.writeHead(303, { Location: `/orders/${returned.id}` }).end();
       const order = orders.find(id);
