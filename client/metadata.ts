@@ -87,7 +87,7 @@ function hintFor(value: unknown): string {
 }
 
 /** Keys, client secrets and webhook secrets, whole or cut. */
-export const secrets = /sk_\w+|_secret_[\w-]+|whsec_[\w+/=]+/g;
+export const secrets = /(?<![a-z])sk_\w+|_secret_[\w-]+|whsec_[\w+/=]+/g;
 
 /** Describes a value for a message: `undefined`, `"base"`, `a function`, `a Date`. */
 export function describe(value: unknown): string {

@@ -119,14 +119,8 @@ function wordsOf({ checkout, session, nowMs }: Facts): Words {
 
 /** Views in which nothing has to be paid: the title is larger than the amount. */
 const heroViews: readonly ViewName[] = [
-  'sent',
-  'signed',
-  'taken-back',
-  'processing',
-  'succeeded',
-  'time-is-up',
-  'expired',
-  'canceled',
+  ...(['sent', 'signed', 'taken-back', 'processing', 'succeeded'] as const),
+  ...(['time-is-up', 'expired', 'canceled'] as const),
 ];
 /** Views that end without the payer doing anything on this page. */
 const waitingViews: readonly ViewName[] = [

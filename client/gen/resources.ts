@@ -33,8 +33,8 @@ export interface Payment extends ApiResource {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels: Label[];
   /**
-   * Whether the transfer is part of the intent's `amountReceivedUnits`, or, of a refund, of its
-   * `amountRefundedUnits`. Undefined in events of before the field.
+   * Whether the transfer is part of the intent's `amountReceivedUnits`, or, of a refund, once it is
+   * confirmed, of its `amountRefundedUnits`. Undefined in events of before the field.
    */
   counts: boolean | undefined;
 }

@@ -1,6 +1,6 @@
 // Days where the browser is.
 
-import { type Timestamp, timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { type Timestamp, timestampFromMs } from '@bufbuild/protobuf/wkt';
 
 /** The day of a moment, such as `2026-11-24`. */
 export function dayOf(ms: number, timeZone?: string): string {
@@ -14,11 +14,10 @@ export function dayOf(ms: number, timeZone?: string): string {
  */
 export function spanOf(first: string, last: string, zone?: string) {
   const midnight = (day: string, daysLater: number): Timestamp | undefined => {
+    const ms = Date.parse(`${day}T00:00Z`) + daysLater * 86_400_000;
     // Without a zone, a date with a time is of the browser's.
-    const at = new Date(`${day}T00:00${zone === 'UTC' ? 'Z' : ''}`);
-    if (zone === 'UTC') at.setUTCDate(at.getUTCDate() + daysLater);
-    else at.setDate(at.getDate() + daysLater);
-    return Number.isNaN(at.getTime()) ? undefined : timestampFromDate(at);
+    const at = Number.isNaN(ms) ? ms : Date.parse(`${dayOf(ms, 'UTC')}T00:00${zone === 'UTC' ? 'Z' : ''}`);
+    return Number.isNaN(at) ? undefined : timestampFromMs(at);
   };
   return { from: midnight(first, 0), before: midnight(last, 1) };
 }

@@ -60,7 +60,6 @@ export function Field({ label, value, onInput, type = 'text', inputMode = 'text'
 interface ChoiceProps {
   label: string;
   value: string | number;
-  /** Each value with its words. */
   options: readonly (readonly [string | number, string])[];
   onChoose: (value: string) => void;
   /** Its place says what it is. */

@@ -141,7 +141,7 @@ const keyOf = ({ transactionHash, logIndex }: Pick<Transfer, 'transactionHash' |
   `${transactionHash} ${logIndex}`;
 
 function Transfers({ of: intent }: { of: PaymentIntent }) {
-  const { id, chainId, decimals, payments } = intent;
+  const { id, chainId, payments } = intent;
   const { value: ids } = useLoaded(`${id} transfers`, async () => {
     const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
     return new Map(transfers.map((each) => [keyOf(each), each.id]));
@@ -167,7 +167,9 @@ function Transfers({ of: intent }: { of: PaymentIntent }) {
               </>
             );
           },
-          Amount: (row) => <Money units={row.amountUnits} decimals={decimals} labels={row.labels} />,
+          Amount: ({ amountUnits: units, tokenAddress }) => (
+            <Money units={units} labels={tokenAddress === intent.tokenAddress ? [] : ['wrong_token']} />
+          ),
           Status: ({ status, confirmations, labels }) => (
             <>
               <Badge {...paymentStates[status]} />{' '}

@@ -65,7 +65,7 @@ async function search(text: string): Promise<Found> {
   if (/^pi_\w+$/.test(text)) return { what: 'a payment', path: `/payments/${text}` };
   if (/^tr_\w+$/.test(text)) return { what: 'a transfer', path: `/unattributed/${text}` };
   if (/^we_\w+$/.test(text)) return { what: 'an endpoint', path: `/webhooks/${text}` };
-  const [, elsewhere = ''] = /^(mer|key|cs|del)_\w+$/.exec(text) ?? [];
+  const [, elsewhere = ''] = /^(mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
   if (elsewhere !== '') return others[elsewhere] as Found;
   if (/^rf_\w+$/.test(text))
     return ofPayment('a refund', (await orNothing(refundApi.getRefund({ id: text })))?.paymentIntent);
@@ -91,8 +91,8 @@ async function search(text: string): Promise<Found> {
 
 /** What has no page of its own, by how its ids begin. */
 const others: Readonly<Record<string, Found>> = {
-  mer: { what: 'a merchant', path: '/merchants' },
-  key: { what: 'an API key', path: '/merchants' },
+  mer: { what: 'a merchant', advice: 'An operator finds it under Merchants and keys.' },
+  key: { what: 'an API key', advice: 'An operator finds it under Merchants and keys.' },
   cs: { what: 'a session', advice: 'The command admin console list shows sessions.' },
   del: { what: 'a delivery', advice: 'It is found by its event, whose id the delivery has as webhook-id.' },
 };

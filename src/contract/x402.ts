@@ -42,24 +42,14 @@ export interface PaymentRequired {
 
 /** Why a payment is refused: x402's words, and ours where it has none. */
 export const refusalReasons = [
-  'invalid_scheme',
-  'invalid_network',
-  'invalid_payment_requirements',
-  'invalid_exact_evm_recipient_mismatch',
-  'invalid_exact_evm_token_name_mismatch',
-  'invalid_exact_evm_payload_authorization_value_mismatch',
-  'invalid_exact_evm_authorization_value',
-  'invalid_exact_evm_payload_authorization_valid_after',
-  'invalid_exact_evm_payload_authorization_valid_before',
-  'invalid_exact_evm_signature',
-  'invalid_exact_evm_insufficient_balance',
-  'invalid_exact_evm_nonce_already_used',
-  'invalid_exact_evm_account_blocked',
-  'invalid_exact_evm_token_paused',
-  'invalid_exact_evm_transaction_simulation_failed',
-  'too_many_authorizations',
-  'facilitator_unreachable',
-  'authorization_released',
+  ...(['invalid_scheme', 'invalid_network', 'invalid_payment_requirements'] as const),
+  ...(['invalid_exact_evm_recipient_mismatch', 'invalid_exact_evm_token_name_mismatch'] as const),
+  ...(['invalid_exact_evm_payload_authorization_value_mismatch', 'invalid_exact_evm_signature'] as const),
+  ...(['invalid_exact_evm_authorization_value', 'invalid_exact_evm_insufficient_balance'] as const),
+  ...(['invalid_exact_evm_payload_authorization_valid_after', 'invalid_exact_evm_account_blocked'] as const),
+  ...(['invalid_exact_evm_payload_authorization_valid_before', 'invalid_exact_evm_token_paused'] as const),
+  ...(['invalid_exact_evm_nonce_already_used', 'invalid_exact_evm_transaction_simulation_failed'] as const),
+  ...(['too_many_authorizations', 'facilitator_unreachable', 'authorization_released'] as const),
 ] as const;
 export type RefusalReason = (typeof refusalReasons)[number];
 

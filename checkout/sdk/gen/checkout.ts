@@ -148,8 +148,8 @@ export interface CheckoutPayment {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels?: string[];
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, of its
-   * `amount_refunded_units`. Absent in events of before the field.
+   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once it is
+   * confirmed, of its `amount_refunded_units`. Absent in events of before the field.
    */
   counts?: boolean;
 }
@@ -184,8 +184,8 @@ export interface CheckoutPayment {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels?: string[];
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, of its
-   * `amount_refunded_units`. Absent in events of before the field.
+   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once it is
+   * confirmed, of its `amount_refunded_units`. Absent in events of before the field.
    */
   counts?: boolean;
 }

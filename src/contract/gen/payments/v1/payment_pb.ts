@@ -106,8 +106,8 @@ export type Payment = Message<"payments.v1.Payment"> & {
   labels: string[];
 
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, of its
-   * `amount_refunded_units`. Absent in events of before the field.
+   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once
+   * it is confirmed, of its `amount_refunded_units`. Absent in events of before the field.
    *
    * @generated from field: optional bool counts = 13;
    */
