@@ -31,7 +31,7 @@ export interface Ports {
 }
 
 /** Each worker has its own, below those that systems give to connections. */
-let nextPort = Number(process.env.FIRST_PORT ?? 12_000) + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
+let nextPort = 12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
 
 /** Ports that a service can use, and use again after it was killed. */
 export async function choosePorts(): Promise<Ports> {
