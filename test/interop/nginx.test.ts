@@ -32,7 +32,12 @@ import { useService } from '../support/use-service.ts';
 
 if (!hasNginx) console.log('skipped: no nginx is installed (apt-get install nginx)');
 
-const service = await useService({ TRUSTED_PROXIES: '127.0.0.1/32', RATE_LIMIT_CHECKOUT: '1' });
+/** Nothing listens there. */
+const silent = 'http://127.0.0.1:1';
+const service = await useService({
+  ...{ TRUSTED_PROXIES: '127.0.0.1/32', RATE_LIMIT_CHECKOUT: '1', ROLES: 'api' },
+  ...{ RPC_URL_BASE_SEPOLIA: silent, X402_FACILITATOR_URL_BASE_SEPOLIA: silent },
+});
 const behind = ({ server }: TestService) => ({ http: [server.ports.http], grpc: [server.ports.grpc] });
 /** In front of the service, for the tests that need no other. */
 const proxy = hasNginx ? await startNginx(behind(service)) : (undefined as unknown as Nginx);
