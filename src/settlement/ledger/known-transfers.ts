@@ -39,7 +39,7 @@ export interface KnownTransfer {
   refund?: { id: string | undefined } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
-  /** It came before the merchant was paid there. */
+  /** It came before the merchant was paid there, and names nothing. */
   isOlder: boolean;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
@@ -75,13 +75,14 @@ export async function matchKnown(
     }
   });
   const entries = found.flatMap((transfer) => {
+    const namesIntent = (transfer.named ?? transfer.nonce) !== undefined;
     const hasPayoutWallet = transfer.owners.some(({ isPayoutWallet }) => isPayoutWallet);
     return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, sinceMs = 0, refund }) => ({
       transfer,
       merchantId,
       refund,
       isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
-      isOlder: transfer.blockTime.getTime() < sinceMs - clocksMs,
+      isOlder: !namesIntent && transfer.blockTime.getTime() < sinceMs - clocksMs,
     }));
   });
   return mapInSlices(entries, (entry) => {

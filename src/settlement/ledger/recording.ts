@@ -98,11 +98,7 @@ export class Recording {
     // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
-    // Of before the merchant was paid there, and for no intent: nobody has hidden it.
-    const isForeign = ({ before, isOlder, transfer }: KnownTransfer) =>
-      before === undefined && isOlder && (transfer.named ?? transfer.nonce) === undefined;
-    const own = after === undefined ? matched.filter((each) => !isForeign(each)) : matched;
-    const { entries, dust } = await this.#entriesOf(lease, block, own, at);
+    const { entries, dust } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], dust };
   }
@@ -119,7 +115,13 @@ export class Recording {
   }
 
   /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
-  async #entriesOf(lease: bigint, block: Block, matched: readonly KnownTransfer[], at: Date) {
+  async #entriesOf(
+    lease: bigint,
+    block: Block,
+    matched: readonly KnownTransfer[],
+    at: Date,
+    isLater: boolean,
+  ) {
     // A recorded transfer is attributed again if a node had hidden the id in it.
     const arriving = matched.filter(({ isThere, before, transfer, refund }) => {
       if (!isThere) return true;
@@ -148,7 +150,9 @@ export class Recording {
       const { intentId: found, isAmbiguous } = attributions[i] ?? { intentId: undefined, isAmbiguous: true };
       // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
-      if (intentId === undefined && (known.isThere || !known.isReported)) continue;
+      // Read later, what came before the merchant was paid there, and is for no intent, was hidden by nobody.
+      const isForeign = isLater && known.isOlder && known.before === undefined;
+      if (intentId === undefined && (known.isThere || !known.isReported || isForeign)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
       else
