@@ -8,11 +8,13 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { sumPayments } from '../src/payment-intents/payment-sums.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners, findRefundsAt } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
+import { wrongSums } from './support/report-recount.ts';
 import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -331,7 +333,7 @@ test('the payment of a locked intent is recorded after the lock is released', as
   expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
 });
 
-test('twelve thousand payments of one intent are reverted in parts', async () => {
+test('twelve thousand payments of one intent are reverted in parts, and not read again', async () => {
   const intent = await calls.createIntent({ amount_units: 9_000_000 });
   await chain.mine(3);
   await watcher.catchUp();
@@ -367,6 +369,14 @@ test('twelve thousand payments of one intent are reverted in parts', async () =>
     status: 'requires_payment',
     amount_received_units: 0,
   });
+  const [payer] = chain.accounts;
+  const to = intent.expected_wallet as Address;
+  await chain.transfer({ from: payer.address, to, amountUnits: 9_000_000n, suffix: idBytes(intent.id) });
+  await chain.mine(chain.network.confirmationsRequired);
+  await watcher.catchUp();
+  expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
+  expect(await service.query(wrongSums)).toEqual([]);
+  expect(await rowsReadBy(sumPayments.text, [[id]])).toBeLessThan(50);
 });
 
 test('a payment whose COMMIT exceeds the statement timeout is counted once', async () => {

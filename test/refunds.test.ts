@@ -447,10 +447,7 @@ describe('on the chain', () => {
       await leaseNumber(),
       await idsOf(transfers[0]?.transaction_hash as string),
     );
-    expect(await get(refund.id)).toMatchObject({
-      status: 'succeeded',
-      transfers: [{}, { counts: true }],
-    });
+    expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers: [{}, { counts: true }] });
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(400);
     expect(await eventsOf(refund.id)).toEqual([
       'processing',

@@ -217,9 +217,7 @@ describe('the database itself refuses', () => {
     ).rejects.toMatchObject({ constraint: 'payout_wallets_address_check' });
     await expect(
       insert('merchants', { id: randomUUID(), name: '', created_at: new Date() }),
-    ).rejects.toMatchObject({
-      constraint: 'merchants_name_check',
-    });
+    ).rejects.toMatchObject({ constraint: 'merchants_name_check' });
   });
 });
 

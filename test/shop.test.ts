@@ -41,10 +41,7 @@ afterEach(async () => {
 });
 
 const client = () =>
-  createPaymentIntentsClient({
-    baseUrl: service.publicUrl,
-    apiKey: service.merchant.keys.testnet.apiKey,
-  });
+  createPaymentIntentsClient({ baseUrl: service.publicUrl, apiKey: service.merchant.keys.testnet.apiKey });
 
 /** The secret of the shop's endpoint, which the same idempotency key returns again. */
 async function webhookSecret(): Promise<string> {

@@ -101,11 +101,7 @@ const named = (spans: readonly ReceivedSpan[], name: string) => {
   return found[0] as ReceivedSpan;
 };
 
-const http201 = {
-  'http.request.method': 'POST',
-  'http.route': '/v1/payment_intents',
-  'url.scheme': 'http',
-};
+const http201 = { 'http.request.method': 'POST', 'http.route': '/v1/payment_intents', 'url.scheme': 'http' };
 const rpcOk = (system: string) => ({ 'rpc.system.name': system, 'rpc.status_code': 'OK' });
 const served = {
   'the public door': { name: 'POST /v1/payment_intents', ...http201, 'http.response.status_code': 201 },

@@ -562,11 +562,7 @@ describe.each(doors)('an attribution over %s', (door) => {
       undefined,
       () => ({ state: 'confirmed' }),
       {
-        intent: {
-          status: 'succeeded',
-          amount_received_units: 12_500_000,
-          succeeded_at: expect.any(String),
-        },
+        intent: { status: 'succeeded', amount_received_units: 12_500_000, succeeded_at: expect.any(String) },
         events: ['processing', 'succeeded'],
       },
     ],

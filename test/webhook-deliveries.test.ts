@@ -639,9 +639,7 @@ describe.each(doors)('over %s', (door) => {
     const shop = await Shop.open();
     const event = await shop.event();
     await worker.makeDeliveries();
-    expect(await shop.call('redeliverEvent', { id: event }, { door })).toEqual({
-      webhook_deliveries: [],
-    });
+    expect(await shop.call('redeliverEvent', { id: event }, { door })).toEqual({ webhook_deliveries: [] });
   });
 
   test('a waiting delivery is due at once, with a new schedule', async () => {

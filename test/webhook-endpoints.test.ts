@@ -226,9 +226,7 @@ describe.each(doors)('over %s', (door) => {
     });
     expect(
       await service.call('rotateWebhookSecret', { id, overlap_hours: 1 }, { door, ...rotation }),
-    ).toMatchObject({
-      code: 'idempotency_key_reused',
-    });
+    ).toMatchObject({ code: 'idempotency_key_reused' });
     const next = await service.call(
       'rotateWebhookSecret',
       { id },

@@ -437,9 +437,7 @@ describe('a name', () => {
           nameOf(() => ['127.0.0.2']),
           privateReceiver,
         ),
-      ).toMatchObject({
-        statusCode: 204,
-      });
+      ).toMatchObject({ statusCode: 204 });
       for (const addresses of [['127.0.0.1'], ['127.0.0.2', '127.0.0.1'], ['127.0.0.2', '::1']]) {
         expect(
           (

@@ -232,8 +232,7 @@ const findLandings = preparedStatement(
   'find_landings',
   `select a.id, t.transaction_hash
      from authorizations a
-     join transfers t on t.payment_intent = a.payment_intent and t.authorized_by = a.id and t.state <> 'reorged'
-                    and t.amount_units = a.amount_units
+     join transfers t on t.authorized_by = a.id and t.state <> 'reorged' and t.amount_units = a.amount_units
     where a.id = any ($1::uuid[]) and a.status = 'landed'`,
 );
 const noteReported = preparedStatement(

@@ -13,6 +13,7 @@ import { invisibleProblem } from '../contract/visible-text.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { sumsOf } from '../payment-intents/payment-sums.ts';
 import { invalidBody } from '../requests/errors.ts';
 import { chainItems } from './console-chains.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
@@ -125,10 +126,10 @@ const payments = (refunded: string) => `
      from payment_intents i
      join ${networkChains} on n.id = i.network
     cross join lateral (
-      select coalesce(sum(t.amount_units) filter (where not coalesce('wrong_token' = any (t.labels), false)), 0)
+      select coalesce(sum(p.units) filter (where not 'wrong_token' = any (p.labels)), 0)
              - case i.status when 'succeeded' then i.amount_units else 0 end
              - coalesce(i.amount_refunded_units, 0) as surplus
-        from transfers t where t.payment_intent = i.id and t.state = 'confirmed'
+        from ${sumsOf('i.id')} p where p.state = 'confirmed'
     ) m
     where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
       and i.status <> 'processing' and i.status <> 'requires_payment'

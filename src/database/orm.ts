@@ -43,6 +43,7 @@ const migrationNames = [
   '2026-11-25-pay-by-authorization',
   '2026-11-25-open-console',
   '2026-11-25-show-figures',
+  '2026-11-27-sum-payments',
 ];
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
   migrationNames.map(async (name) => ({ name, class: (await import(`./migrations/${name}.ts`)).default })),

@@ -17,6 +17,7 @@ const neededRights = {
   watched_chains: ['select', 'insert', 'update'],
   block_headers: ['select', 'insert', 'update', 'delete'],
   transfers: ['select', 'insert', 'update'],
+  payment_sums: ['select', 'insert'],
   events: ['select', 'insert', 'update', 'delete'],
   event_epochs: ['select', 'insert'],
   event_progress: ['select', 'update'],

@@ -1,6 +1,7 @@
 // What was received for intents, what was returned of it, and what can be.
 
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { sumsOf } from '../payment-intents/payment-sums.ts';
 
 /** The money of an intent, in the token's smallest unit. */
 interface ReturnedMoney {
@@ -56,9 +57,8 @@ const sumMoney = preparedStatement(
   `select w.id, paid.confirmed, coalesce(returned.refunded, 0) as refunded, coalesce(returned.committed, 0) as committed
      from unnest($1::uuid[]) as w (id)
     cross join lateral (
-      select coalesce(sum(t.amount_units), 0) as confirmed from transfers t
-       where t.payment_intent = w.id and t.state = 'confirmed'
-         and not coalesce('wrong_token' = any (t.labels), false)
+      select coalesce(sum(p.units), 0) as confirmed from ${sumsOf('w.id')} p
+       where p.state = 'confirmed' and not 'wrong_token' = any (p.labels)
     ) paid
     cross join lateral (
       select sum(own.refunded) as refunded,

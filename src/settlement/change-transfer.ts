@@ -13,13 +13,13 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
+import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
-import { readPaymentSums } from './ledger/reverting.ts';
 import { toTransfer } from './transfer.ts';
 
 /**

@@ -3,8 +3,8 @@
 
 import type { StatusName } from '../contract/words.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import type { ChangeStep } from '../payment-intents/change-payment-intents.ts';
-import { withLabels } from '../payment-intents/change-payment-intents.ts';
+import { type ChangeStep, withLabels } from '../payment-intents/change-payment-intents.ts';
+import type { PaymentSums } from '../payment-intents/payment-sums.ts';
 
 /** A transfer that was attributed to an intent. */
 export interface Arrival {
@@ -93,11 +93,7 @@ function withOverpaid(row: PaymentIntentRow, steps: readonly ChangeStep[]): Chan
 }
 
 /** An intent's payments after a revert. */
-export interface Remaining {
-  /** Sum of the payments that count and are on the chain. */
-  receivedUnits: bigint;
-  /** Labels of the payments that are on the chain. */
-  labels: readonly string[];
+interface Remaining extends Pick<PaymentSums, 'receivedUnits' | 'labels'> {
   /** A reverted payment had been confirmed. */
   wasConfirmed: boolean;
 }

@@ -83,11 +83,7 @@ export async function ask(url: string, init: RequestInit = {}): Promise<Answer> 
 }
 
 export const post = (url: string, body: unknown = {}) =>
-  ask(url, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  });
+  ask(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
 
 export const placeOrder = async (shop: Program) => {
   const { status, body } = await post(`${shop.url}/orders`, { product: 'harbour' });

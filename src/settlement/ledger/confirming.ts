@@ -5,13 +5,14 @@ import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import { readPaymentSums } from '../../payment-intents/payment-sums.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirm } from '../judgement.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
-import { findTransfersById, readPaymentSums } from './reverting.ts';
+import { findTransfersById } from './reverting.ts';
 import { hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */

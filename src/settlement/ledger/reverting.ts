@@ -6,8 +6,9 @@ import type { TransferState } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import { readPaymentSums } from '../../payment-intents/payment-sums.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
-import { isOpen, type Remaining, revert } from '../judgement.ts';
+import { isOpen, revert } from '../judgement.ts';
 import type { Change } from './change.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
 import type { Lease } from './lease.ts';
@@ -118,36 +119,10 @@ async function revertRows(
   return [...(await apply(inside, steps, at)), ...(await refunding.apply(inside, refunds, at))];
 }
 
-/** Returns a function that returns the sums and labels of an intent's payments: those that count, and of them the confirmed. */
-export async function readPaymentSums(
-  inside: RunPrepared,
-  intentIds: readonly string[],
-): Promise<(intentId: string) => Omit<Remaining, 'wasConfirmed'> & { confirmedUnits: bigint }> {
-  const { rows } = intentIds.length === 0 ? { rows: [] } : await inside(sumPayments, [intentIds]);
-  const sums = new Map(rows.map((row) => [row.payment_intent as string, row]));
-  return (id) => {
-    const row = sums.get(id);
-    return {
-      receivedUnits: BigInt(row?.received ?? 0),
-      confirmedUnits: BigInt(row?.confirmed ?? 0),
-      labels: row?.labels ?? [],
-    };
-  };
-}
-
 const findReverted = preparedStatement(
   'find_reverted_transfers',
   `select transaction_hash from transfers
     where chain_id = $1 and state = 'reorged' and created_at > now() - interval '1 day' order by created_at desc limit $2`,
-);
-
-const sumPayments = preparedStatement(
-  'sum_payments',
-  `select t.payment_intent, coalesce(sum(t.amount_units) filter (where t.counts), 0) as received,
-          coalesce(sum(t.amount_units) filter (where t.counts and t.state = 'confirmed'), 0) as confirmed,
-          (select array_agg(distinct label) from transfers o, unnest(o.labels) as label
-            where o.payment_intent = t.payment_intent and o.state <> 'reorged') as labels
-     from transfers t where t.payment_intent = any ($1::uuid[]) and t.state <> 'reorged' group by t.payment_intent`,
 );
 
 const findAbove = preparedStatement(
@@ -177,6 +152,5 @@ const markReorged = preparedStatement(
     where a.id = reverted.authorized_by
       and not exists (
         select from transfers t
-         where t.payment_intent = a.payment_intent and t.authorized_by = a.id and t.state <> 'reorged'
-           and t.id <> all ($1::uuid[]))`,
+         where t.authorized_by = a.id and t.state <> 'reorged' and t.id <> all ($1::uuid[]))`,
 );

@@ -7,6 +7,7 @@ import { newUuid } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
+import { keepSums, readPaymentSums } from '../../payment-intents/payment-sums.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { chainTraceparent } from '../../telemetry/spans.ts';
@@ -15,7 +16,6 @@ import { transferEventData } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
-import { readPaymentSums } from './reverting.ts';
 import { idsOf } from './values.ts';
 
 export interface Entry extends KnownTransfer {
@@ -72,6 +72,7 @@ export function createStoring(
       entries.flatMap(({ intentId }) => intentId ?? []),
       entries.flatMap(({ refund }) => refund?.id ?? []),
     );
+    await keepSums(inside, intents.values());
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
     );

@@ -1,0 +1,69 @@
+// What the payments of intents add up to. Strangers decide how many there are: of an intent with very many, triggers keep
+// the sums, by everything that a sum may ask for.
+
+import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+
+/** An intent with more payments has its sums kept. */
+const maxRead = 1_000;
+
+/** A subquery: the payments of the intent with this id, as sums by state, `counts` and labels. */
+export const sumsOf = (id: string) => `
+  (select s.state, s.counts, s.labels, s.units from payment_sums s where s.payment_intent = ${id} and s.count > 0
+   union all
+   select t.state, t.counts, coalesce(t.labels, '{}'), sum(t.amount_units) from transfers t
+    where t.payment_intent = (select ${id} where not exists (select from payment_sums k where k.payment_intent = ${id}))
+    group by t.state, t.counts, t.labels)`;
+
+/** Payments that are on the chain. */
+export interface PaymentSums {
+  /** Those that count. */
+  receivedUnits: bigint;
+  /** Of them, the confirmed. */
+  confirmedUnits: bigint;
+  /** Of all of them. */
+  labels: readonly string[];
+}
+
+/** Returns a function that returns the sums of an intent, which the caller has locked. */
+export async function readPaymentSums(
+  inside: RunPrepared,
+  intentIds: readonly string[],
+): Promise<(intentId: string) => PaymentSums> {
+  const { rows } = intentIds.length === 0 ? { rows: [] } : await inside(sumPayments, [intentIds]);
+  const sums = new Map(rows.map((row) => [row.id as string, row]));
+  return (id) => {
+    const row = sums.get(id);
+    return {
+      receivedUnits: BigInt(row?.received ?? 0),
+      confirmedUnits: BigInt(row?.confirmed ?? 0),
+      labels: (row?.labels ?? '').split(' ').filter(Boolean),
+    };
+  };
+}
+
+/** Has the sums kept of those of these intents, which the caller has locked, that have many payments. */
+export async function keepSums(
+  inside: RunPrepared,
+  intents: Iterable<{ id: string; paymentsCount: number }>,
+): Promise<void> {
+  const ids = [...intents].filter(({ paymentsCount }) => paymentsCount > maxRead).map(({ id }) => id);
+  if (ids.length > 0) await inside(keep, [ids]);
+}
+
+export const sumPayments = preparedStatement(
+  'sum_payments',
+  `select w.id, sum(p.units) filter (where p.counts) as received,
+          sum(p.units) filter (where p.counts and p.state = 'confirmed') as confirmed,
+          string_agg(array_to_string(p.labels, ' '), ' ') as labels
+     from unnest($1::uuid[]) as w (id) cross join lateral ${sumsOf('w.id')} p
+    where p.state <> 'reorged' group by w.id`,
+);
+const keep = preparedStatement(
+  'keep_payment_sums',
+  `insert into payment_sums (payment_intent, state, counts, labels, count, units)
+   select w.id, t.* from unnest($1::uuid[]) as w (id)
+    cross join lateral (
+      select state, counts, coalesce(labels, '{}'), count(*), sum(amount_units) from transfers
+       where payment_intent = w.id group by 1, 2, 3) t
+    where not exists (select from payment_sums k where k.payment_intent = w.id)`,
+);
