@@ -199,6 +199,21 @@ describe('a timeline', () => {
   });
 });
 
+test('who has changed an endpoint is told to its merchant, also when it is deleted', async () => {
+  const url = 'https://shop.example/hooks';
+  const { id } = (await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).json;
+  await call('WebhookEndpointService/UpdateWebhookEndpoint', { id, enabled: false, eventTypes: ['*'] });
+  await call('WebhookEndpointService/DeleteWebhookEndpoint', { id });
+  const timeline = { webhookEndpoint: id };
+  expect((await call('ConsoleService/GetTimeline', timeline)).json.changes).toMatchObject([
+    { method: 'payments.v1.WebhookEndpointService/CreateWebhookEndpoint', target: id, outcome: 'ok' },
+    { actorName: 'Anna Meier', note: 'eventTypes ["*"], enabled false' },
+    { method: 'payments.v1.WebhookEndpointService/DeleteWebhookEndpoint' },
+  ]);
+  const other = await open({ merchant: { id: (await service.newMerchant()).merchantId, mode: 'testnet' } });
+  expect((await other.call('ConsoleService/GetTimeline', timeline)).json).toEqual({});
+});
+
 test('migrating waits for a payment that is being settled, and that not for it', async () => {
   await takeBackFigures(service);
   const ledger = new pg.Client(pgConfigOf(service.location));

@@ -183,7 +183,36 @@ describe('another page', () => {
   test('may not frame it, and nothing of it is stored', async () => {
     const { headers } = await exchange('cl_');
     expect(headers['content-security-policy']).toContain("frame-ancestors 'none'");
-    expect(headers['cache-control']).toBe('no-store');
+    expect([headers['cache-control'], headers['set-cookie']]).toEqual(['no-store', undefined]);
+  });
+
+  test.each(['/', '/payments/pi_1', '/console/page.js'])(
+    'gets no %s, which runs only what it brings',
+    async (path) => {
+      const page = (host: string) => httpRequest(url + path, { method: 'GET', headers: { host } });
+      const { status, headers } = await page(`127.0.0.1:${port}`);
+      const policy = `${headers['content-security-policy']}`;
+      expect([status, headers['set-cookie'], policy.includes('unsafe')]).toEqual([200, undefined, false]);
+      for (const rule of [
+        "default-src 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+      ]) {
+        expect(policy.split('; ')).toContain(rule);
+      }
+      expect((await page(`attacker.example:${port}`)).status).toBe(421);
+    },
+  );
+
+  test('is not at another door', async () => {
+    const { token } = await open();
+    const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+    for (const path of ['/console/session', '/console.v1.ConsoleService/ListMerchants', '/payments']) {
+      expect([path, (await httpRequest(service.publicUrl + path, { headers }, '{}')).status]).toEqual([
+        path,
+        404,
+      ]);
+    }
   });
 });
 
@@ -525,6 +554,16 @@ describe('a change', () => {
     const { call, sessionId } = await open({ merchant });
     const { id } = (await call('PaymentIntentService/CreatePaymentIntent', { amountUnits: '1000' })).json;
     expect(await entries(id)).toMatchObject([{ actor: sessionId, outcome: 'ok' }]);
+  });
+
+  test('is also that somebody has left', async () => {
+    const { call, sessionId } = await open({ merchant, isReadOnly: true });
+    expect((await call('ConsoleService/EndSession')).status).toBe(200);
+    expect((await call('ConsoleService/ListMerchants')).status).toBe(401);
+    const left = 'select method, outcome from audit_log where actor = $1';
+    expect(await service.query(left, [sessionId])).toEqual([
+      { method: `${ConsoleService.typeName}/EndSession`, outcome: 'ok' },
+    ]);
   });
 
   test('that Connect itself refuses is in the log as refused', async () => {

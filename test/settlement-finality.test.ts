@@ -4,7 +4,6 @@ import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
-import type { Progress } from '../src/settlement/ledger/cursor.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -15,6 +14,7 @@ const service = await useService({ ROLES: 'api' });
 let chain: TestChain;
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
+type Progress = NonNullable<Awaited<ReturnType<(typeof watcher)['ledger']['progress']>>>;
 
 const calls = createMerchantCalls(service);
 

@@ -187,7 +187,7 @@ test('without a terminal no key and no client secret are printed, and the printe
   expect(output).toContain(join(dataDir, 'demo.json'));
   expect(output).toContain(`Open its checkout: ${origin}/checkout#<client_secret>\n`);
   expect(output).not.toContain(testnet_key);
-  expect(output).not.toMatch(/_secret_[\w-]{10}/);
+  expect(output).not.toMatch(/_secret_[\w-]{10}|#cl_\w/);
 });
 
 // Other systems have another `script`.
@@ -211,6 +211,7 @@ test.skipIf(process.platform !== 'linux')(
         if (/^curl .*\r?\n/m.test(screen)) resolve();
       });
     });
+    expect(screen).toMatch(/http:\/\/127\.0\.0\.1:\d+\/#cl_\w{49}\r?\n/);
     const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
     expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
     const [, origin, secret] =

@@ -262,37 +262,31 @@ function reasonOf(item: AttentionItem): [sentence: string, to: string, way: stri
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, labels });
   const why = labels.map(labelWords).join(', ').toLowerCase();
+  const events = count === 1 ? 'One event was' : `${count} events were`;
+  const [payment, endpoint] = [`/payments/${paymentIntent || subject}`, `/webhooks/${subject}`];
   switch (kind) {
     case AttentionKind.UNATTRIBUTED:
       return [`${money} arrived without a payment.`, `/unattributed/${subject}`, 'Whose is it?'];
-    case AttentionKind.PAYMENT: {
-      const to = `/payments/${subject}`;
+    case AttentionKind.PAYMENT:
       return units > 0n
-        ? [`${money} of a payment are not yours to keep (${why}).`, to, 'Return it']
-        : [`A payment needs a decision (${why}).`, to, 'Look at it'];
-    }
-    case AttentionKind.DELIVERIES: {
-      const events = count === 1 ? 'One event was' : `${count} events were`;
-      return [`${events} not delivered to ${url}.`, `/webhooks/${subject}`, 'Send again'];
-    }
-    case AttentionKind.ENDPOINT: {
-      const sentence = `${url} was disabled because it kept failing: your shop is told nothing there.`;
-      return [sentence, `/webhooks/${subject}`, 'Enable it'];
-    }
-    case AttentionKind.REFUND: {
-      const sentence = `A refund of ${money} waits for your wallet's signature.`;
-      return [sentence, `/payments/${paymentIntent}`, 'Sign it'];
-    }
-    case AttentionKind.UNEXPECTED_REFUND: {
-      const sentence = `A refund of ${money} differs from what was prepared (${why}).`;
-      return [sentence, `/payments/${paymentIntent}`, 'Look at it'];
-    }
-    case AttentionKind.CHAIN: {
-      const isBehind = chainState === ChainState.BEHIND;
-      const behind = 'Payments are seen late: the chain is being read up.';
-      const sentence = isBehind ? behind : 'Nobody sees payments on this chain now.';
-      return [sentence, '/chains', 'Look at the chains'];
-    }
+        ? [`${money} of a payment are not yours to keep (${why}).`, payment, 'Return it']
+        : [`A payment needs a decision (${why}).`, payment, 'Look at it'];
+    case AttentionKind.DELIVERIES:
+      return [`${events} not delivered to ${url}.`, endpoint, 'Send again'];
+    case AttentionKind.ENDPOINT:
+      return [
+        `${url} was disabled: it kept failing. Your shop is told nothing there.`,
+        endpoint,
+        'Enable it',
+      ];
+    case AttentionKind.REFUND:
+      return [`A refund of ${money} waits for your wallet's signature.`, payment, 'Sign it'];
+    case AttentionKind.UNEXPECTED_REFUND:
+      return [`A refund of ${money} differs from what was prepared (${why}).`, payment, 'Look at it'];
+    case AttentionKind.CHAIN:
+      return chainState === ChainState.BEHIND
+        ? ['Payments are seen late: the chain is being read up.', '/chains', 'Look at the chains']
+        : ['Nobody sees payments on this chain now.', '/chains', 'Look at the chains'];
     default:
       return ['Something that only a newer console knows.', '/', 'Load this page again'];
   }

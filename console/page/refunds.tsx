@@ -43,10 +43,7 @@ interface RefundTableProps {
 
 export function RefundTable({ rows, hasPayment = false, wallet }: RefundTableProps) {
   const { isReadOnly } = useScope();
-  const cancel =
-    ({ id }: Refund) =>
-    () =>
-      refundApi.cancelRefund({ id });
+  const cancel = (id: string) => refundApi.cancelRefund({ id });
   return (
     <Table
       rows={rows}
@@ -64,7 +61,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
             {row.status === RefundStatus.REQUIRES_TRANSFER && !isReadOnly && (
               <>
                 <Signing refund={row} wallet={wallet} />
-                <Opener isSmall label="Cancel this refund" doLabel="Cancel it" onDo={cancel(row)}>
+                <Opener isSmall label="Cancel this refund" doLabel="Cancel it" onDo={() => cancel(row.id)}>
                   <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
                 </Opener>
               </>

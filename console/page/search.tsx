@@ -127,27 +127,19 @@ function adviceOf(found: FindTransactionResponse): string {
   const { finding, chainId, blockNumber, readNumber, askedChainIds, silentChainIds } = found;
   const chain = chainOf(chainId)?.name;
   const place = `It is on ${chain}, in block ${blockNumber}`;
-  switch (finding) {
-    case TransactionFinding.OTHER_MODE:
-      return `It is on ${chain}, whose money is of the other mode than what you look at.`;
-    case TransactionFinding.NO_TRANSFER:
-      return `${place}, and moved no token: it may have failed.`;
-    case TransactionFinding.OUTGOING:
-      return `${place}, and moved money out of your wallet: none of your refunds is made by it.`;
-    case TransactionFinding.OTHER_WALLET:
-      return `${place}, and nothing of it went to a wallet of yours.`;
-    case TransactionFinding.OTHER_TOKEN:
-      return `${place}, and brought a token to your wallet that is not USDC.`;
-    case TransactionFinding.NOT_READ:
-      return `${place}. The service has read as far as ${readNumber}: it will be here when that block is read.`;
-    case TransactionFinding.TOO_LITTLE:
-      return `${place}, and brought so little to your wallet that it is not kept.`;
-    default: {
-      const asked = askedChainIds.length > 0 ? `No block of ${namesOf(askedChainIds)} has it. ` : '';
-      const silent = silentChainIds.length > 0 ? `${namesOf(silentChainIds)} did not answer. ` : '';
-      return `${asked}${silent}It may be on another chain, or on none yet: ask the payer which chain it was, and for a link to it.`;
-    }
-  }
+  const asked = askedChainIds.length > 0 ? `No block of ${namesOf(askedChainIds)} has it. ` : '';
+  const silent = silentChainIds.length > 0 ? `${namesOf(silentChainIds)} did not answer. ` : '';
+  const nowhere = `${asked}${silent}It may be on another chain, or on none yet: ask the payer which chain it was, and for a link to it.`;
+  const known: { readonly [finding: number]: string } = {
+    [TransactionFinding.OTHER_MODE]: `It is on ${chain}, whose money is of the other mode than what you look at.`,
+    [TransactionFinding.NO_TRANSFER]: `${place}, and moved no token: it may have failed.`,
+    [TransactionFinding.OUTGOING]: `${place}, and moved money out of your wallet: none of your refunds is made by it.`,
+    [TransactionFinding.OTHER_WALLET]: `${place}, and nothing of it went to a wallet of yours.`,
+    [TransactionFinding.OTHER_TOKEN]: `${place}, and brought a token to your wallet that is not USDC.`,
+    [TransactionFinding.NOT_READ]: `${place}. The service has read as far as ${readNumber}: it will be here when that block is read.`,
+    [TransactionFinding.TOO_LITTLE]: `${place}, and brought so little to your wallet that it is not kept.`,
+  };
+  return known[finding] ?? nowhere;
 }
 
 async function searchAddress(address: string): Promise<Found> {

@@ -34,20 +34,16 @@ async function eventsOf(paymentIntent: string): Promise<Event[]> {
 
 export function Timeline({ intent }: { intent: PaymentIntent }) {
   const { id, createdAt } = intent;
-  const timeline = useLoaded(`${id} timeline`, async () => {
-    const [events, { webhookDeliveries, changes }] = await Promise.all([
-      eventsOf(id),
-      consoleApi.getTimeline({ paymentIntent: id }),
-    ]);
-    return { events, deliveries: webhookDeliveries, changes };
-  });
+  const timeline = useLoaded(`${id} timeline`, () =>
+    Promise.all([eventsOf(id), consoleApi.getTimeline({ paymentIntent: id })]),
+  );
   return (
     <section aria-labelledby="timeline">
       <h2 id="timeline">What happened</h2>
       <Shown of={timeline}>
-        {({ events, deliveries, changes }) => {
-          const byEvent = Map.groupBy(deliveries, ({ event }) => event);
-          const entries: { key: string; at: Timestamp | undefined; what: ComponentChildren }[] = [
+        {([events, { webhookDeliveries, changes }]) => {
+          const byEvent = Map.groupBy(webhookDeliveries, ({ event }) => event);
+          const entries: Entry[] = [
             { key: 'created', at: createdAt, what: 'Created' },
             ...intent.payments.map((each) => ({
               key: `${each.transactionHash} ${each.logIndex}`,
@@ -66,30 +62,38 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
                 ...(byEvent.get(event.id) ?? []).map((each) => <Delivery key={each.id} of={each} />),
               ],
             })),
-            ...changes.map((change, place) => ({
-              key: `change ${place}`,
-              at: change.at,
-              what: <Deed of={change} />,
-            })),
+            ...deedsOf(changes),
           ];
-          const ms = ({ at }: (typeof entries)[number]) => (at === undefined ? 0 : timestampMs(at));
-          return (
-            <ol class="timeline">
-              {entries
-                .sort((a, b) => ms(a) - ms(b))
-                .map(({ key, at, what }) => (
-                  <li key={key}>
-                    <When at={at} />
-                    <div>{what}</div>
-                  </li>
-                ))}
-            </ol>
-          );
+          const ms = ({ at }: Entry) => (at === undefined ? 0 : timestampMs(at));
+          return <Entries of={entries.sort((a, b) => ms(a) - ms(b))} />;
         }}
       </Shown>
     </section>
   );
 }
+
+interface Entry {
+  key: string;
+  at: Timestamp | undefined;
+  what: ComponentChildren;
+}
+
+export function Entries({ of, name = 'timeline' }: { of: readonly Entry[]; name?: string }) {
+  return (
+    <ol class="timeline" aria-labelledby={name}>
+      {of.map(({ key, at, what }) => (
+        <li key={key}>
+          <When at={at} />
+          <div>{what}</div>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+/** What people, keys and commands have done. */
+export const deedsOf = (changes: readonly AuditedChange[]): Entry[] =>
+  changes.map((change, place) => ({ key: `change ${place}`, at: change.at, what: <Deed of={change} /> }));
 
 function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of: AuditedChange }) {
   const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);

@@ -43,11 +43,9 @@ export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
       columns={{
         Transfer: ({ id, paymentIntent, labels }) => (
           <>
-            {paymentIntent === '' ? (
-              <Link to={`/unattributed/${id}`}>Whose is it?</Link>
-            ) : (
-              <Link to={`/payments/${paymentIntent}`}>To its payment</Link>
-            )}{' '}
+            <Link to={paymentIntent === '' ? `/unattributed/${id}` : `/payments/${paymentIntent}`}>
+              {paymentIntent === '' ? 'Whose is it?' : 'To its payment'}
+            </Link>{' '}
             <Labels of={labels} />
           </>
         ),

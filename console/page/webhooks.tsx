@@ -15,7 +15,7 @@ import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Facts } from './tables.tsx';
-import { Delivery } from './timeline.tsx';
+import { Delivery, deedsOf, Entries } from './timeline.tsx';
 import { Badge, Copyable, When } from './values.tsx';
 import { deliveryStates, eventWords } from './words.ts';
 
@@ -64,6 +64,8 @@ const statuses = Object.values(webhookDeliveryStatusWords).map(
 export function Endpoint({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const endpoint = useLoaded(id, () => webhookApi.getWebhookEndpoint({ id }));
+  const changesOf = () => consoleApi.getTimeline({ webhookEndpoint: id });
+  const changed = useLoaded(`${id} changes`, changesOf, rarelyMs);
   const [status, setStatus] = useState<WebhookDeliveryStatus>(WebhookDeliveryStatus.UNSPECIFIED);
   return (
     <Shown of={endpoint} isView>
@@ -84,6 +86,10 @@ export function Endpoint({ id }: { id: string }) {
               Id: <Copyable text={found.id} what="id" />,
             }}
           />
+          <details>
+            <summary id="changes">Who changed it</summary>
+            <Shown of={changed}>{({ changes }) => <Entries name="changes" of={deedsOf(changes)} />}</Shown>
+          </details>
           <h2 id="deliveries">What it was sent</h2>
           <p class="filters">
             <Choice
@@ -101,7 +107,7 @@ export function Endpoint({ id }: { id: string }) {
             idOf={({ event }) => event}
             empty="Nothing."
           >
-            {(rows) => <DeliveryList rows={rows} />}
+            {(rows) => <Entries name="deliveries" of={rows.map(entryOf)} />}
           </LiveList>
         </>
       )}
@@ -109,23 +115,16 @@ export function Endpoint({ id }: { id: string }) {
   );
 }
 
-function DeliveryList({ rows }: { rows: readonly WebhookDelivery[] }) {
-  return (
-    <ol class="timeline" aria-labelledby="deliveries">
-      {rows.map((row) => (
-        <li key={row.id}>
-          <When at={row.createdAt} />
-          <div>
-            <Link to={row.paymentIntent !== '' && `/payments/${row.paymentIntent}`}>
-              {eventWords(row.eventType)}
-            </Link>
-            <Delivery of={row} />
-          </div>
-        </li>
-      ))}
-    </ol>
-  );
-}
+const entryOf = (row: WebhookDelivery) => ({
+  key: row.id,
+  at: row.createdAt,
+  what: [
+    <Link key="event" to={row.paymentIntent !== '' && `/payments/${row.paymentIntent}`}>
+      {eventWords(row.eventType)}
+    </Link>,
+    <Delivery key="delivery" of={row} />,
+  ],
+});
 
 function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');

@@ -106,6 +106,12 @@ const methods: Readonly<Record<string, string>> = {
   AttributeTransfer: 'attributed a transfer',
   DetachTransfer: 'detached a transfer',
   RedeliverEvent: 'sent it to the shop again',
+  CreateWebhookEndpoint: 'created the endpoint',
+  UpdateWebhookEndpoint: 'changed the endpoint',
+  DeleteWebhookEndpoint: 'deleted the endpoint',
+  RotateWebhookSecret: 'replaced its secret',
+  PingWebhookEndpoint: 'sent a test',
+  RedeliverWebhookEndpoint: 'sent all that failed again',
   ResolveAttention: 'said that it is done',
 };
 

@@ -5,6 +5,7 @@ import { userInfo } from 'node:os';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { Access, accessOf } from '../contract/access.ts';
+import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
@@ -96,8 +97,9 @@ export function auditedMethod<Caller>(
   method: Method<unknown, unknown, Caller>,
   actorOf: (caller: Caller) => Actor,
 ): Method<unknown, unknown, Caller> {
-  // What an operator lists is no change either.
-  if (accessOf(desc) === Access.READ || desc.name.startsWith('List')) return method;
+  // What an operator lists is no change either; that somebody has left is one, who may only read, too.
+  const isRead = accessOf(desc) === Access.READ && desc !== ConsoleService.method.endSession;
+  if (isRead || desc.name.startsWith('List')) return method;
   return {
     ...method,
     async run(request, caller, call) {

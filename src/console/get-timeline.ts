@@ -5,12 +5,13 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
+import type { Identity } from '../requests/request-context.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxEntries = 200;
 
-/** `GetTimeline`: the deliveries of an intent's events, and its audited changes. */
+/** `GetTimeline`: the deliveries of an intent's events, and its audited changes, or an endpoint's. */
 export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   const { read } = createPreparedStatements(em);
   const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
@@ -27,13 +28,20 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
        from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
       order by e.id desc limit ${maxEntries}`,
   );
+  const changesOf = async (targets: string[], { merchantId, mode }: Identity, paymentIntent: string) => {
+    const { rows } = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
+    return rows
+      .toReversed()
+      .map(({ id, ...change }) => ({ at: timestampFromDate(new Date(timeOfUuid(id))), ...change }));
+  };
   return {
     ratePolicy: 'reads',
-    async run({ paymentIntent }, caller, { context }) {
-      const { merchantId, mode } = merchantOf(caller);
+    async run({ paymentIntent, webhookEndpoint }, caller, { context }) {
+      const merchant = merchantOf(caller);
+      if (webhookEndpoint !== '') return { changes: await changesOf([webhookEndpoint], merchant, '') };
+      const { merchantId, mode } = merchant;
       const id = parseIdentifier('pi', paymentIntent);
-      const parts = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
-      const [row] = parts;
+      const [row] = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
       if (row === undefined) throw new ServiceError('resource_missing');
       const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
       // Ten cost a request: each has what its endpoint answered, up to 20 KB.
@@ -45,12 +53,9 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
         ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
         ...deliveries.map(({ row }) => formatIdentifier('evt', row.eventId)),
       ];
-      const changes = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
       return {
         webhookDeliveries: await present(deliveries),
-        changes: changes.rows
-          .toReversed()
-          .map(({ id, ...change }) => ({ at: timestampFromDate(new Date(timeOfUuid(id))), ...change })),
+        changes: await changesOf(targets, merchant, paymentIntent),
       };
     },
   };
@@ -67,7 +72,10 @@ const findParts = preparedStatement(
 const findChanges = preparedStatement(
   'find_audited_changes',
   `select a.id, a.actor, a.actor_name as "actorName", a.method, a.target, coalesce(a.outcome, '') as outcome,
-          case when a.method like '%/ResolveAttention' then a.fields ->> 'note' else '' end as note
+          coalesce(case when a.method like '%/ResolveAttention' then a.fields ->> 'note'
+                        when a.method like '%/UpdateWebhookEndpoint' then
+                          (select string_agg(f.key || ' ' || f.value, ', ') from json_each_text(a.fields) f where f.key <> 'id')
+          end, '') as note
      from (select unnest($1::text[]) as target union
            (select target from audit_log where payment_intent = $4 and outcome = 'ok' limit ${maxEntries})) wanted
     cross join lateral

@@ -38,8 +38,7 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
         hasWholeHours(request.timeZone, firstDay, lastDay) &&
         (await isZoneOfDatabase(merchantId, request.timeZone));
       const timeZone = isUsual ? request.timeZone : 'UTC';
-      const { rows } = await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone]);
-      const [row] = rows;
+      const [row] = (await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone])).rows;
       const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);
       const days = [...byDate].map(([date, figures]) => ({ date, ...sumsOf(figures) }));
       return { timeZone, asOf: timestampFromDate(new Date(row?.as_of)), days };

@@ -47,8 +47,6 @@ export interface DelivererOptions {
   failurePauseMs?: number;
 }
 
-export type Deliverer = ReturnType<typeof createDeliverer>;
-
 /** Returns a deliverer, which claims due deliveries, signs and sends them, and records the outcome. */
 export function createDeliverer(
   queue: DeliveryQueue,

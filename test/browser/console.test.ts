@@ -404,6 +404,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.locator('.badge', { hasText: 'Delivered' }).waitFor();
     await press('Send a test');
     await see('A test is on its way.');
+    await page.getByText('Who changed it').click();
+    await page.locator('li', { hasText: 'Anna Meier sent a test' }).waitFor();
     await world.service.call('updateWebhookEndpoint', { id: endpoint.id, enabled: false });
     await press('Enable it');
     await see('It is enabled.');
@@ -438,6 +440,23 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see(/order_id:1001/);
     await search(`0x${'ab'.repeat(32)}`);
     await see(/It may be on another chain, or on none yet/);
+  });
+
+  test('Home has what was received today, and a tab that is not seen does not ask', async () => {
+    await page.clock.install();
+    await signIn();
+    const today = async () =>
+      Number((await page.locator('dd .money').first().innerText()).split('\u00a0')[0]);
+    const before = await today();
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { value: true, configurable: true })`);
+    await page.clock.fastForward(20_000);
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(request.url()));
+    await createPaid();
+    await page.clock.fastForward(60_000);
+    expect([asked, await today()]).toEqual([[], before]);
+    await page.evaluate(`delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))`);
+    await expect.poll(today).toBeCloseTo(before + 12.5, 6);
   });
 
   test('a list is where it was when new rows come, and says how many', async () => {

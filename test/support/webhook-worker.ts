@@ -6,7 +6,7 @@ import type { KeyRing } from '../../src/config/key-ring.ts';
 import { createPositioner } from '../../src/events/position-events.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import { type AddressPolicy, createAddressPolicy } from '../../src/webhooks/address-policy.ts';
-import { createDeliverer, type Deliverer, type DelivererOptions } from '../../src/webhooks/deliver.ts';
+import { createDeliverer, type DelivererOptions } from '../../src/webhooks/deliver.ts';
 import {
   createDeliveries,
   createDeliveryQueue,
@@ -35,7 +35,7 @@ export interface WebhookWorker {
   queue: DeliveryQueue;
   health: EndpointHealth;
   sender: Sender;
-  deliverer: Deliverer;
+  deliverer: ReturnType<typeof createDeliverer>;
   /** Parsed lines of the log so far. */
   log: Record<string, unknown>[];
   /** Makes the deliveries of every event that is committed. */
