@@ -29,6 +29,8 @@ import {
   withSetting,
 } from './setting.ts';
 
+/** So often creates are measured beside the filler and without it, in each round. */
+const turnsEach = 4;
 const exported = 200_000;
 const finds = 2_000;
 /** After so many the server is warm. */
@@ -91,27 +93,28 @@ ${table(
   });
 }
 
-/** The rates of creates while the filler has a backlog, against those without a filler. */
+/** The rates of creates while the filler has a backlog, against those while it is held: in turn, by the same processes. */
 async function measureCreates(
   { environment, apiKey, orm, merchantId }: PreparedDatabase,
   { folder, rounds, seconds }: { folder: string; rounds: number; seconds: number },
 ): Promise<number[]> {
+  await orm.em.execute('truncate payment_intents, payment_intent_metadata');
+  await orm.em.execute(`update metadata_progress set position = '00000000-0000-0000-0000-000000000000'`);
+  await insertIntents(orm.em, merchantId, 0, 100_000);
+  const filler = await startOurs({ ...environment, ROLES: 'expiry' }, 'HTTP_PORT');
+  const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
+  const load = { port: server.port, apiKey, inFlight: 32, seconds };
+  await loadByH2load(folder, 'http', load);
   const rates = { alone: [] as number[], beside: [] as number[] };
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < rounds * turnsEach; round++) {
     for (const state of inTurn(['alone', 'beside'] as const, round)) {
-      await orm.em.execute('truncate payment_intents, payment_intent_metadata');
-      await orm.em.execute(`update metadata_progress set position = '00000000-0000-0000-0000-000000000000'`);
-      await insertIntents(orm.em, merchantId, 0, 100_000);
-      const filler =
-        state === 'beside' ? await startOurs({ ...environment, ROLES: 'expiry' }, 'HTTP_PORT') : undefined;
-      const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
-      const load = { port: server.port, apiKey, inFlight: 32, seconds };
-      await loadByH2load(folder, 'http', { ...load, seconds: 3 });
+      filler.send(state === 'alone' ? 'SIGSTOP' : 'SIGCONT');
       rates[state].push((await loadByH2load(folder, 'http', load)).perSecond);
-      await server.stop();
-      await filler?.stop();
     }
   }
+  filler.send('SIGCONT');
+  await filler.stop();
+  await server.stop();
   return ratiosOf(rates.beside, rates.alone);
 }
 

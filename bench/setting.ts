@@ -109,6 +109,8 @@ export interface Running {
   port: number;
   /** Stops the process and waits until it has ended. */
   stop(): Promise<void>;
+  /** Sends it a signal: `SIGSTOP` holds it, `SIGCONT` lets it go on. */
+  send(signal: NodeJS.Signals): void;
   /** Processor time used, in seconds. */
   cpuSeconds(): Promise<number>;
   /** Resident memory in MB (10^6 bytes): now, and at its peak. */
@@ -165,6 +167,7 @@ async function start(command: string, environment: Record<string, string>, port:
       child.kill('SIGTERM');
       await exited;
     },
+    send: (signal) => child.kill(signal),
     cpuSeconds: async () => cpuSecondsOf(await procFile('stat')).own,
     residentMb: () => residentMbOf(child.pid as number),
   };
