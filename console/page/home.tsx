@@ -274,11 +274,7 @@ function reasonOf(item: AttentionItem): [sentence: string, to: string, way: stri
     case AttentionKind.DELIVERIES:
       return [`${events} not delivered to ${url}.`, endpoint, 'Send again'];
     case AttentionKind.ENDPOINT:
-      return [
-        `${url} was disabled: it kept failing. Your shop is told nothing there.`,
-        endpoint,
-        'Enable it',
-      ];
+      return [`${url} was disabled: it kept failing. Your shop hears nothing there.`, endpoint, 'Enable it'];
     case AttentionKind.REFUND:
       return [`A refund of ${money} waits for your wallet's signature.`, payment, 'Sign it'];
     case AttentionKind.UNEXPECTED_REFUND:

@@ -87,10 +87,7 @@ const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
 
 /** What of it has not gone back. */
 const returnableOf = (intent: PaymentIntent): bigint =>
-  confirmedOf(intent).reduce(
-    (all, { amountUnits }) => all + amountUnits,
-    -(intent.amountRefundedUnits ?? 0n),
-  );
+  confirmedOf(intent).reduce((all, each) => all + each.amountUnits, -(intent.amountRefundedUnits ?? 0n));
 
 /** What of it is more than was asked for: all of it, if the payment ended unpaid. */
 export function surplusOf(intent: PaymentIntent): bigint {

@@ -2,6 +2,7 @@
 // an index of times, so that neither the memory nor the time of a batch grows with the export.
 
 import { hash } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { stringify } from 'csv-stringify/sync';
@@ -71,16 +72,20 @@ export async function* exportPayments(
       order by t.block_time, t.id`,
   );
   if (format === 'csv') yield { text: csvOf([names]), done: 0 };
-  // Behind everything before `from`: no id is lower.
-  let after: [string, string] = [from.toISOString(), '00000000-0000-0000-0000-000000000000'];
+  const rowsBehind = (time: Date, id: string) =>
+    read(merchantId, next, [merchantId, mode, time.toISOString(), id, before.toISOString(), isComplete]);
+  // No id is lower.
+  let asked = rowsBehind(from, '00000000-0000-0000-0000-000000000000');
   for (;;) {
-    const values = [merchantId, mode, ...after, before.toISOString(), isComplete];
-    const { rows } = await read(merchantId, next, values);
-    const lines = rows.map((found) => lineOf(transfers.read(found), found));
+    const { rows } = await asked;
     const last = rows.at(-1);
     if (last === undefined) return;
     const time = new Date(last.block_time);
-    after = [time.toISOString(), last.id];
+    // The database reads them, once they are asked for, while these are written. Whoever writes may stop before.
+    asked = rowsBehind(time, last.id);
+    asked.catch(() => {});
+    await nextTurn();
+    const lines = rows.map((found) => lineOf(transfers.read(found), found));
     yield {
       text:
         format === 'csv'
