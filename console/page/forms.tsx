@@ -141,6 +141,7 @@ export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, children
     forget();
     const within = (what: string) => place.current?.querySelector<HTMLElement>(what);
     (isOpen ? (within('input') ?? within('form')) : within('button'))?.focus();
+    place.current?.querySelector('input')?.select();
   }, [isOpen]);
   const open = () => {
     onOpen?.();

@@ -56,10 +56,12 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
             const some = ofKind.length > 0 ? ofKind : items;
             const shown = view === '' ? some.slice(0, shownItems) : some;
             const present = kinds.filter(([kind]) => of(kind).length > 0);
+            // Fifty of each kind are listed.
+            const counted = (count: number) => (count < 50 ? count : `${count} or more`);
             const options = [
-              ['', `The newest of ${items.length}`] as const,
-              ['all', `All ${items.length}`] as const,
-              ...present.map(([kind, words]) => [kind, `${words}: ${of(kind).length}`] as const),
+              ['', 'The newest'] as const,
+              ['all', 'All'] as const,
+              ...present.map(([kind, words]) => [kind, `${words}: ${counted(of(kind).length)}`] as const),
             ];
             return (
               <>
@@ -122,7 +124,6 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
     const date = new Date(today - (chartDays - 1 - i) * dayMs).toISOString().slice(0, 10);
     return barOf(date, byDate.get(date));
   });
-  // Weeks begin on Monday.
   const sinceMonday = (new Date(today).getUTCDay() + 6) % 7;
   const week = shown.slice(-1 - sinceMonday);
   const received = (some: readonly Bar[]) => sum(some.map((bar) => bar.received));
