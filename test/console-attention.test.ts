@@ -212,6 +212,11 @@ test('who has changed an endpoint is told to its merchant, also when it is delet
   ]);
   const other = await open({ merchant: { id: (await service.newMerchant()).merchantId, mode: 'testnet' } });
   expect((await other.call('ConsoleService/GetTimeline', timeline)).json).toEqual({});
+  // What `admin` does names no merchant.
+  for (const webhookEndpoint of [service.merchant.keys.testnet.keyId, '\u0000']) {
+    const refused = await call('ConsoleService/GetTimeline', { webhookEndpoint });
+    expect(reasonOf(refused)).toBe('resource_missing');
+  }
 });
 
 test('migrating waits for a payment that is being settled, and that not for it', async () => {

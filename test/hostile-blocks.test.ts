@@ -8,7 +8,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
-import { sumPayments } from '../src/payment-intents/payment-sums.ts';
+import { keep, sumPayments } from '../src/payment-intents/payment-sums.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners, findRefundsAt } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -376,7 +376,8 @@ test('twelve thousand payments of one intent are reverted in parts, and not read
   await watcher.catchUp();
   expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
   expect(await service.query(wrongSums)).toEqual([]);
-  expect(await rowsReadBy(sumPayments.text, [[id]])).toBeLessThan(50);
+  await service.query('analyze transfers, payment_sums');
+  for (const { text } of [sumPayments, keep]) expect(await rowsReadBy(text, [[id]])).toBeLessThan(50);
 });
 
 test('a payment whose COMMIT exceeds the statement timeout is counted once', async () => {

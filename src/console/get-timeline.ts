@@ -37,9 +37,9 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   return {
     ratePolicy: 'reads',
     async run({ paymentIntent, webhookEndpoint }, caller, { context }) {
-      const merchant = merchantOf(caller);
-      if (webhookEndpoint !== '') return { changes: await changesOf([webhookEndpoint], merchant, '') };
-      const { merchantId, mode } = merchant;
+      const { merchantId, mode } = merchantOf(caller);
+      const isEndpoint = parseIdentifier('we', webhookEndpoint) !== undefined;
+      if (isEndpoint) return { changes: await changesOf([webhookEndpoint], merchantOf(caller), '') };
       const id = parseIdentifier('pi', paymentIntent);
       const [row] = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
       if (row === undefined) throw new ServiceError('resource_missing');
@@ -55,7 +55,7 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
       ];
       return {
         webhookDeliveries: await present(deliveries),
-        changes: await changesOf(targets, merchant, paymentIntent),
+        changes: await changesOf(targets, merchantOf(caller), paymentIntent),
       };
     },
   };

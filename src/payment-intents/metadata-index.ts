@@ -22,6 +22,7 @@ export function metadataDigest({ key, value }: { key: string; value: string }): 
 }
 
 const maxBatchSize = 4_000;
+const minBatchSize = 100;
 /** Ids are not in the order of commits: an insert takes less than this. */
 const reorderedMs = 60_000;
 /** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
@@ -34,9 +35,14 @@ const positionMs =
  */
 export function createMetadataIndexing(em: EntityManager): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
+  let nextSize = maxBatchSize;
   return async () => {
-    const { rows } = await run(enterIntents, [maxBatchSize]);
-    return rows[0]?.fresh >= maxBatchSize;
+    const size = nextSize;
+    // What takes longer than a statement may is tried again in parts.
+    nextSize = Math.max(minBatchSize, size >> 1);
+    const { rows } = await run(enterIntents, [size]);
+    nextSize = Math.min(maxBatchSize, 2 * size);
+    return rows[0]?.fresh >= size;
   };
 }
 

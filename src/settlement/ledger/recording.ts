@@ -12,6 +12,7 @@ import { type EntityColumns, entityColumns } from '../../database/entity-columns
 import { inHalves } from '../../database/halves.ts';
 import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifiers.ts';
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
@@ -48,7 +49,9 @@ export interface RecordingOptions extends StoringOptions {
   logger: Logger;
 }
 
-const isFatal = (reason: unknown) => reason instanceof LeaseLost;
+/** It is not the transfers that a role lacks a right. */
+const isFatal = (reason: unknown) =>
+  reason instanceof LeaseLost || faultOf(reason)?.code === insufficientPrivilege;
 
 /** Records the blocks of one chain. */
 export class Recording {
