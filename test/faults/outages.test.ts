@@ -142,7 +142,7 @@ test('a lost session is no outage', async () => {
 
 test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
   const { primary } = pair;
-  const timeouts = { QUEUE_TIMEOUT: '2', DRAIN_TIMEOUT: '10', DRAIN_DELAY: '8' };
+  const timeouts = { QUEUE_TIMEOUT: '2', DRAIN_TIMEOUT: '10', DRAIN_DELAY: '12' };
   const service = await startProcess(pair, await choosePorts(), timeouts);
   const create = (i: number) =>
     service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
@@ -155,7 +155,7 @@ test('SIGTERM while the database is away: every create in flight is answered, an
     .toBe(true);
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 3_000);
-  // The ports are open for eight seconds.
+  // The ports are open for twelve seconds.
   const later = Array.from({ length: 10 }, (_, i) => create(i));
   const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
   expect(new Set(codes)).toEqual(new Set(['unavailable']));
