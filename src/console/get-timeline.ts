@@ -5,9 +5,8 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ServiceError } from '../requests/errors.ts';
-import type { Identity } from '../requests/request-context.ts';
 import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
-import { type ConsoleMethod, merchantOf } from './rights.ts';
+import { type ConsoleCaller, type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxEntries = 200;
 
@@ -28,7 +27,8 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
        from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
       order by e.id desc limit ${maxEntries}`,
   );
-  const changesOf = async (targets: string[], { merchantId, mode }: Identity, paymentIntent: string) => {
+  const changesOf = async (caller: ConsoleCaller, targets: string[], paymentIntent: string) => {
+    const { merchantId, mode } = merchantOf(caller);
     const { rows } = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
     return rows
       .toReversed()
@@ -39,7 +39,7 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
     async run({ paymentIntent, webhookEndpoint }, caller, { context }) {
       const { merchantId, mode } = merchantOf(caller);
       const isEndpoint = parseIdentifier('we', webhookEndpoint) !== undefined;
-      if (isEndpoint) return { changes: await changesOf([webhookEndpoint], merchantOf(caller), '') };
+      if (isEndpoint) return { changes: await changesOf(caller, [webhookEndpoint], '') };
       const id = parseIdentifier('pi', paymentIntent);
       const [row] = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
       if (row === undefined) throw new ServiceError('resource_missing');
@@ -55,7 +55,7 @@ export function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
       ];
       return {
         webhookDeliveries: await present(deliveries),
-        changes: await changesOf(targets, merchantOf(caller), paymentIntent),
+        changes: await changesOf(caller, targets, paymentIntent),
       };
     },
   };
