@@ -295,6 +295,37 @@ describe('a transfer', () => {
     expect(await statusOf(order.id)).toBe('processing');
   });
 
+  test('that the database refuses as a payment keeps its authorization until it is attributed by hand', async () => {
+    const order = await newOrder();
+    const signed = await submit(order);
+    await service.query(`
+      create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$;
+      create trigger refuse before insert on transfers for each row when (new.payment_intent is not null)
+      execute function refuse()`);
+    await facilitator.send(signed);
+    await readBlock();
+    // Everything is read twice, and the nonce is used: what a cancel looks like that has no transfer.
+    await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
+    await readBlock(chain.network.confirmationsRequired);
+    await watcher.readAllAgain();
+    const look = async () => {
+      await watcher.release();
+      const next = createTestWatcher(service, { urls: [chain.url] });
+      await chain.mine();
+      await next.catchUp();
+      await next.release();
+      return statusesOf(order.id);
+    };
+    expect(await look()).toEqual(['submitted']);
+    await service.query('drop function refuse cascade');
+    const { json } = await service.call('listTransfers', { from_address: order.account.address });
+    const [{ id } = { id: '' }] = json.transfers;
+    const payment = await service.call('attributeTransfer', { id, payment_intent: order.id });
+    expect([payment.code, await statusOf(order.id)]).toEqual(['ok', 'succeeded']);
+    expect(await look()).toEqual(['released']);
+    await watcher.catchUp();
+  });
+
   test('to another wallet with the nonce of an intent pays what it would without', async () => {
     const first = await newOrder();
     const signed = await submit(first);

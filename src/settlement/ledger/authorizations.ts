@@ -55,7 +55,10 @@ export function createAuthorizations(
       }
       return found;
     },
-    /** Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except these. */
+    /**
+     * Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except
+     * these and those whose transfers are unattributed.
+     */
     async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
       return rows.map((row) => ({
@@ -128,6 +131,9 @@ const findDue = preparedStatement(
   `select a.id, a.network, a.from_address, a.nonce, a.valid_before from authorizations a
     where a.status = 'submitted' and a.network = any ($1::smallint[])
       and (a.valid_before <= $2 or a.created_at < now() - interval '1 minute') and a.id <> all ($4::uuid[])
+      and not exists (
+        select from transfers t
+         where t.authorized_by = a.id and t.payment_intent is null and t.state <> 'reorged')
     order by a.valid_before limit $3`,
 );
 const release = preparedStatement(

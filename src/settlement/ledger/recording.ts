@@ -208,8 +208,8 @@ export class Recording {
       const isLast = some.at(-1)?.id === last?.id;
       const changes = await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
       durable(changes);
-      for (const { authorizedBy, before } of some) {
-        if (authorizedBy !== undefined && before === undefined)
+      for (const { authorizedBy, intentId, before } of some) {
+        if (authorizedBy !== undefined && intentId !== undefined && before === undefined)
           onSettled?.(block.time.getTime() - timeOfUuid(authorizedBy));
       }
       for (const change of changes) all.push(change);
@@ -219,8 +219,6 @@ export class Recording {
         {
           ...entry,
           intentId: undefined,
-          // Its authorization has not landed for its intent: whoever signs again would pay twice.
-          authorizedBy: undefined,
           hasFailed: true,
           ...(entry.refund === undefined
             ? { reportedCount: entry.reportedCount ?? 1 }
@@ -250,9 +248,9 @@ function namedBy(claim: Claim | undefined): string | undefined {
   return claim && formatIdentifier('pi', claim.intent);
 }
 
-/** The UUID of the authorization, if its intent is the one that is paid. */
+/** The UUID of the authorization, unless another intent than its own is paid. */
 function usedFor(claim: Claim | undefined, intentId: string | undefined): string | undefined {
-  return claim?.intent === intentId ? claim?.id : undefined;
+  return intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
 }
 
 /** Updates the entry to its current row. Returns nothing if it is recorded already. */

@@ -81,9 +81,10 @@ export function createStoring(
       inside,
       arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
     );
+    // That of an unattributed transfer stays submitted: whoever signs again would pay twice.
     await noteLanded(
       inside,
-      rows.flatMap(({ authorizedBy }) => authorizedBy ?? []),
+      rows.flatMap(({ authorizedBy, paymentIntent }) => (paymentIntent && authorizedBy) ?? []),
     );
     await inside(upsert, [transfers.json(rows)]);
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
@@ -95,7 +96,7 @@ export function createStoring(
 
 function newRow(
   { mode, chainId }: ChainSettings,
-  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund, authorizedBy, hasFailed }: Entry,
+  { transfer: { log, blockTime }, merchantId, ordinal, before, id, refund, authorizedBy }: Entry,
   at: Date,
 ): TransferRow {
   return {
@@ -119,7 +120,7 @@ function newRow(
     isDetached: false,
     isRefund: refund !== undefined,
     refund: refund?.id ?? null,
-    authorizedBy: hasFailed ? null : (authorizedBy ?? before?.authorizedBy ?? null),
+    authorizedBy: authorizedBy ?? before?.authorizedBy ?? null,
     counts: false,
     labels: null,
     createdAt: before?.createdAt ?? at,
