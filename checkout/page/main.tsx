@@ -166,7 +166,7 @@ function forgetArrivedTransfer({ id, payments = [] }: Checkout): void {
           Date.parse(block_time) > transfer.askedAtMs - maxClockSkewMs)),
   );
   // A wallet that still asks has to be waited for.
-  if (hasArrived && facts.transferPhase !== 'asking') forgetTransfer(id);
+  if (hasArrived && facts.transferPhase !== 'asking' && !transfer.isAskedAgain) forgetTransfer(id);
 }
 
 function forgetTransfer(intentId: string): void {
@@ -277,11 +277,13 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
 
 let onGiveUp = () => {};
 
-/** The wallet has sent the transfer. */
+/** The wallet has sent the transfer, maybe while it asks for another one that the payer has begun since. */
 function noteHash(intentId: string, transfer: Transfer, hash: string): void {
-  // The payer has begun another one meanwhile.
-  if (facts.transfer !== undefined && facts.transfer !== transfer) return;
-  const sent = { ...transfer, hash };
+  const other = facts.transfer === transfer ? undefined : facts.transfer;
+  if (other?.hash === undefined) noteSent(intentId, { ...transfer, hash, isAskedAgain: other !== undefined });
+}
+
+function noteSent(intentId: string, sent: Transfer): void {
   rememberTransfer(intentId, sent);
   change({ transfer: sent, transferPhase: 'sent' });
   if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
@@ -305,9 +307,13 @@ function pay(isFeeChecked: boolean): void {
   isPaying = true;
   void attempt(async () => {
     const isAlone = await askAlone(checkout.id, () => askForTransfer(wallet, isFeeChecked));
-    if (!isAlone) await readTransfer(checkout.id);
+    if (isAlone) return;
+    await readTransfer(checkout.id);
+    if (facts.transfer === undefined) change({ failure: 'wallet-busy' });
   }).finally(() => {
     isPaying = false;
+    const { transfer } = facts;
+    if (transfer?.isAskedAgain) noteSent(checkout.id, { ...transfer, isAskedAgain: false });
   });
 }
 

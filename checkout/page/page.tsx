@@ -244,18 +244,22 @@ function Ended(props: StepProps) {
   return (
     <>
       <WayBack {...props} look="main" />
+      {props.facts.transfer?.hash && status !== 'succeeded' && <OwnTransaction {...props} />}
       {(status === 'succeeded' || payments.length > 0) && <Receipt {...props} />}
       <Returned {...props} />
     </>
   );
 }
 
-/** A transfer that no block has, or none any more. */
+/** A payment that no block has, or none any more. What was signed is given up by the chain only. */
 function OnTheWay(props: StepProps) {
   return (
     <>
       <OwnTransaction {...props} />
-      <WayOut {...props} question={labels.waitedLong} hint={labels.notComing} label={labels.failed} />
+      {props.view !== 'signed' && (
+        <WayOut {...props} question={labels.waitedLong} hint={labels.notComing} label={labels.failed} />
+      )}
+      <WayBack {...props} look="quiet" />
     </>
   );
 }
@@ -310,7 +314,7 @@ const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentCh
   'sign-in-wallet': (props) => (
     <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
   ),
-  signed: OwnTransaction,
+  signed: OnTheWay,
   sent: OnTheWay,
   'taken-back': OnTheWay,
   manual: Manual,
@@ -322,6 +326,7 @@ const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentCh
     </>
   ),
   succeeded: Ended,
+  'time-is-up': Ended,
   expired: Ended,
   canceled: Ended,
 };

@@ -45,6 +45,8 @@ export interface Transfer {
   paidBefore: readonly string[];
   /** The transaction's hash, once the wallet has said it. */
   hash?: string;
+  /** It was given up for another one, for which the wallet still asks. */
+  isAskedAgain?: boolean;
 }
 
 /** What is known of the remembered transfer. */
@@ -117,9 +119,11 @@ export function viewOf(facts: Facts): ViewName {
 
 function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   const onTheWay = whileOnTheWay(facts, checkout);
-  if (onTheWay !== undefined) return onTheWay;
+  const isOver = facts.nowMs > Date.parse(checkout.expires_at);
+  const isAsked = onTheWay === 'confirm-in-wallet' || onTheWay === 'sign-in-wallet';
+  if (onTheWay !== undefined && !(isOver && isAsked)) return onTheWay;
   // The chain's clock decides. Until it has, another transfer could only come too late.
-  if (facts.nowMs > Date.parse(checkout.expires_at)) return 'time-is-up';
+  if (isOver) return 'time-is-up';
   // The payer's choice, or what the intent was made for.
   if ((facts.lane ?? checkout.lane) === 'manual') return 'manual';
   // A wallet would pay on the real test network.
@@ -210,7 +214,8 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const refunds = returnedIn(checkout);
   const isOffering = offeringViews.includes(view);
   const leftMs = Date.parse(checkout.expires_at) - facts.nowMs;
-  const isAsked = facts.transfer !== undefined && facts.transferPhase !== 'sent';
+  const { transfer, transferPhase, signing } = facts;
+  const isAsked = (transfer !== undefined && transferPhase !== 'sent') || signing === 'asking';
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
   const isLate = payments.some(
     (payment) => !payment.counts && payment.status !== 'reorged' && !isWrongToken(payment),
@@ -219,7 +224,10 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
     // A wallet's window outlives what it was asked for.
-    ['wallet-still-asks', isAsked && (status !== 'requires_payment' || leftMs < 0)],
+    [
+      'wallet-still-asks',
+      transfer?.isAskedAgain === true || (isAsked && (status !== 'requires_payment' || leftMs < 0)),
+    ],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],
     ['late', isLate || labels.includes('late') || labels.includes('after_cancel')],

@@ -28,6 +28,9 @@ interface Said {
 /** A table whose keys name what is said. */
 const said = <Name extends string>(table: Readonly<Record<Name, (words: Words) => Said>>) => table;
 
+const leaving = (merchant: string) =>
+  `You can close this page: we will let ${merchant} know when it arrives. To look again, open it from there.`;
+
 /** The title and the sentences of each view. */
 export const views = said({
   loading: () => ({ title: 'Loading your payment' }),
@@ -88,14 +91,14 @@ export const views = said({
       `Open your wallet and sign the request there. It allows one payment of ${missing} to ${merchant}, and nothing else.`,
     ],
   }),
-  signed: ({ chain, signedUntil }) => ({
+  signed: ({ chain, signedUntil, merchant }) => ({
     title: 'Payment on its way',
     lines: [
       `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
       signedUntil === ''
         ? 'Do not pay in another way.'
-        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged, and you can pay again here some minutes later.`,
-      'You can leave this page and come back later.',
+        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged. Some minutes later that is certain, and you can pay again.`,
+      leaving(merchant),
     ],
   }),
   'too-little-token': ({ token, chain, missing }) => ({
@@ -126,11 +129,11 @@ export const views = said({
       'If the payment is there, do not pay again. You will see it here soon after it arrives.',
     ],
   }),
-  sent: ({ chain }) => ({
+  sent: ({ chain, merchant }) => ({
     title: 'Payment sent',
     lines: [
       `It has not arrived on ${chain} yet. That usually takes a few seconds, sometimes a minute. Do not pay again.`,
-      'You can leave this page and come back later.',
+      leaving(merchant),
     ],
   }),
   'taken-back': ({ chain }) => ({
@@ -143,6 +146,7 @@ export const views = said({
     title: 'Send the payment by hand',
     lines: [
       `Send exactly this amount to this address before ${until}. Use ${token} on ${chain} only: anything else does not count and may be lost.`,
+      `Have you sent it? Do not send it again. It is shown here once it is on ${chain}, which can take a while from an exchange.`,
     ],
   }),
   processing: ({ merchant }) => ({
@@ -159,24 +163,26 @@ export const views = said({
     title: 'The time to pay is over',
     lines: [
       'Do not send any money now.',
-      `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}.`,
+      `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}. While ${chain} stands still, that takes longer, and nothing is lost.`,
     ],
   }),
   expired: ({ merchant }) => ({
     title: 'This payment has expired',
-    lines: [`Do not send any money now. If you still want to buy, start again at ${merchant}.`],
+    lines: [
+      `Do not send any money now. If you have sent it already, do not pay again: contact ${merchant}. Otherwise you can start again there.`,
+    ],
   }),
   canceled: ({ merchant }) => ({
     title: 'This payment was canceled',
-    lines: [`${merchant} canceled it. Do not send any money now.`],
+    lines: [`${merchant} canceled it. Do not send any money now. If you have sent it already, contact them.`],
   }),
 });
 
 /** What the page says besides its view. */
 export const notices = {
-  offline: () => 'You are offline. This page may be out of date.',
+  offline: () => 'You are offline. This page may be out of date. If you have paid, do not pay again.',
   unreachable: () =>
-    'There is a problem with the connection. This page may be out of date, and keeps trying.',
+    'There is a problem with the connection. This page may be out of date, and keeps trying. If you have paid, do not pay again.',
   'wallet-still-asks': () => 'If your wallet still asks you to confirm this payment, reject it there.',
   'partly-paid': ({ received, missing }) => `${received} has arrived. ${missing} is still missing.`,
   underpaid: ({ received, merchant }) =>

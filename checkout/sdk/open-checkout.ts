@@ -95,18 +95,15 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   const url = `${baseUrl}/checkout#opener=${encodeURIComponent(location.origin)}`;
   // A cross-origin isolated page cannot speak to a popup of another origin.
   const popup = window.crossOriginIsolated ? null : open(url, '_blank', popupFeatures());
-  const secret = readSecret(clientSecret);
+  // What the shop's function throws is a rejection, too.
+  const secret = (async () =>
+    readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret))();
   if (popup && !popup.closed) {
     current = follow(popup, new URL(baseUrl).origin, secret, options);
     return current.outcome;
   }
   leaveForCheckout(baseUrl, await secret, returnUrl);
   return 'redirect';
-}
-
-/** Resolves with the secret. An async function, so that what the shop's function throws is a rejection too. */
-async function readSecret(clientSecret: OpenCheckoutOptions['clientSecret']): Promise<string> {
-  return readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret);
 }
 
 /** Sends the secret to the popup once that asks for it, and calls the callbacks until it is closed. */

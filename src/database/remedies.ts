@@ -24,7 +24,7 @@ export function faultOf(error: unknown): { code: string; message: string } | und
   for (let cause = error; cause instanceof Error; cause = cause.cause ?? previousOf(cause)) {
     const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
     const { code, message } = inner as { code?: unknown; message: string };
-    if (typeof code === 'string') return { code, message: firstLine(message) };
+    if (typeof code === 'string') return { code, message: message.split('\n', 1)[0] as string };
   }
   return undefined;
 }
@@ -48,8 +48,4 @@ export function remedyFor(error: unknown): string | undefined {
 function previousOf(error: Error): unknown {
   const { previous } = error as { previous?: unknown };
   return previous === error ? undefined : previous;
-}
-
-function firstLine(message: string): string {
-  return message.split('\n', 1)[0] as string;
 }

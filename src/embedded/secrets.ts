@@ -51,10 +51,7 @@ async function readSecrets(file: string, names: readonly SecretName[], mayMake: 
 }
 
 function freshSecrets(names: readonly string[]): string {
-  const secrets = Object.fromEntries(names.map((name) => [name, freshKeyRing()]));
+  const keyRing = () => `1:${randomBytes(minKeyBytes).toString('base64')}`;
+  const secrets = Object.fromEntries(names.map((name) => [name, keyRing()]));
   return `${JSON.stringify(secrets, null, 2)}\n`;
-}
-
-function freshKeyRing(): string {
-  return `1:${randomBytes(minKeyBytes).toString('base64')}`;
 }

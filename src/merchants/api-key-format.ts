@@ -20,7 +20,8 @@ type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_' | 'ct_';
  * database.
  */
 export function generateSecret(prefix: SecretPrefix, peppers: KeyRing): string {
-  const body = prefix + randomBase62(secretLength);
+  const body =
+    prefix + Array.from({ length: secretLength }, () => base62.charAt(randomInt(base62.length))).join('');
   return body + inBase62(keyedCheck(body, peppers, peppers.newestVersion));
 }
 
@@ -62,8 +63,4 @@ function inBase62(value: number): string {
     rest = Math.floor(rest / 62);
   }
   return digits;
-}
-
-function randomBase62(length: number): string {
-  return Array.from({ length }, () => base62.charAt(randomInt(base62.length))).join('');
 }

@@ -88,23 +88,19 @@ export function parseCreatePaymentIntentRequest(
 
   const expectedWallet = walletOverride ?? (chain && identity.payoutWallets[chain]);
   if (!chain || !network || !lane || !expectedWallet || violations.length > 0) return { violations };
+  const minutes = request.expiresInMinutes ?? defaultExpiryMinutes;
   return {
     value: {
       amountUnits,
       chain,
       network,
       lane,
-      expiresInMinutes: clampExpiryMinutes(request.expiresInMinutes ?? defaultExpiryMinutes),
+      expiresInMinutes: Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes),
       walletOverride,
       expectedWallet,
       metadata,
     },
   };
-}
-
-/** The nearest allowed number of minutes. */
-function clampExpiryMinutes(minutes: number): number {
-  return Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes);
 }
 
 /**

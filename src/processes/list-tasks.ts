@@ -60,8 +60,6 @@ interface Selection {
   /** Columns of `t` and of joined tables. */
   columns: string;
   join?: string;
-  /** The order of the index by merchant. */
-  order: 'id' | 'position';
   /** Conditions that an index supports. */
   range?: readonly Condition[];
   matching: readonly Condition[];
@@ -71,7 +69,7 @@ interface Selection {
 async function readNewest(
   em: EntityManager,
   options: ListOptions,
-  { table, columns, join = '', order, range = [], matching }: Selection,
+  { table, columns, join = '', range = [], matching }: Selection,
 ): Promise<{ rows: Record<string, unknown>[]; note?: string }> {
   const { merchant, mode, limit } = options;
   const merchantId = merchant === undefined ? undefined : await findMerchant(em, merchant);
@@ -82,13 +80,16 @@ async function readNewest(
   };
   const scan = (where: string, by: string) =>
     `(select * from ${table} t where ${where}${and(range)} order by t.${by} desc limit ${maxScanned}) t`;
+  const isOfEvents = table === 'events';
+  const positioned = isOfEvents ? ' and t.position is not null' : '';
   const from =
     merchantId === undefined
-      ? scan(table === 'events' ? 't.position is not null' : 'true', 'id')
+      ? scan(`true${positioned}`, 'id')
       : `unnest($${values.list.push(mode === undefined ? modeNames : [mode])}::payment_mode[]) as wanted (mode) cross join lateral ` +
         scan(
-          `t.merchant_id = $${values.list.push(merchantId)}::uuid and t.mode = wanted.mode${order === 'position' ? ' and t.position is not null' : ''}`,
-          order,
+          `t.merchant_id = $${values.list.push(merchantId)}::uuid and t.mode = wanted.mode${positioned}`,
+          // The order of the index by merchant.
+          isOfEvents ? 'position' : 'id',
         );
   const scannedValues = [...values.list];
   const where = and([['t.mode = ?::payment_mode', merchant === undefined ? mode : undefined], ...matching]);
@@ -136,7 +137,6 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
   const { rows, note } = await readNewest(em, options, {
     table: 'payment_intents',
     columns: columns.of('t'),
-    order: 'id',
     range: [
       ['t.id >= ?::uuid', createdFrom && lowestUuid(createdFrom.getTime())],
       ['t.id < ?::uuid', createdBefore && lowestUuid(createdBefore.getTime())],
@@ -226,7 +226,6 @@ export async function listTransfers(
   const { rows, note } = await readNewest(em, options, {
     table: 'transfers',
     columns: columns.of('t'),
-    order: 'id',
     range: [
       ['t.transaction_hash = ?::bytea', byteaOf(options.transactionHash ?? '')],
       ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
@@ -291,7 +290,6 @@ export async function listRefunds(
   const { rows, note } = await readNewest(em, options, {
     table: 'refunds',
     columns: columns.of('t'),
-    order: 'id',
     range: [['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)]],
     matching: [['t.status = ?::refund_status', options.status]],
   });
@@ -341,7 +339,6 @@ export async function listEvents(
   const { rows, note } = await readNewest(em, merchant === undefined ? options : { ...options, merchant }, {
     table: 'events',
     columns: columns.of('t'),
-    order: 'position',
     range: [
       ['t.payment_intent = ?::uuid', intent?.id],
       ['t.refund = ?::uuid', options.refund && refundUuidOf(options.refund)],
@@ -376,7 +373,6 @@ export async function listDeliveries(
     table: 'events',
     columns: `${columns.of('d')}, t.type as event_type, t.payment_intent, t.mode`,
     join: 'join webhook_deliveries d on d.merchant_id = t.merchant_id and d.event_id = t.id',
-    order: 'position',
     matching: [
       ['d.status = ?::webhook_delivery_status', options.failed ? 'failed' : options.status],
       ['d.endpoint_id = ?::uuid', options.endpoint && endpointUuidOf(options.endpoint)],

@@ -93,17 +93,13 @@ export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }
 
-function grpcCodeOf(code: ErrorCode): Code {
-  return Code[catalogue[code].grpcCode];
-}
-
 /** Converts a refusal for the internal door: the gRPC code, and the rest as `google.rpc` details. */
 export function toConnectError(error: ServiceError, requestId: string): ConnectError {
   const { code, message, violations, resumeAfter, retryAfterSeconds } = error;
   const { stackTraceLimit } = Error;
   // As in ServiceError: the stack is not needed.
   Error.stackTraceLimit = 0;
-  const connectError = new ConnectError(message, grpcCodeOf(code));
+  const connectError = new ConnectError(message, Code[catalogue[code].grpcCode]);
   Error.stackTraceLimit = stackTraceLimit;
   // Relative, because trailers should be small and this port does not know the public port's address.
   const metadata = {

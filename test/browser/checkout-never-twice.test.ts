@@ -332,7 +332,8 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     const at = new Date(Date.now() + 1_000);
     await world.expireAt(intent, at);
     await checkout.refresh();
-    await checkout.view('confirm-in-wallet');
+    await checkout.view('time-is-up');
+    expect(await checkout.notice('wallet-still-asks')).toMatch(/reject/);
     await world.passExpiry(at);
     await checkout.refresh();
     await checkout.view('expired');
@@ -392,6 +393,22 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.view('unknown');
     expect(await checkout.offersNoPayment()).toBe(true);
     await letGo();
+    await arrives(checkout);
+    expect(await counts()).toEqual({ asked: 2, transfers: 1 });
+  });
+
+  test('a wallet that sends the first of two requests: the page says to reject the other', async () => {
+    const { wallet, checkout, counts, letGo } = await beginToPay();
+    const second = holdBack();
+    wallet.answer('eth_sendTransaction', second.answer);
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent');
+    await checkout.press('pay');
+    await expect.poll(() => wallet.requestsOf('eth_sendTransaction')).toHaveLength(2);
+    await letGo();
+    await checkout.view('sent');
+    expect(await checkout.notice('wallet-still-asks')).toMatch(/reject/);
+    second.letGo(reject);
     await arrives(checkout);
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });

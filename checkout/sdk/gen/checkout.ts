@@ -110,8 +110,8 @@ export interface Checkout {
   /** Money that was returned, or is being returned: the newest 100 transfers, oldest first. */
   refunds?: CheckoutPayment[];
   /**
-   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. Not
-   * in the last 120 s before `expires_at`.
+   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. In
+   * the last 120 s before `expires_at` no new signature is asked for, and the field stays as it is.
    */
   gasless: boolean;
   /** What the payer has signed and what nobody has seen on the chain yet. Absent without one. */

@@ -24,8 +24,18 @@ const states = {
   shipped: ['Paid and on its way', 'Thank you. Your print has left our workshop.', 4, false],
   returning: ['Your money is on its way back', 'The network is confirming it.', 4, false],
   returned: ['Your money is back', 'Open the payment again to see when, and by which transaction.', 4, false],
-  expired: ['Not paid in time', 'Nothing was charged. You can still pay for this order.', 1, true],
-  canceled: ['The payment was canceled', 'You can still pay for this order.', 1, true],
+  expired: [
+    'Not paid in time',
+    'If you have sent money, do not pay again: contact us. Else you can still pay.',
+    1,
+    true,
+  ],
+  canceled: [
+    'The payment was canceled',
+    'If you have sent money, contact us. Else you can still pay.',
+    1,
+    true,
+  ],
 };
 
 function show({ product, amount_units, state }) {

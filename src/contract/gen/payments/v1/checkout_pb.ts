@@ -166,8 +166,8 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
   refunds: Payment[];
 
   /**
-   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. Not in the last
-   * 120 s before `expires_at`.
+   * The payer can pay by a signature, without the chain's own coin for the fee: `POST /v1/checkout/pay`. In the last
+   * 120 s before `expires_at` no new signature is asked for, and the field stays as it is.
    *
    * @generated from field: bool gasless = 21;
    */
