@@ -9,6 +9,7 @@ import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { keep, sumPayments } from '../src/payment-intents/payment-sums.ts';
+import { sumMoney } from '../src/refunds/returned-money.ts';
 import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
 import { findOwners, findRefundsAt } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -139,6 +140,15 @@ test.each<[HostileKind, number]>([
   expect([status, transfers?.length]).toEqual(
     recognised === 0 ? ['requires_transfer', undefined] : ['processing', 100],
   );
+  await chain.mine(chain.network.confirmationsRequired);
+  await watcher.catchUp();
+  expect((await service.call('getRefund', { id })).json.status).toBe(
+    recognised === 0 ? 'requires_transfer' : 'succeeded',
+  );
+  expect(await service.query(wrongSums)).toEqual([]);
+  await service.query('analyze transfers, payment_sums');
+  // Its sums are kept: what it had is not read again with each of them.
+  expect(await rowsReadBy(sumMoney.text, [[parseIdentifier('pi', payment_intent)]])).toBeLessThan(50);
 });
 
 test('dust to a wallet with thousands of intents delays nobody, whatever the statistics', async () => {

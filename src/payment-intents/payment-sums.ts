@@ -1,18 +1,25 @@
-// What the payments of intents add up to. Strangers decide how many there are: of an intent with very many, triggers keep
-// the sums, by everything that a sum may ask for.
+// What the payments of intents, and the transfers of refunds, add up to. Strangers decide how many there are: of those with
+// very many, triggers keep the sums, by everything that a sum may ask for.
 
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 /** An intent with more payments has its sums kept. */
 const maxRead = 1_000;
 
-/** A subquery: the payments of the intent with this id, as sums by state, `counts` and labels. */
-export const sumsOf = (id: string) => `
+/** What a transfer belongs to: a column of `transfers`. */
+type Owner = 'payment_intent' | 'refund';
+
+/** A subquery: the id, unless its sums are kept. `offset 0` keeps a planner from reading transfers before it has looked. */
+const unkept = (id: string) =>
+  `(select ${id} as id where not exists (select from payment_sums k where k.payment_intent = ${id}) offset 0)`;
+
+/** A subquery: the transfers of the intent, or refund, with this id, as sums by state, `counts` and labels. */
+export const sumsOf = (id: string, owner: Owner = 'payment_intent') => `
   (select s.state, s.counts, s.labels, s.units from payment_sums s where s.payment_intent = ${id} and s.count > 0
    union all
-   select t.state, t.counts, coalesce(t.labels, '{}'), sum(t.amount_units) from transfers t
-    where t.payment_intent = (select ${id} where not exists (select from payment_sums k where k.payment_intent = ${id}))
-    group by t.state, t.counts, t.labels)`;
+   select read.* from ${unkept(id)} o cross join lateral (
+     select t.state, t.counts, coalesce(t.labels, '{}'), sum(t.amount_units) from transfers t
+      where t.${owner} = o.id group by t.state, t.counts, t.labels) read)`;
 
 /** Payments that are on the chain. */
 export interface PaymentSums {
@@ -50,6 +57,11 @@ export async function keepSums(
   if (ids.length > 0) await inside(keep, [ids]);
 }
 
+/** The same of refunds, which the caller has locked. */
+export async function keepRefundSums(inside: RunPrepared, ids: readonly string[]): Promise<void> {
+  if (ids.length > 0) await inside(keepOfRefunds, [ids]);
+}
+
 export const sumPayments = preparedStatement(
   'sum_payments',
   `select w.id, sum(p.units) filter (where p.counts) as received,
@@ -58,13 +70,14 @@ export const sumPayments = preparedStatement(
      from unnest($1::uuid[]) as w (id) cross join lateral ${sumsOf('w.id')} p
     where p.state <> 'reorged' group by w.id`,
 );
-/** By a subquery: a planner could put a condition behind the sums, and read all for nothing. */
-export const keep = preparedStatement(
-  'keep_payment_sums',
-  `insert into payment_sums (payment_intent, state, counts, labels, count, units)
-   select w.id, t.* from unnest($1::uuid[]) as w (id)
-    cross join lateral (
-      select state, counts, coalesce(labels, '{}'), count(*), sum(amount_units) from transfers
-       where payment_intent = (select w.id where not exists (select from payment_sums k where k.payment_intent = w.id))
-       group by 1, 2, 3) t`,
-);
+const keepOf = (owner: Owner) =>
+  preparedStatement(
+    `keep_${owner}_sums`,
+    `insert into payment_sums (payment_intent, state, counts, labels, count, units)
+     select o.id, t.* from unnest($1::uuid[]) as w (id) cross join lateral ${unkept('w.id')} o
+      cross join lateral (
+        select state, counts, coalesce(labels, '{}'), count(*), sum(amount_units) from transfers
+         where ${owner} = o.id group by 1, 2, 3) t`,
+  );
+export const keep = keepOf('payment_intent');
+const keepOfRefunds = keepOf('refund');

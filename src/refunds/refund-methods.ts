@@ -197,7 +197,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
     await inside(setRefund, [id, refund.id, counts, labels?.join(' ') ?? null]);
     await refunding.apply(inside, steps, at, traceparent);
     if (transfer.state === 'confirmed') {
-      const confirmed = await refunding.confirm(inside, [refund.id], locked, at);
+      const confirmed = await refunding.confirm(inside, [transfer.id], [refund.id], locked, at);
       await refunding.apply(inside, confirmed, at, traceparent);
     }
     return true;

@@ -6,6 +6,7 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { keepRefundSums } from '../payment-intents/payment-sums.ts';
 import { createApplyRefunds, type RefundChange } from './apply-refunds.ts';
 import { arrive, confirm, type RefundStep, revert, uncover } from './judgement.ts';
 import { readReturnedMoney, storeRefundedUnits } from './returned-money.ts';
@@ -33,6 +34,7 @@ export function createRefunding(em: EntityManager) {
     /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
     async arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps> {
       const steps: Steps = new Map();
+      const unexpected: string[] = [];
       const byRefund = Map.groupBy(rows, ({ refund }) => refund as string);
       for (const [id, refund] of await lock(inside, byRefund.keys())) {
         const own = byRefund.get(id) ?? [];
@@ -41,12 +43,16 @@ export function createRefunding(em: EntityManager) {
           Object.assign(own[i] as TransferRow, { counts, labels: labels.length > 0 ? labels : null });
         }
         steps.set(refund, taken);
+        if (taken.some(({ type }) => type === 'unexpected')) unexpected.push(id);
       }
+      // Of one that gets more transfers than its own, strangers may decide how many.
+      await keepRefundSums(inside, unexpected);
       return steps;
     },
-    /** After transfers of these refunds were confirmed. Updates the intents, too. */
+    /** After these transfers of refunds were confirmed. Updates the intents, too. */
     async confirm(
       inside: RunPrepared,
+      transferIds: readonly string[],
       refundIds: readonly string[],
       intents: Intents,
       at: Date,
@@ -54,7 +60,7 @@ export function createRefunding(em: EntityManager) {
       const steps: Steps = new Map();
       if (refundIds.length === 0) return steps;
       const refunds = await lock(inside, refundIds);
-      const { rows } = await inside(findConfirmed, [[...refunds.keys()]]);
+      const { rows } = await inside(findConfirmed, [transferIds]);
       for (const { refund } of rows) {
         const row = refunds.get(refund) as RefundRow;
         const step = confirm(row, at);
@@ -125,7 +131,7 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
 
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
-  `select distinct refund from transfers where refund = any ($1::uuid[]) and counts and state = 'confirmed'`,
+  'select refund from transfers where id = any ($1::uuid[]) and refund is not null and counts',
 );
 const findRemaining = preparedStatement(
   'find_remaining_refund_transfers',

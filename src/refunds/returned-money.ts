@@ -52,7 +52,7 @@ export async function storeRefundedUnits(
   await inside(storeRefunded, [[...money.keys()], [...money.values()].map((of) => String(of.refundedUnits))]);
 }
 
-const sumMoney = preparedStatement(
+export const sumMoney = preparedStatement(
   'sum_returned_money',
   `select w.id, paid.confirmed, coalesce(returned.refunded, 0) as refunded, coalesce(returned.committed, 0) as committed
      from unnest($1::uuid[]) as w (id)
@@ -66,9 +66,9 @@ const sumMoney = preparedStatement(
                as committed
         from refunds r
        cross join lateral (
-         select coalesce(sum(t.amount_units) filter (where t.state = 'confirmed'), 0) as refunded,
-                coalesce(sum(t.amount_units), 0) as seen, coalesce(bool_or(t.counts), false) as is_sent
-           from transfers t where t.refund = r.id and t.state <> 'reorged'
+         select coalesce(sum(s.units) filter (where s.state = 'confirmed'), 0) as refunded,
+                coalesce(sum(s.units), 0) as seen, coalesce(bool_or(s.counts), false) as is_sent
+           from ${sumsOf('r.id', 'refund')} s where s.state <> 'reorged'
        ) own
        where r.payment_intent = w.id
     ) returned`,

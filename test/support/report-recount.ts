@@ -32,10 +32,10 @@ export const wrongFigures = `
     from counted c full join kept k using (merchant_id, mode, chain_id, hour, kind)
    where c.count is distinct from k.count or c.units is distinct from k.units`;
 
-/** The sums that are kept of intents with very many payments, where they are not what a recount says: nowhere, at any time. */
+/** The sums that are kept of intents and refunds with very many transfers, where they are not what a recount says: nowhere, at any time. */
 export const wrongSums = `
   select * from payment_sums s full join (
-           select payment_intent, state, counts, coalesce(labels, '{}') as labels, count(*) as counted, sum(amount_units) as sum
+           select coalesce(payment_intent, refund) as payment_intent, state, counts, coalesce(labels, '{}') as labels, count(*) as counted, sum(amount_units) as sum
              from transfers group by 1, 2, 3, 4) t using (payment_intent, state, counts, labels)
    where payment_intent in (select payment_intent from payment_sums)
      and (coalesce(s.count, 0) <> coalesce(t.counted, 0) or coalesce(s.units, 0) <> coalesce(t.sum, 0))`;

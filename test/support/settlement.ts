@@ -130,7 +130,7 @@ export async function endWatch(
 
 /** Forgets the chain and what was seen on it, so that the next test begins with another. */
 export async function forgetChain(service: TestService): Promise<void> {
-  for (const table of ['watched_chains', 'block_headers', 'transfers']) {
+  for (const table of ['watched_chains', 'block_headers', 'transfers', 'payment_sums']) {
     await service.query(`delete from ${table}`);
   }
 }

@@ -37,7 +37,7 @@ export function createConfirming(
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
     const locked = await lock(inside, paid, refundIds);
     await inside(markConfirmed, [ids]);
-    const refunds = await refunding.confirm(inside, refundIds, locked, at);
+    const refunds = await refunding.confirm(inside, ids, refundIds, locked, at);
     const processing = [...locked.values()].filter(
       ({ id, status }) => paid.has(id) && status === 'processing',
     );
