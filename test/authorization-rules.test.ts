@@ -320,9 +320,14 @@ describe('a transfer', () => {
     await service.query('drop function refuse cascade');
     const { json } = await service.call('listTransfers', { from_address: order.account.address });
     const [{ id } = { id: '' }] = json.transfers;
-    const payment = await service.call('attributeTransfer', { id, payment_intent: order.id });
-    expect([payment.code, await statusOf(order.id)]).toEqual(['ok', 'succeeded']);
-    expect(await look()).toEqual(['released']);
+    const attribute = (payment_intent: string) => service.call('attributeTransfer', { id, payment_intent });
+    // To another order than was signed for: the money is there, and its payer must not sign again.
+    const { id: dearer } = await newOrder({ amount_units: 2 * amount });
+    expect((await attribute(dearer)).code).toBe('ok');
+    expect(await look()).toEqual(['submitted']);
+    expect((await service.call('detachTransfer', { id })).code).toBe('ok');
+    expect((await attribute(order.id)).code).toBe('ok');
+    expect([await statusOf(order.id), await statusesOf(order.id)]).toEqual(['succeeded', ['landed']]);
     await watcher.catchUp();
   });
 

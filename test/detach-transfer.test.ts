@@ -175,9 +175,7 @@ test('a detached transfer that returns in another block stays unattributed, alth
   const hash = await chain.transfer({ from, to, amountUnits: BigInt(amountUnits) });
   await mine();
   const transferOf = async () =>
-    (await service.call('listTransfers', {})).json.transfers.find(
-      ({ transaction_hash }) => transaction_hash === hash,
-    ) as TransferJson;
+    (await service.call('listTransfers', { transaction_hash: hash })).json.transfers[0] as TransferJson;
   const { id, block_hash } = await transferOf();
 
   const fields = { amount_units: amountUnits, chain: 'base' };

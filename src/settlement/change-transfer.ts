@@ -44,8 +44,9 @@ export function createFindTransfer(em: EntityManager, lock = '') {
 
 /**
  * Returns a function that runs the work in a transaction that locks the transfer, and the chain against reverts and
- * confirmations. `intentIdOf` names the intent to lock too. The work returns the changed row, or undefined if nothing is to
- * be done. Calls `onEvent` after the commit of a change. Throws ServiceError.
+ * confirmations. `intentIdOf` names the intent to lock too. `isDone` says that nothing is to be done, or throws, and is asked
+ * without a lock first: a merchant that asks all the time must not keep the chain. The work returns the changed row. Calls
+ * `onEvent` after the commit of a change. Throws ServiceError.
  */
 function createTransferChange(em: EntityManager, onEvent: () => void) {
   const { transaction } = createPreparedStatements(em);
@@ -56,19 +57,22 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
     publicId: string,
     identity: Identity,
     intentIdOf: (transfer: TransferRow) => string | null | undefined,
+    isDone: (transfer: TransferRow) => boolean,
     work: (
       inside: RunPrepared,
       row: TransferRow,
       intent: PaymentIntentRow | undefined,
-    ) => Promise<TransferRow | undefined>,
+    ) => Promise<TransferRow>,
   ): Promise<Transfer> => {
     const { row, after, head } = await transaction(async (inside) => {
       // The lock order is the same everywhere: chain, intent, transfer.
-      const { row } = await find(inside, publicId, identity);
+      const before = await find(inside, publicId, identity);
+      const { row } = before;
+      if (isDone(row)) return { ...before, after: undefined };
       await inside(holdChain, [row.chainId]);
       const intent = await lockIntent(inside, intentIdOf(row), identity);
       const found = await findLocked(inside, publicId, identity);
-      return { ...found, after: await work(inside, found.row, intent) };
+      return { ...found, after: isDone(found.row) ? undefined : await work(inside, found.row, intent) };
     });
     if (after !== undefined) onEvent();
     return toTransfer(after ?? row, head);
@@ -117,8 +121,14 @@ export function attributeTransfer(
         request.id,
         identity,
         () => intentId,
+        ({ paymentIntent }) => {
+          if (paymentIntent == null) return false;
+          if (paymentIntent === intentId) return true;
+          throw invalidState(
+            `The transfer is already attributed to ${formatIdentifier('pi', paymentIntent)}.`,
+          );
+        },
         async (inside, transfer, intent) => {
-          if (intentId !== undefined && transfer.paymentIntent === intentId) return undefined;
           assertPossible(transfer, intent, request.allowEnded);
           return attribute(inside, transfer, intent, traceparentOf(context.trace));
         },
@@ -133,10 +143,6 @@ function assertPossible(
   intent: PaymentIntentRow | undefined,
   allowEnded: boolean,
 ): asserts intent is PaymentIntentRow {
-  if (transfer.paymentIntent != null) {
-    const other = formatIdentifier('pi', transfer.paymentIntent);
-    throw invalidState(`The transfer is already attributed to ${other}.`);
-  }
   const problem = problemOf(transfer, intent);
   if (intent === undefined || problem !== undefined) {
     throw invalidBody([{ field: 'payment_intent', message: problem ?? 'is not an intent of yours' }]);
@@ -170,8 +176,12 @@ function problemOf(transfer: TransferRow, intent: PaymentIntentRow | undefined):
 
 const setIntent = preparedStatement(
   'attribute_transfer',
-  `update transfers set payment_intent = $2, counts = $3, labels = string_to_array($4, ' '), attributed_by_hand = true
-    where id = $1`,
+  `with changed as (
+     update transfers set payment_intent = $2, counts = $3, labels = string_to_array($4, ' '), attributed_by_hand = true
+      where id = $1 returning authorized_by
+   )
+   update authorizations a set status = 'landed' from changed
+    where a.id = changed.authorized_by and a.payment_intent = $2`,
 );
 
 /** `DetachTransfer`: undoes a manual attribution and recalculates the intent. Calls `onEvent` after the commit. */
@@ -183,11 +193,6 @@ export function detachTransfer(
   const { apply } = createApplySteps(em);
 
   const detachFrom: ChangeRow = async (inside, row, intent, traceparent) => {
-    if (!row.attributedByHand) {
-      throw invalidState(
-        'The transfer was attributed automatically. Only a manual attribution can be detached.',
-      );
-    }
     // An unattributed transfer keeps only the label for its token.
     const settings = chains.find(({ chainId }) => chainId === row.chainId);
     const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
@@ -216,10 +221,18 @@ export function detachTransfer(
         request.id,
         identity,
         ({ paymentIntent }) => paymentIntent,
+        ({ paymentIntent, attributedByHand }) => {
+          if (paymentIntent != null && !attributedByHand) {
+            throw invalidState(
+              'The transfer was attributed automatically. Only a manual attribution can be detached.',
+            );
+          }
+          return paymentIntent == null;
+        },
         async (inside, transfer, intent) => {
-          if (transfer.paymentIntent == null) return undefined;
           // It was attributed between the look-up and the lock: the client retries.
-          if (intent?.id !== transfer.paymentIntent) throw new ServiceError('unavailable');
+          if (intent === undefined || intent.id !== transfer.paymentIntent)
+            throw new ServiceError('unavailable');
           return detachFrom(inside, transfer, intent, traceparentOf(context.trace));
         },
       );
@@ -229,8 +242,11 @@ export function detachTransfer(
 
 const clearIntent = preparedStatement(
   'detach_transfer',
-  `update transfers
-      set payment_intent = null, counts = false, labels = string_to_array($2, ' '), attributed_by_hand = false,
-          is_detached = true
-    where id = $1`,
+  `with changed as (
+     update transfers
+        set payment_intent = null, counts = false, labels = string_to_array($2, ' '), attributed_by_hand = false,
+            is_detached = true
+      where id = $1 returning authorized_by
+   )
+   update authorizations a set status = 'submitted' from changed where a.id = changed.authorized_by`,
 );

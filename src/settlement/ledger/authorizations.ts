@@ -4,6 +4,7 @@
 import type { Hash, Hex } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { isRightToken } from '../../contract/chains.ts';
+import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { KnownTransfer } from './known-transfers.ts';
@@ -57,7 +58,7 @@ export function createAuthorizations(
     },
     /**
      * Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except
-     * these and those whose transfers are unattributed.
+     * these and those whose transfers are on the chain.
      */
     async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
@@ -103,9 +104,20 @@ export async function findClaims(
   return claims;
 }
 
-/** Notes that these have been used, in the transaction that records their transfers. */
-export async function noteLanded(inside: RunPrepared, ids: readonly string[]): Promise<void> {
-  if (ids.length > 0) await inside(land, [ids]);
+/**
+ * Notes the authorizations that these transfers have used, in the transaction that records them. That of a transfer which is
+ * not its intent's payment stays submitted: whoever signs again would pay twice.
+ */
+export async function noteLanded(
+  inside: RunPrepared,
+  transfers: readonly Pick<TransferRow, 'authorizedBy' | 'paymentIntent'>[],
+): Promise<void> {
+  const used = transfers.filter(({ authorizedBy }) => authorizedBy != null);
+  if (used.length === 0) return;
+  await inside(land, [
+    used.map(({ authorizedBy }) => authorizedBy),
+    used.map(({ paymentIntent }) => paymentIntent),
+  ]);
 }
 
 const findAuthorized = preparedStatement(
@@ -126,21 +138,21 @@ const findUsed = preparedStatement(
               and a.wallet = w.wallet
             order by a.merchant_id = w.merchant_id desc, a.id limit 1) a`,
 );
+const isUnused = `not exists (select from transfers t where t.authorized_by = a.id and t.state <> 'reorged')`;
 const findDue = preparedStatement(
   'find_due_authorizations',
   `select a.id, a.network, a.from_address, a.nonce, a.valid_before from authorizations a
     where a.status = 'submitted' and a.network = any ($1::smallint[])
       and (a.valid_before <= $2 or a.created_at < now() - interval '1 minute') and a.id <> all ($4::uuid[])
-      and not exists (
-        select from transfers t
-         where t.authorized_by = a.id and t.payment_intent is null and t.state <> 'reorged')
+      and ${isUnused}
     order by a.valid_before limit $3`,
 );
 const release = preparedStatement(
   'release_authorizations',
-  `update authorizations set status = 'released' where id = any ($1::uuid[]) and status = 'submitted'`,
+  `update authorizations a set status = 'released' where a.id = any ($1::uuid[]) and a.status = 'submitted' and ${isUnused}`,
 );
 const land = preparedStatement(
   'land_authorizations',
-  `update authorizations set status = 'landed' where id = any ($1::uuid[])`,
+  `update authorizations a set status = 'landed' from unnest($1::uuid[], $2::uuid[]) as used (id, intent)
+    where a.id = used.id and a.payment_intent = used.intent`,
 );

@@ -81,11 +81,7 @@ export function createStoring(
       inside,
       arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
     );
-    // That of an unattributed transfer stays submitted: whoever signs again would pay twice.
-    await noteLanded(
-      inside,
-      rows.flatMap(({ authorizedBy, paymentIntent }) => (paymentIntent && authorizedBy) ?? []),
-    );
+    await noteLanded(inside, rows);
     await inside(upsert, [transfers.json(rows)]);
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
     const refunded = await refunding.apply(inside, refunds, at);
