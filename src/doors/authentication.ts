@@ -35,7 +35,6 @@ export function authenticateBySecret(
       throw new ServiceError('client_secret_invalid');
     }
     context.openedIntent = opened;
-    context.onIssuedKey?.();
     return opened;
   };
 }

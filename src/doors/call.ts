@@ -60,7 +60,8 @@ export async function serveCall(
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
   const caller = await gate(service, implementation, context, header);
-  if (connection !== undefined) strangers.noteValidKey(connection);
+  if (connection !== undefined)
+    context.identity ? strangers.noteValidKey(connection) : strangers.noteClientSecret(connection);
   const message = await decode(caller);
   const run = (ended: AbortSignal) =>
     implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;

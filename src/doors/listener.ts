@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { TransportLimits } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
-import type { Strangers } from './strangers.ts';
+import type { Connection, Strangers } from './strangers.ts';
 
 /**
  * After SIGTERM, open connections are served for this long before idle ones are closed, so that a client about to send
@@ -25,7 +25,7 @@ export interface Port {
 
 /**
  * One port and its connections. Limits their number; on close, lets them finish and cuts them after a timeout. If
- * there are too many, the stranger's connection that has been open longest is closed.
+ * there are too many, the stranger's connection that has been open longest is closed, or else a payer's.
  */
 export class Listener {
   readonly #port: Server;
@@ -35,8 +35,9 @@ export class Listener {
   readonly #open = new Set<Socket>();
   /** By their ports and the client's address, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
-  /** Connections without a valid key so far, the longest open first. */
-  readonly #evictable = new Set<Socket>();
+  /** Connections without a valid key so far, the longest open first, and those of them with an intent's client secret. */
+  readonly #strangers = new Set<Socket>();
+  readonly #payers = new Set<Socket>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
   #isClosing = false;
 
@@ -57,23 +58,30 @@ export class Listener {
       const peer = peerOf(socket);
       this.#open.add(socket);
       this.#peers.set(peer, socket);
-      this.#evictable.add(socket);
+      this.#strangers.add(socket);
       socket.once('close', () => {
         this.#open.delete(socket);
         // A client may come back from the same port before this event.
         if (this.#peers.get(peer) === socket) this.#peers.delete(peer);
-        this.#evictable.delete(socket);
+        this.#strangers.delete(socket);
+        this.#payers.delete(socket);
       });
       if (this.#open.size > limits.maxConnections) {
-        this.#evict();
+        this.#evict(socket);
         reportEviction();
       }
     });
+    const socketOf = (connection: Connection) =>
+      this.#peers.get(peerOf('goaway' in connection ? connection.socket : (connection as Socket)));
     strangers.on('validKey', (connection) => {
-      const socket = this.#peers.get(
-        peerOf('goaway' in connection ? connection.socket : (connection as Socket)),
-      );
-      if (socket !== undefined) this.#evictable.delete(socket);
+      const socket = socketOf(connection);
+      if (socket === undefined) return;
+      this.#strangers.delete(socket);
+      this.#payers.delete(socket);
+    });
+    strangers.on('clientSecret', (connection) => {
+      const socket = socketOf(connection);
+      if (socket !== undefined && this.#strangers.delete(socket)) this.#payers.add(socket);
     });
     http2?.on('session', (session: http2.ServerHttp2Session) => {
       this.#sessions.add(session);
@@ -93,10 +101,11 @@ export class Listener {
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
 
-  /** Closes the stranger's connection that has been open longest. This may be the newest one. */
-  #evict(): void {
-    const [longest] = this.#evictable;
-    longest?.destroy();
+  /** Closes the stranger's connection that has been open longest, or else a payer's. The newest may be a merchant's. */
+  #evict(newest: Socket): void {
+    const [longest] = this.#strangers;
+    const [payer = longest] = this.#payers;
+    (longest === newest ? payer : longest)?.destroy();
   }
 
   get connections(): number {

@@ -12,7 +12,7 @@ const turnMs = 3;
 const maxHeldKb = 20_480;
 /** What a request over HTTP/1.1 holds that was parsed and not answered, about. */
 const kbOfRequest = 5;
-/** An HTTP/2 stream that waits for its turn. */
+/** An HTTP/2 stream that waits for its turn, or is a payer's: one payment waits for 25 s. */
 const kbOfWaitingStream = 10;
 /** One that was begun, answered or not: 20 to 100 KB. */
 const kbOfStream = 40;
@@ -22,9 +22,11 @@ export type Connection = Duplex | Http2Session;
 
 type Holder = Connection | Http2Stream;
 
-/** Emits `validKey` with each connection on which a valid key comes, once. */
-export class Strangers extends EventEmitter<{ validKey: [connection: Connection] }> {
+/** Emits `validKey` and `clientSecret` with each connection on which one comes, once. */
+export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', [connection: Connection]>> {
   readonly #withValidKey = new WeakSet<object>();
+  /** Anybody who opens a checkout is a payer: their work waits for no turn, and what they hold is bounded. */
+  readonly #payers = new WeakSet<object>();
   /** The longest holding first. */
   readonly #heldKb = new Map<Holder, number>();
   #totalKb = 0;
@@ -44,6 +46,13 @@ export class Strangers extends EventEmitter<{ validKey: [connection: Connection]
     this.emit('validKey', connection);
   }
 
+  /** The client secret of an intent came on the connection. */
+  noteClientSecret(connection: Connection): void {
+    if (this.#payers.has(connection)) return;
+    this.#payers.add(connection);
+    this.emit('clientSecret', connection);
+  }
+
   /** The connection has so many requests over HTTP/1.1 that were parsed and not answered. */
   countRequests(connection: Duplex, requests: number): void {
     if (this.has(connection)) this.#hold(connection, requests * kbOfRequest);
@@ -60,7 +69,7 @@ export class Strangers extends EventEmitter<{ validKey: [connection: Connection]
     stream.once('close', () => this.release(stream));
     this.start(session, () => {
       if (stream.destroyed || stream.closed) return;
-      this.#hold(stream, kbOfStream);
+      if (!this.#payers.has(session)) this.#hold(stream, kbOfStream);
       serve();
     });
   }
@@ -84,7 +93,7 @@ export class Strangers extends EventEmitter<{ validKey: [connection: Connection]
 
   /** Starts the work of a connection at once if the connection is not a stranger's, otherwise in its turn. */
   start(connection: object, work: () => void): void {
-    if (!this.has(connection)) work();
+    if (!this.has(connection) || this.#payers.has(connection)) work();
     else if (this.#waiting.push(work) === 1) setImmediate(this.#takeTurn);
   }
 

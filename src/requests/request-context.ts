@@ -71,11 +71,6 @@ export function newRequestContext(door: RequestContext['door']): RequestContext 
   return { requestId, door, startedAtMs: performance.now() };
 }
 
-/** True until a credential of the request is accepted. */
-export function isStranger({ identity, openedIntent }: RequestContext): boolean {
-  return identity === undefined && openedIntent === undefined;
-}
-
 /** Returns the context of the request. Throws if a door did not set it. */
 export function requestContextOf(values: ContextValues): RequestContext {
   const context = values.get(requestContextKey);

@@ -486,18 +486,24 @@ test('of the answers during all of these attacks, 99 of 100 came in time', () =>
 describe('more connections than the limit', () => {
   test('those open longest without a valid key are closed; one with a key stays open', async () => {
     const ports = await choosePorts();
-    const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20' });
+    const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20', RATE_LIMIT_CHECKOUT: '0' });
     const { call, close } = openCalls(small, cluster.apiKey);
     const create = (by = call) =>
       Promise.all(
         doors.map(async (door) => (await by('createPaymentIntent', { amount_units: 1 }, { door })).code),
       );
     expect(await create()).toEqual(doors.map(() => 'ok'));
+    const { client_secret: secret } = (await call('createPaymentIntent', { amount_units: 1 })).json;
     for (const port of [Number(ports.HTTP_PORT), Number(ports.GRPC_PORT)]) {
       // One of the twenty belongs to the well-behaved client.
       const first = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       const over = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       expect(await Promise.all(first.map(({ closed }) => closed))).toEqual(first.map(() => ''));
+      // A payer's client secret keeps no connection, for anybody can open a checkout.
+      for (const { socket } of over) {
+        socket.write(`GET /v1/checkout HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n\r\n`);
+      }
+      if (port === Number(ports.HTTP_PORT)) await Promise.all(over.map(({ socket }) => once(socket, 'data')));
       expect(await create()).toEqual(doors.map(() => 'ok'));
       const fresh = openCalls(small, cluster.apiKey);
       expect(await create(fresh.call)).toEqual(doors.map(() => 'ok'));

@@ -33,7 +33,6 @@ import { ServiceError, toConnectError } from '../../requests/errors.ts';
 import type { Method, StreamMethod } from '../../requests/method.ts';
 import {
   answerHeaders,
-  isStranger,
   newRequestContext,
   type RequestContext,
   requestContextKey,
@@ -216,7 +215,7 @@ async function serve(
   }
   let answer = withReadableMessage(await handler(universalRequest));
   const { session } = request.stream;
-  if (!isStranger(context) && session !== undefined) options.strangers.noteValidKey(session);
+  if (context.identity && session !== undefined) options.strangers.noteValidKey(session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has

@@ -57,7 +57,7 @@ export function createPayDoor(options: PayDoorOptions): Site {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
       const opened = await admit(context, header);
-      strangers.noteValidKey(connection);
+      strangers.noteClientSecret(connection);
       // Nothing is read from it.
       discardBody(request);
       const resourceUrl = `${publicUrl ?? addressOf(header, scheme) ?? ''}${path}`;
