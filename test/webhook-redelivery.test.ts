@@ -40,6 +40,15 @@ async function openShop({ endpoints = 1, events = 1 }) {
   return { merchant, uuids, endpoints: uuids.map((id) => formatIdentifier('we', id)), events: ids };
 }
 
+test('a backlog of thousands is failed in parts when its endpoint is disabled', async () => {
+  const { merchant, endpoints } = await openShop({ endpoints: 1, events: 2_500 });
+  const { apiKey } = merchant.keys.testnet;
+  await service.call('updateWebhookEndpoint', { id: endpoints[0] as string, enabled: false }, { apiKey });
+  const { giveUpDeliveries } = worker.health;
+  const left = [await giveUpDeliveries(), await giveUpDeliveries(), await giveUpDeliveries()];
+  expect(left).toEqual([1_000, 500, 0]);
+});
+
 /** Records that many failed attempts of each of a merchant's deliveries. */
 const addAttempts = ({ id }: TestMerchant, count: number) =>
   service.query(

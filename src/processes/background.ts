@@ -114,10 +114,15 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
       'cannot expire a payment intent: its row is unreadable',
     );
   });
+  let expiredAtMs = Date.now();
   const removeEvents = createEventRemoval(em, config.eventRetentionDays);
   return [
     repeat(options, 'expiry', expireEveryMs, async () => {
-      const { expired, lagMs, hasMore } = await expire();
+      const { expired, lagMs, hasMore } = await expire().catch((reason) => {
+        metrics.expiry(0, Date.now() - expiredAtMs);
+        throw reason;
+      });
+      expiredAtMs = Date.now();
       metrics.expiry(expired, lagMs);
       if (expired > 0) onEvent();
       return hasMore;
@@ -141,7 +146,7 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
   const delivery = repeat(options, 'deliver webhooks', deliverEveryMs, deliverer.deliverSome);
   const upkeep = repeat(options, 'maintain webhooks', measureEveryMs, async () => {
     metrics.webhookBacklog(await queue.backlog());
-    await health.giveUpDeliveries();
+    return (await health.giveUpDeliveries()) > 0;
   });
   return {
     wake: delivery.wake,
@@ -151,7 +156,8 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
       const timeout = sleep(timeoutMs, undefined, { signal: isIdle.signal }).catch(() => {});
       await Promise.race([deliverer.idle(), timeout]);
       isIdle.abort();
-      // Attempts still in flight fail and are retried like any failure.
+      // What is broken off says nothing of the receiver: it is attempted again when its lease expires.
+      deliverer.forgetUnanswered();
       await sender.close();
       await deliverer.idle();
     },

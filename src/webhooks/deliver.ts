@@ -60,6 +60,7 @@ export function createDeliverer(
 ) {
   /** The attempts, by what they deliver. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
+  let isLeaving = false;
   const slow = new Set<string>();
   const prompt = new Set<string>();
   /** End of each endpoint's pause, by `performance.now()`. */
@@ -80,6 +81,7 @@ export function createDeliverer(
     const result = await traceDelivery({ url, eventId: id, traceparent: event.traceparent ?? null }, () =>
       sender.send(url, headers, body),
     ).finally(() => clearTimeout(becomesSlow));
+    if (isLeaving && result.statusCode === undefined) return;
     notePace(endpointId, result.durationMs > slowMs);
     const recorded = await queue.record(delivery, result);
     const isSuccess = result.error === undefined;
@@ -133,6 +135,10 @@ export function createDeliverer(
       if (performance.now() - beganAtMs > maxClaimMs) return false;
       for (const delivery of claimed) start(delivery);
       return claimed.length > 0;
+    },
+    /** From now on attempts without an answer are not recorded. */
+    forgetUnanswered(): void {
+      isLeaving = true;
     },
     /** Resolves when no attempt is in flight. */
     async idle(): Promise<void> {

@@ -49,12 +49,6 @@ const insertDeliveries = preparedStatement(
 export const isInFlight =
   "(d.status = 'pending' and d.next_attempt_at = d.leased_until and d.leased_until > now())";
 
-/** SQL that locks pending deliveries `d`. All statements lock in this order to prevent deadlocks. */
-export const lockPending = (condition: string) =>
-  `select count(*) from (
-     select from webhook_deliveries d where d.status = 'pending' and ${condition}
-      order by d.event_id, d.endpoint_id for update) as locked`;
-
 /** A delivery claimed by this process. */
 export interface ClaimedDelivery {
   event: EventRow;
@@ -323,7 +317,7 @@ function recordValues(records: readonly AttemptRecord[]): unknown[] {
 }
 
 /**
- * Rows are locked in the order of `lockPending`. Each is found by its whole key and its status is checked afterwards:
+ * Rows are locked in the order of events and endpoints. Each is found by its whole key and its status is checked afterwards:
  * a plan made while few were pending would read all pending rows.
  */
 const recordAttempts = preparedStatement(

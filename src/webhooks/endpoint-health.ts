@@ -70,8 +70,8 @@ export function createEndpointHealth(em: EntityManager) {
         return { reason, deliveries: await giveUpDeliveries(tx, endpointId) };
       });
     },
-    /** Fails the pending deliveries of disabled and deleted endpoints. Returns their number. */
-    giveUpDeliveries: () => em.fork().transactional((tx) => giveUpDeliveries(tx)),
+    /** Fails some pending deliveries of disabled and deleted endpoints. Returns their number. */
+    giveUpDeliveries: () => giveUpDeliveries(em.fork()),
   };
 }
 

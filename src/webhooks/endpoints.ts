@@ -19,7 +19,6 @@ import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
-import { lockPending } from './delivery-queue.ts';
 import { webhookSecret } from './signature.ts';
 
 /** The owner of endpoints. */
@@ -255,17 +254,33 @@ export async function rotateSecret(
   });
 }
 
-/** Fails the pending deliveries of a disabled or deleted endpoint, or of all such. Returns their number. */
-export async function giveUpDeliveries(tx: EntityManager, endpointId?: string): Promise<number> {
-  const [endpoints, values] =
-    endpointId === undefined
-      ? ['select id from webhook_endpoints where not enabled', []]
-      : ['?', [endpointId]];
-  const condition = `d.endpoint_id in (${endpoints})`;
-  await tx.execute(lockPending(condition), values);
-  const update = `update webhook_deliveries d set status = 'failed', next_attempt_at = null
-                   where d.status = 'pending' and ${condition}`;
-  return (await tx.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
+/** Most that are failed in one statement: an endpoint that was away for days may have a million. */
+const maxGivenUp = 1_000;
+
+/**
+ * Fails some pending deliveries of a disabled or deleted endpoint, or of all such, and returns their number. Those that are
+ * left are not attempted, and follow (`maintain webhooks`).
+ */
+export async function giveUpDeliveries(em: EntityManager, endpointId?: string): Promise<number> {
+  const [condition, values] = endpointId === undefined ? ['not w.enabled', []] : ['w.id = ?', [endpointId]];
+  // All statements lock in the order of events and endpoints to prevent deadlocks.
+  const update = `
+    with given as materialized (
+      select d.* from webhook_endpoints w
+       cross join lateral (
+         select d.merchant_id, d.event_id, d.endpoint_id from webhook_deliveries d
+          where d.endpoint_id = w.id and d.status = 'pending' limit ${maxGivenUp}) d
+       where ${condition} limit ${maxGivenUp}
+    ), locked as materialized (
+      select d.* from (select * from given order by event_id, endpoint_id) s
+       cross join lateral (
+         select d.ctid as place, d.status from webhook_deliveries d
+          where d.merchant_id = s.merchant_id and d.event_id = s.event_id and d.endpoint_id = s.endpoint_id
+          limit 1 for update) d
+    )
+    update webhook_deliveries d set status = 'failed', next_attempt_at = null
+      from locked l where d.ctid = l.place and l.status = 'pending'`;
+  return (await em.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
 }
 
 /** Locks an endpoint, which may not be a deleted one. Throws `resource_missing` if the owner has none with this id. */
