@@ -28,7 +28,7 @@ Its settings are environment variables, as in: HTTP_PORT=8081 npm start
 docs/configuration.md lists them.
 
   npm run -s admin -- doctor    checks the settings, the database and the chains
-  npm run -s admin -- --help    merchants, keys, webhooks and the database schema
+  npm run -s admin -- --help    merchants, keys, payments and the database schema
 `;
 
 /** Prints what the arguments ask for. Throws StartupError for any but these. */

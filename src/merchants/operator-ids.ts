@@ -16,7 +16,7 @@ export const merchantUuidOf = uuidOf('mer', "a merchant's", 'merchant list');
 export const intentUuidOf = uuidOf('pi', "a payment intent's", 'intent list');
 export const transferUuidOf = uuidOf('tr', "a transfer's", 'transfer list');
 export const refundUuidOf = uuidOf('rf', "a refund's", 'refund list');
-export const endpointUuidOf = uuidOf('we', "an endpoint's", 'webhook list');
+export const endpointUuidOf = uuidOf('we', "an endpoint's", 'delivery list');
 export const sessionUuidOf = uuidOf('cs', "a session's", 'console list');
 
 /** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
