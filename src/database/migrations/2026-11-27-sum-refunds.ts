@@ -3,6 +3,8 @@ import { Migration } from '@mikro-orm/migrations';
 /** The sums of refunds are kept like those of intents, by the same triggers and in the same table, under the refund's id. */
 export default class extends Migration {
   override up(): void {
+    // No transfer is written between the rows that are summed here and those that the triggers see.
+    this.addSql('lock table transfers in share row exclusive mode');
     for (const change of ['insert', 'update']) {
       this.addSql(`
         do $do$ begin
