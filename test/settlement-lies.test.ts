@@ -242,6 +242,22 @@ test.each(['calldata without id', 'other calldata'] as const)(
   },
 );
 
+test('verification reports a payment that proves another intent than the reader has shown', async () => {
+  const [named, paid] = [await createIntent(), await createIntent()];
+  await send(named, BigInt(paid.amount_units));
+  await chain.mine(12);
+  node.lie('calldata without id');
+  await watcher.catchUp();
+  expect((await getIntent(paid.id)).payments_count).toBe(1);
+  node.lie(undefined);
+  watcher.log.length = 0;
+  await watcher.readAllAgain();
+  expect(watcher.log.filter(({ level }) => level === 'error')).toMatchObject([
+    { payment_intent: paid.id, proven: named.id },
+    { missed: 1 },
+  ]);
+});
+
 test('verification corrects an amount that was wrong in log and receipt', async () => {
   // Any amount to this wallet is for this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });

@@ -141,7 +141,8 @@ export class Verification {
     let missed = 0;
     const apply = async () => {
       for (const { header, found } of blocks) {
-        missed += (await ledger.apply(lease, header, found, undefined)).changes.length;
+        const { changes, contradicted } = await ledger.apply(lease, header, found, undefined);
+        missed += changes.length + contradicted;
       }
     };
     const { chainId } = settings;

@@ -77,7 +77,10 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
         'final_reorganisations',
         'Reorganisations that reverted blocks that a node had called final.',
       ),
-      missed: count('missed_transfers', 'Transfers that only the verification of final blocks found.'),
+      missed: count(
+        'missed_transfers',
+        'Transfers that the verification of final blocks found, or found to prove another intent.',
+      ),
       invented: count(
         'invented_transfers',
         'Recorded transfers that the verification of final blocks did not find.',

@@ -32,6 +32,8 @@ interface Recorded {
   changes: Change[];
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
+  /** The number of payments that prove another intent than theirs: what one of two nodes has said is wrong. */
+  contradicted: number;
 }
 
 export interface RecordingOptions extends StoringOptions {
@@ -101,9 +103,9 @@ export class Recording {
     // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
-    const { entries, dust } = await this.#entriesOf(lease, block, matched, at, after === undefined);
+    const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
-    return { changes: [...reverted, ...changes], dust };
+    return { changes: [...reverted, ...changes], ...seen };
   }
 
   async #readKnown(found: readonly FoundTransfer[]): Promise<TransferRow[]> {
@@ -117,7 +119,7 @@ export class Recording {
     return known;
   }
 
-  /** Returns the transfers of a block to record, with their intents, and the number of dust transfers. */
+  /** Returns the transfers of a block to record, with their intents, and what else was seen. */
   async #entriesOf(
     lease: bigint,
     block: Block,
@@ -129,7 +131,8 @@ export class Recording {
     const arriving = matched.filter(({ isThere, before, transfer, refund }) => {
       if (!isThere) return true;
       if (refund !== undefined) return before?.refund == null && refund.id !== undefined;
-      return before?.paymentIntent == null && (transfer.named ?? transfer.nonce) !== undefined;
+      if (before?.paymentIntent == null) return (transfer.named ?? transfer.nonce) !== undefined;
+      return isNamedOtherwise(transfer, before);
     });
     const payments = arriving.filter(({ refund }) => refund === undefined);
     const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings, payments);
@@ -147,10 +150,16 @@ export class Recording {
     const entries: Entry[] = arriving
       .filter(({ refund }) => refund !== undefined)
       .map((known) => ({ ...known, id: newUuid(at.getTime()), intentId: undefined }));
-    let dust = 0;
+    let [dust, contradicted] = [0, 0];
     for (const [i, known] of payments.entries()) {
       await nextSlice();
       const { intentId: found, isAmbiguous } = attributions[i] ?? { intentId: undefined, isAmbiguous: true };
+      if (known.isThere && known.before?.paymentIntent != null) {
+        if (found === undefined || found === known.before.paymentIntent) continue;
+        contradicted++;
+        this.#logContradicted(known.before, found);
+        continue;
+      }
       // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
       // Read later, what came before the merchant was paid there, and is for no intent, was hidden by nobody.
@@ -167,7 +176,7 @@ export class Recording {
         });
     }
     reportLargest(entries);
-    return { entries, dust };
+    return { entries, dust, contradicted };
   }
 
   /** Records a chunk in one transaction. The last one moves the cursor. */
@@ -234,6 +243,18 @@ export class Recording {
     return all;
   }
 
+  /** It keeps its intent: which of two nodes is wrong, only a person can find out. */
+  #logContradicted({ transactionHash, paymentIntent }: TransferRow, proven: string): void {
+    this.#options.logger.error(
+      {
+        transaction_hash: `0x${transactionHash}`,
+        payment_intent: formatIdentifier('pi', paymentIntent as string),
+        proven: formatIdentifier('pi', proven),
+      },
+      'a payment proves another intent than it was recorded for: one node gave wrong data',
+    );
+  }
+
   /** A statement failed for a single transfer, which stays unattributed. */
   #logFailed(reason: unknown, log?: TransferLog): void {
     this.#options.logger.error(
@@ -246,6 +267,16 @@ export class Recording {
 /** The public id of the intent that was shown the authorization. */
 function namedBy(claim: Claim | undefined): string | undefined {
   return claim && formatIdentifier('pi', claim.intent);
+}
+
+/** True of an automatic attribution to another intent than the transfer names. */
+function isNamedOtherwise(
+  { named }: FoundTransfer,
+  { paymentIntent, attributedByHand }: TransferRow,
+): boolean {
+  return (
+    named !== undefined && !attributedByHand && named !== formatIdentifier('pi', paymentIntent as string)
+  );
 }
 
 /** The UUID of the authorization, unless another intent than its own is paid. */
