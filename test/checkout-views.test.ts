@@ -190,7 +190,7 @@ describe('the view', () => {
     [
       'the end of the time while a wallet is asked',
       { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
-      'confirm-in-wallet',
+      'time-is-up',
     ],
   ])('%s', (_, fields, view) => {
     expect(viewOf(factsOf(fields))).toBe(view);
