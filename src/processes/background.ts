@@ -144,14 +144,16 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
     onDisabled: metrics.webhookDisabled,
   });
   const delivery = repeat(options, 'deliver webhooks', deliverEveryMs, deliverer.deliverSome);
-  const upkeep = repeat(options, 'maintain webhooks', measureEveryMs, async () => {
-    metrics.webhookBacklog(await queue.backlog());
+  const measuring = repeat(options, 'measure webhooks', measureEveryMs, async () =>
+    metrics.webhookBacklog(await queue.backlog()),
+  );
+  const upkeep = repeat(options, 'give up webhooks', measureEveryMs, async () => {
     return (await health.giveUpDeliveries()) > 0;
   });
   return {
     wake: delivery.wake,
     async stop(timeoutMs: number) {
-      await Promise.all([delivery.stop(), upkeep.stop()]);
+      await Promise.all([delivery.stop(), measuring.stop(), upkeep.stop()]);
       const isIdle = new AbortController();
       const timeout = sleep(timeoutMs, undefined, { signal: isIdle.signal }).catch(() => {});
       await Promise.race([deliverer.idle(), timeout]);

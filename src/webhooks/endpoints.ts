@@ -259,7 +259,7 @@ const maxGivenUp = 1_000;
 
 /**
  * Fails some pending deliveries of a disabled or deleted endpoint, or of all such, and returns their number. Those that are
- * left are not attempted, and follow (`maintain webhooks`).
+ * left are not attempted, and follow (`give up webhooks`).
  */
 export async function giveUpDeliveries(em: EntityManager, endpointId?: string): Promise<number> {
   const [condition, values] = endpointId === undefined ? ['not w.enabled', []] : ['w.id = ?', [endpointId]];
