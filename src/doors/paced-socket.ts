@@ -56,9 +56,9 @@ export class PacedSocket extends Duplex {
     serve();
   }
 
-  #count(more: 1 | -1): void {
+  #count(more: 1 | 0 | -1): void {
     this.#active += more;
-    if (!this.destroyed) this.#strangers.countRequests(this, this.#active);
+    if (!this.destroyed) this.#strangers.countUnanswered(this, this.#active, this.#socket.readableLength);
   }
 
   /** Nothing after this is parsed. */
@@ -75,6 +75,7 @@ export class PacedSocket extends Duplex {
   }
 
   readonly #advance = (): void => {
+    this.#count(0);
     // Without it, the socket would not say that it has ended.
     if (this.#socket.readableLength === 0) this.#socket.read(0);
     // Node pauses this stream while answers are not read, or while a body is not.
@@ -112,6 +113,8 @@ export class PacedSocket extends Duplex {
 
   override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
     this.#strangers.release(this);
+    // A destroyed socket would keep what was not parsed to the end of the loop's turn, in which thousands may bring some.
+    this.#socket.read();
     this.#socket.destroy();
     callback(error);
   }

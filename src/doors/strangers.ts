@@ -53,9 +53,9 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     this.emit('clientSecret', connection);
   }
 
-  /** The connection has so many requests over HTTP/1.1 that were parsed and not answered. */
-  countRequests(connection: Duplex, requests: number): void {
-    if (this.has(connection)) this.#hold(connection, requests * kbOfRequest);
+  /** The connection has so many requests over HTTP/1.1 without an answer, and bytes that were read and not parsed. */
+  countUnanswered(connection: Duplex, requests: number, bytes: number): void {
+    if (this.has(connection)) this.#hold(connection, requests * kbOfRequest + Math.ceil(bytes / 1024));
   }
 
   /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */
