@@ -35,16 +35,15 @@ export async function createDoors(
   { onEnd, tracing, metrics }: Telemetry,
   strangers: Record<'doors' | 'console', Strangers>,
   shutdownSignal: AbortSignal,
-  { config, limits, logger, database, localChains }: DoorSettings,
+  { config, limits: { requestTimeoutMs }, logger, database, localChains }: DoorSettings,
 ) {
+  const { publicUrl, trustedProxies } = config;
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
-  const { requestTimeoutMs } = limits;
   const sites = await Promise.all([loadDocumentation(allowsTryIt), loadCheckoutPage(localChains)]);
   const { isDraining } = readiness;
   if (config.facilitators.length > 0 || localChains.length > 0) {
-    const { publicUrl } = config;
     const pay = { admit: admitPayer, pay: payCheckout, strangers: strangers.doors };
     sites.push(createPayDoor({ ...pay, publicUrl, isDraining, scheme }));
   }
@@ -55,14 +54,7 @@ export async function createDoors(
   const common = { services, gate, strangers: strangers.doors, logger, onEnd, tracing, requestTimeoutMs };
   return {
     scheme,
-    public: createPublicDoor({
-      ...common,
-      isDraining: readiness.isDraining,
-      trustedProxies: config.trustedProxies,
-      scheme,
-      sites,
-      allowsTryIt,
-    }),
+    public: createPublicDoor({ ...common, isDraining, trustedProxies, scheme, sites, allowsTryIt }),
     internal: createInternalDoor({
       ...common,
       openRoutes: (router) => {

@@ -62,6 +62,7 @@ export async function startServer(
   const addressPolicy = createAddressPolicy(config.webhookAllow);
   const watchedChains = createWatchedChains(em, config.allowUnwatched);
   await watchedChains.refresh();
+  const servers = await createServers(config, limits);
   const { metrics } = telemetry;
   const shared = { config, metrics, logger, watchedChains };
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
@@ -72,14 +73,14 @@ export async function startServer(
   const work = { feed, background, webhooks, watchedChains, gasless, chainNodes, outages };
   const core = createCore(config, database, telemetry, { ...work, stopping: stopping.signal });
   const strangers = { doors: new Strangers(), operations: new Strangers(), console: new Strangers() };
-  const doors = await createDoors(core, telemetry, strangers, stopping.signal, {
-    config,
-    limits,
-    logger,
-    database,
-    localChains,
-  });
-  const servers = await createServers(config, limits);
+  const settings = { config, limits, logger, database, localChains };
+  const doors = await createDoors(core, telemetry, strangers, stopping.signal, settings).catch(
+    async (error) => {
+      // It would use the database that the caller closes now, and keep the process alive.
+      await background.stop(0);
+      throw error;
+    },
+  );
   connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);
 
   const listeners = createListeners(servers, config, strangers, limits, logger);
