@@ -78,9 +78,11 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
     onDeliveries: () => deliveries?.wake(),
     /** Call it when a chain is watched or no longer watched. */
     onWatchedChains: () => watchedChains?.wake(),
-    /** Starts no more work. Resolves when the current work is done, or after the timeout. */
-    async stop(timeoutMs: number) {
-      await Promise.all([...repeaters.map((repeater) => repeater.stop()), deliveries?.stop(timeoutMs)]);
+    /** Attempts no more deliveries. Resolves when the current ones are done, or after the timeout. */
+    stopDeliveries: async (timeoutMs: number) => deliveries?.stop(timeoutMs),
+    /** Starts no more of the other work. Resolves when the current work is done. */
+    async stop() {
+      await Promise.all(repeaters.map((repeater) => repeater.stop()));
     },
   };
 }

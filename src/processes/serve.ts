@@ -77,7 +77,7 @@ export async function startServer(
   const doors = await createDoors(core, telemetry, strangers, stopping.signal, settings).catch(
     async (error) => {
       // It would use the database that the caller closes now, and keep the process alive.
-      await background.stop(0);
+      await Promise.all([background.stopDeliveries(0), background.stop()]);
       throw error;
     },
   );
@@ -88,14 +88,19 @@ export async function startServer(
   await measure(telemetry.metrics, core, database, feed, outages.failures, droppedLines, listeners);
   const notifications = await listenForChanges(database, core, feed, background, outages);
   const watches = createWatches(em, config, telemetry, background, logger);
-  const stopWork = (timeoutMs: number) =>
-    Promise.all([
+  const stopWork = (timeoutMs: number) => {
+    // Neither a block that is being read nor a facilitator that does not answer takes longer than the rest.
+    const within = (work: Promise<unknown>) =>
+      Promise.race([work, sleep(timeoutMs, undefined, { ref: false })]);
+    return Promise.all([
       notifications.stop(),
+      background.stopDeliveries(timeoutMs),
       // The background announces the changes made by the watchers, so it stops last.
-      watches.stop().then(() => background.stop(timeoutMs)),
+      within(watches.stop()).then(background.stop),
       feed.stop(),
-      gasless.stop(),
+      within(gasless.stop()),
     ]);
+  };
   let ports: Ports;
   try {
     await reportUnwatched(em, config, localChains, telemetry.metrics, logger);

@@ -131,7 +131,10 @@ function watchedChainOf(
     });
     return async () => {
       await Promise.all([following.stop(), verifying.stop()]);
-      await watcher.release();
+      // A database that is away must not end the requests that wait for it.
+      await watcher.release().catch((reason) => {
+        logger.warn({ err: reason }, 'could not release the lease of the chain: it ends by itself');
+      });
     };
   };
   return { assertChains: () => assertChains(nodes, rpcVariable, logger), start };

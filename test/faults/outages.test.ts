@@ -3,8 +3,9 @@
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { type Door, doors } from '../support/call.ts';
+import { startChain } from '../support/chain.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { startLoad } from './support/load.ts';
 import { type Pair, usePair } from './support/pair.ts';
@@ -142,8 +143,14 @@ test('a lost session is no outage', async () => {
 
 test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
   const { primary } = pair;
+  const chain = await startChain();
+  onTestFinished(chain.stop);
   const timeouts = { QUEUE_TIMEOUT: '2', DRAIN_TIMEOUT: '10', DRAIN_DELAY: '12' };
-  const service = await startProcess(pair, await choosePorts(), timeouts);
+  const service = await startProcess(pair, await choosePorts(), {
+    ...timeouts,
+    RPC_URL_BASE_SEPOLIA: chain.url,
+  });
+  await expect.poll(() => service.log.some(({ message }) => message === 'watching the chain')).toBe(true);
   const create = (i: number) =>
     service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % doors.length] as Door });
   expect((await create(0)).code).toBe('ok');
