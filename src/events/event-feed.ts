@@ -94,7 +94,8 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
   };
 
   const end = () => {
-    stopping = Promise.all([stopping, work?.looking.stop(), work?.keyCheck.stop()]);
+    // Without what came before: each would keep the one before it.
+    stopping = Promise.all([stopping, work?.looking.stop(), work?.keyCheck.stop()]).then(() => undefined);
     work = undefined;
     last = undefined;
   };
