@@ -114,6 +114,15 @@ describe('removal', () => {
     ]);
   });
 
+  test('keeps events although the clock of this process is a year ahead', async () => {
+    const merchant = await newMerchant();
+    await store([{ merchantId: merchant.id }]);
+    const ahead = Date.now() + 365 * dayMs;
+    vi.spyOn(Date, 'now').mockReturnValue(ahead);
+    await removeAll().finally(() => vi.restoreAllMocks());
+    expect(await countOf('events', merchant)).toBe(1);
+  });
+
   test('keeps events without a position, which no reader has seen', async () => {
     const merchant = await newMerchant();
     // The lock of the transaction that gives positions.

@@ -9,7 +9,7 @@ import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
-import { lowestUuid, newUuid } from '../database/identifiers.ts';
+import { lowestUuidOfAge, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { refuseInvalid, toServiceError } from '../requests/errors.ts';
@@ -185,8 +185,7 @@ function fieldsText(fields: JsonObject): string {
 export function createAuditRemoval(em: EntityManager): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
   return async () => {
-    const before = lowestUuid(Date.now() - keptDays * 86_400_000);
-    return (await run(remove, [before, maxRemoved])).rowCount === maxRemoved;
+    return (await run(remove, [keptDays * 86_400_000, maxRemoved])).rowCount === maxRemoved;
   };
 }
 
@@ -204,5 +203,6 @@ const noteOutcomes = preparedStatement(
 );
 const remove = preparedStatement(
   'remove_audit_entries',
-  'delete from audit_log where id in (select id from audit_log where id < $1 order by id limit $2)',
+  `delete from audit_log
+    where id in (select id from audit_log where id < ${lowestUuidOfAge('$1')} order by id limit $2)`,
 );

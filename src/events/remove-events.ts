@@ -1,5 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { lowestUuid } from '../database/identifiers.ts';
+import { NIL } from 'uuid';
+import { lowestUuidOfAge } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
 const maxBatchSize = 1_000;
@@ -8,49 +9,54 @@ const dayMs = 86_400_000;
 const rememberedDays = 90;
 
 /**
- * Returns a function that removes a batch of events older than `retentionDays` with their deliveries, and a batch of ids
- * removed long ago. Resolves with true if there are probably more. Events with pending deliveries are kept.
+ * Returns a function that looks at a batch of events older than `retentionDays` and removes those without pending
+ * deliveries, with what was delivered, and a batch of ids removed long ago. Resolves with true if there are probably more.
+ * By the database's clock: that of this process alone must not remove what is kept.
  */
 export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);
+  /** The last that was looked at: those that are kept are not read again before all the others were. */
+  let last: string = NIL;
   return async () => {
-    const now = Date.now();
-    const removed = await transaction(async (runInside) => {
-      const { rows } = await runInside(remove, [
-        // An event's id begins with its time.
-        lowestUuid(now - retentionDays * dayMs),
-        new Date(now).toISOString(),
-        maxBatchSize,
-      ]);
+    const looked = await transaction(async (runInside) => {
+      const { rows } = await runInside(remove, [retentionDays * dayMs, last, maxBatchSize]);
       const [row] = rows;
-      if (row?.highest == null) return 0;
-      await runInside(recordRemoved, [row.highest]);
-      await runInside(removeAttempts, [row.ids]);
-      await runInside(removeDeliveries, [row.ids]);
-      return row.ids.length;
+      last = row?.looked === maxBatchSize ? row.last : NIL;
+      if (row?.highest != null) {
+        await runInside(recordRemoved, [row.highest]);
+        await runInside(removeAttempts, [row.ids]);
+        await runInside(removeDeliveries, [row.ids]);
+      }
+      return row?.looked;
     });
-    const forgotten = await run(forget, [new Date(now - rememberedDays * dayMs).toISOString(), maxBatchSize]);
-    return removed === maxBatchSize || forgotten.rowCount === maxBatchSize;
+    const forgotten = await run(forget, [rememberedDays * dayMs, maxBatchSize]);
+    return looked === maxBatchSize || forgotten.rowCount === maxBatchSize;
   };
 }
 
+// An event's id begins with its time.
 const remove = preparedStatement(
   'remove_events',
-  `with removed as (
+  `with looked as materialized (
+     select e.id, e.merchant_id from events e
+      where e.id > $2 and e.id < ${lowestUuidOfAge('$1')} and e.position is not null order by e.id limit $3
+   ), removed as (
      delete from events
       where id in (
-        select e.id from events e
-         where e.id < $1 and e.position is not null
-           and not exists (select from webhook_deliveries d
-                            where d.merchant_id = e.merchant_id and d.event_id = e.id and d.status = 'pending')
-         order by e.id limit $3 for update skip locked
+        select e.id
+          from (select * from looked l
+                 where not exists (select from webhook_deliveries d
+                                    where d.merchant_id = l.merchant_id and d.event_id = l.id and d.status = 'pending')) l
+         cross join lateral (select e.id from events e where e.id = l.id limit 1 for update skip locked) e
       )
      returning id, merchant_id, mode, position
    ), remembered as (
      insert into removed_events (id, merchant_id, mode, removed_at)
-     select id, merchant_id, mode, $2 from removed
+     select id, merchant_id, mode, now() from removed
    )
-   select array_agg(id) as ids, max(position) as highest from removed`,
+   select array_agg(id) as ids, max(position) as highest, (select count(*)::int from looked) as looked,
+          (select id from looked order by id desc limit 1) as last
+     from removed`,
 );
 
 const removeAttempts = preparedStatement(
@@ -72,5 +78,6 @@ const recordRemoved = preparedStatement(
 const forget = preparedStatement(
   'forget_removed_events',
   `delete from removed_events
-    where id in (select id from removed_events where removed_at < $1 order by removed_at limit $2 for update skip locked)`,
+    where id in (select id from removed_events where removed_at < now() - $1 * interval '1 millisecond'
+                  order by removed_at limit $2 for update skip locked)`,
 );
