@@ -1,3 +1,4 @@
+import { networks } from '../contract/chains.ts';
 import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
@@ -10,7 +11,7 @@ interface RefundMeasure {
 
 /** Counts the refunds whose transfers are watched for. */
 export async function measureRefunds(run: RunPrepared): Promise<RefundMeasure> {
-  const { rows } = await run(countRefunds, []);
+  const { rows } = await run(countRefunds, [networks.map(({ id }) => id)]);
   const counts = Object.fromEntries(refundStatusNames.map((status) => [status, 0]));
   for (const { status, count } of rows) counts[status] = count;
   const waiting = rows.find(({ status }) => status === 'requires_transfer');
@@ -23,5 +24,8 @@ export async function measureRefunds(run: RunPrepared): Promise<RefundMeasure> {
 const countRefunds = preparedStatement(
   'measure_refunds',
   `select status, count(*)::int as count, min(created_at) as oldest
-     from (select status, created_at from refunds where watched_until > now() limit 100000) r group by status`,
+     from (select r.status, r.created_at from unnest($1::int[]) as n (id)
+            cross join lateral (select * from refunds r where r.network = n.id and r.watched_until > now() limit 100000) r
+            limit 100000) r
+    group by status`,
 );
