@@ -255,6 +255,8 @@ describe('an intent whose payments were reorged', () => {
       undefined,
       ['underpaid'],
     ],
+    ['the only part after the end', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],
+    ['a part that returns after the end', intent('canceled', 0n), 40n, [], undefined, ['underpaid']],
     [
       'a payment after cancellation',
       intent('canceled', 0n, ['after_cancel', 'late']),

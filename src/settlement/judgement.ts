@@ -98,7 +98,10 @@ interface Remaining extends Pick<PaymentSums, 'receivedUnits' | 'labels'> {
   wasConfirmed: boolean;
 }
 
-const labelsOfPayments: ReadonlySet<string> = new Set(['late', 'found_late', 'after_cancel', 'wrong_token']);
+const labelsOfPayments: ReadonlySet<string> = new Set([
+  ...['late', 'found_late', 'after_cancel', 'wrong_token'],
+  ...['overpaid', 'underpaid'],
+]);
 
 /** True while payments can change the intent's status. */
 export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
@@ -110,8 +113,15 @@ function labelsOf(
   row: PaymentIntentRow,
   { receivedUnits, labels }: Omit<Remaining, 'wasConfirmed'>,
 ): string[] {
-  const lasting = (row.labels ?? []).filter((label) => label !== 'overpaid' && !labelsOfPayments.has(label));
-  return [...lasting, ...labels, ...(receivedUnits > BigInt(row.amountUnits) ? ['overpaid'] : [])];
+  const amount = BigInt(row.amountUnits);
+  const isUnpaid = row.status === 'expired' || row.status === 'canceled';
+  const lasting = (row.labels ?? []).filter((label) => !labelsOfPayments.has(label));
+  return [
+    ...lasting,
+    ...(isUnpaid && receivedUnits > 0n && receivedUnits < amount ? ['underpaid'] : []),
+    ...labels,
+    ...(receivedUnits > amount ? ['overpaid'] : []),
+  ];
 }
 
 /** The status of an open intent with this sum. */
@@ -141,16 +151,13 @@ export function revert(
 
 export function detach(row: PaymentIntentRow, remaining: Omit<Remaining, 'wasConfirmed'>): ChangeStep {
   const { receivedUnits } = remaining;
-  const isUnpaid = row.status === 'expired' || row.status === 'canceled';
-  const isUnderpaid = isUnpaid && receivedUnits > 0n && receivedUnits < BigInt(row.amountUnits);
-  const labels = labelsOf(row, remaining).filter((label) => label !== 'underpaid' || isUnderpaid);
   return {
     type: 'payment_intent.payment_detached',
     fields: {
       ...(isOpen(row) && { status: openStatusOf(row, receivedUnits) }),
       amountReceivedUnits: receivedUnits,
       paymentsCount: row.paymentsCount - 1,
-      labels: withLabels(labels, []),
+      labels: withLabels(labelsOf(row, remaining), []),
     },
   };
 }
