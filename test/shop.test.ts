@@ -191,6 +191,23 @@ test('an order whose intent was canceled gets a second one, and no third', async
   await hasShipped(shop, order_id, 1);
 });
 
+test('what happened while its endpoint was disabled is handled at its next start', async () => {
+  const { order_id, client_secret } = await placeOrder(shop);
+  const { items } = await client().listWebhookEndpoints().page();
+  const own = items.find(({ url }) => url === `${shop.url}/webhooks`);
+  await client().updateWebhookEndpoint(own?.id ?? '', { enabled: false });
+  await client().cancelPaymentIntent(intentOf(client_secret));
+  await vi.waitFor(async () => {
+    const { items: events } = await client()
+      .listEvents({ paymentIntent: intentOf(client_secret) })
+      .page();
+    expect(events.map(({ type }) => type)).toEqual(['payment_intent.canceled']);
+  });
+  await shop.stop();
+  shop = await startShop({ ...env, PORT: new URL(shop.url).port });
+  expect(await stateOf(shop, order_id)).toBe('canceled');
+});
+
 test('refuses what is no order, and tells the payer nothing of the service', async () => {
   const orders = `${shop.url}/orders`;
   expect((await post(orders, { product: 'sun' })).status).toBe(400);

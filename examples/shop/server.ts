@@ -251,7 +251,8 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
   const { port } = server.address() as AddressInfo;
   try {
     webhookSecret =
-      process.env.WEBHOOK_SECRET ?? (await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`));
+      process.env.WEBHOOK_SECRET ??
+      (await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`, orders.handle));
     await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
   } catch (error) {
     const code = error instanceof PaymentIntentsError ? error.code : 'error';

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import type { PaymentIntentsClient } from '../../client/json.ts';
+import type { Event } from '../../client/webhook.ts';
 
 const repository = resolve(import.meta.dirname, '../..');
 
@@ -27,15 +28,23 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
 
 /**
  * Creates the shop's webhook endpoint, or finds it: the idempotency key makes a repeated call return the same one. Returns
- * its first secret: a shop of your own stores it, because it is not this one any more after a rotation.
+ * its first secret: a shop of your own stores it, because it is not this one any more after a rotation. What the service
+ * has not sent is handled here.
  */
-export async function registerWebhook(payments: PaymentIntentsClient, url: string): Promise<string> {
+export async function registerWebhook(
+  payments: PaymentIntentsClient,
+  url: string,
+  handle: (event: Event) => void,
+): Promise<string> {
   const { id, secret } = await payments.createWebhookEndpoint(
     { url, description: 'examples/shop' },
     { idempotencyKey: `examples/shop/${url}` },
   );
-  // The service disables an endpoint that has not answered for days.
-  await payments.updateWebhookEndpoint(id, { enabled: true });
+  // The service disables an endpoint that has not answered for days, and sends nothing of what happens then.
+  if (!(await payments.retrieveWebhookEndpoint(id)).enabled) {
+    await payments.updateWebhookEndpoint(id, { enabled: true });
+    for await (const event of payments.listEvents()) handle(event);
+  }
   return secret;
 }
 
