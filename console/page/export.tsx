@@ -26,7 +26,8 @@ export function Export() {
       <h1>Export</h1>
       <p class="lead">
         A line for each transfer, by the time of its block: payments, refunds, and money that names no
-        payment. For any spreadsheet; times in the file are UTC.
+        payment. For any spreadsheet. The days are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}
+        ; times in the file are UTC.
       </p>
       <form class="confirm" aria-label="Export" onSubmit={begin}>
         <p class="filters">

@@ -231,8 +231,8 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
 }
 
 function Item({ of: item }: { of: AttentionItem }) {
-  const { isReadOnly } = useScope();
-  const [sentence, to, way] = reasonOf(item);
+  const { isReadOnly, isOperator } = useScope();
+  const [sentence, to, way] = reasonOf(item, isOperator);
   const about = [orderOf(item), chainOf(item.chainId)?.name].filter(Boolean).join(' · ');
   const [note, setNote] = useState('');
   const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
@@ -245,9 +245,11 @@ function Item({ of: item }: { of: AttentionItem }) {
         {about}
       </p>
       <div class="actions">
-        <Link isButton to={to}>
-          {way}
-        </Link>
+        {way !== '' && (
+          <Link isButton to={to}>
+            {way}
+          </Link>
+        )}
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
           <Opener label="Done" doLabel="It is done" onDo={resolve}>
             <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
@@ -259,7 +261,7 @@ function Item({ of: item }: { of: AttentionItem }) {
 }
 
 /** Why somebody is needed, and the way out. */
-function reasonOf(item: AttentionItem): [sentence: string, to: string, way: string] {
+function reasonOf(item: AttentionItem, isOperator: boolean): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, labels });
   const why = labels.map(labelWords).join(', ').toLowerCase();
@@ -281,9 +283,13 @@ function reasonOf(item: AttentionItem): [sentence: string, to: string, way: stri
     case AttentionKind.UNEXPECTED_REFUND:
       return [`A refund of ${money} differs from what was prepared (${why}).`, payment, 'Look at it'];
     case AttentionKind.CHAIN:
-      return chainState === ChainState.BEHIND
-        ? ['Payments are seen late: the chain is being read up.', '/chains', 'Look at the chains']
-        : ['Nobody sees payments on this chain now.', '/chains', 'Look at the chains'];
+      return [
+        chainState === ChainState.BEHIND
+          ? 'Payments are seen late: the chain is being read up.'
+          : 'Nobody sees payments on this chain now. What was paid is found later: let nobody pay again.',
+        '/chains',
+        isOperator ? 'Look at the chains' : '',
+      ];
     default:
       return ['Something that only a newer console knows.', '/', 'Load this page again'];
   }

@@ -10,7 +10,7 @@ import { intentApi, refundApi, transferApi } from './api.ts';
 import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
-import { RefundForm, RefundTable, surplusOf } from './refunds.tsx';
+import { isCut, RefundForm, RefundTable, surplusOf } from './refunds.tsx';
 import { Link } from './routing.tsx';
 import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
@@ -102,17 +102,21 @@ function sentenceOf(intent: PaymentIntent): string {
 function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
+  // What an open payment has received counts towards it, whatever of it goes back.
+  const isEnded =
+    status !== PaymentIntentStatus.REQUIRES_PAYMENT && status !== PaymentIntentStatus.PROCESSING;
   const cancel = () => intentApi.cancelPaymentIntent({ id });
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
         <Opener label="Cancel this payment" doLabel="Cancel it" onDo={cancel}>
           <p>
-            The payer can no longer pay it. Money that is sent anyway is reported and stays yours to return.
+            The payer can no longer pay it. What has arrived can be given back then. Money that is sent anyway
+            is reported, and can be given back too.
           </p>
         </Opener>
       )}
-      <RefundForm intent={intent} refunds={refunds} onDone={() => setIsPrepared(true)} />
+      {isEnded && <RefundForm intent={intent} refunds={refunds} onDone={() => setIsPrepared(true)} />}
       <p role="status">{isPrepared && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
     </div>
   );
@@ -149,6 +153,11 @@ function Transfers({ of: intent }: { of: PaymentIntent }) {
   return (
     <section aria-labelledby="came">
       <h2 id="came">What came</h2>
+      {isCut(intent) && (
+        <p class="soft">
+          The newest {payments.length} of {intent.paymentsCount}.
+        </p>
+      )}
       <Table
         rows={payments}
         keyOf={keyOf}

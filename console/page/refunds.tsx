@@ -89,8 +89,12 @@ const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
 const returnableOf = (intent: PaymentIntent): bigint =>
   confirmedOf(intent).reduce((all, each) => all + each.amountUnits, -(intent.amountRefundedUnits ?? 0n));
 
+/** True if the service has more payments than it has sent: what they add up to is not known here. */
+export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => paymentsCount > payments.length;
+
 /** What of it is more than was asked for: all of it, if the payment ended unpaid. */
 export function surplusOf(intent: PaymentIntent): bigint {
+  if (isCut(intent)) return 0n;
   const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
   const surplus = returnableOf(intent) - (isPaid ? intent.amountUnits : 0n);
   return surplus > 0n ? surplus : 0n;
@@ -99,7 +103,8 @@ export function surplusOf(intent: PaymentIntent): bigint {
 const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
 
 /** What of it no open refund takes. */
-function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
+function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
+  if (isCut(intent)) return undefined;
   const taken = refunds.filter(({ status }) => open.includes(status));
   return taken.reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
 }
@@ -118,18 +123,22 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const [reason, setReason] = useState('');
   const open = () => {
     const surplus = surplusOf(intent);
-    setAmount(plainAmount(surplus > 0n && surplus < freeUnits ? surplus : freeUnits, decimals));
+    const most = surplus > 0n && surplus < (freeUnits ?? 0n) ? surplus : freeUnits;
+    setAmount(most === undefined ? '' : plainAmount(most, decimals));
     // Pressed twice, it prepares one.
     setKey(crypto.randomUUID());
   };
   const freeUnits = freeOf(intent, refunds);
-  if (freeUnits <= 0n) return null;
+  if (freeUnits !== undefined && freeUnits <= 0n) return null;
   const units = unitsOf(amount, decimals);
+  // The service knows what is left, and takes all of it without an amount.
+  const isAll = freeUnits === undefined && amount === '';
+  const isTooMuch = units !== undefined && freeUnits !== undefined && units > freeUnits;
   /** Usual destinations. */
   const payers = new Set(confirmedOf(intent).map(({ fromAddress }) => fromAddress));
   const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
   const prepare = async () => {
-    if (units === undefined) throw new Advice('Write the amount as digits, such as 12.50.');
+    if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
     await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
     onDone();
@@ -147,8 +156,9 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
       ))}
       <Field label="Why (the payer does not see it)" value={reason} onInput={setReason} />
       <p>
-        {units !== undefined && units <= freeUnits && `Prepares ${money(units)} to go back. `}
-        {units !== undefined && units > freeUnits && `No more than ${money(freeUnits)} can go back. `}
+        {isTooMuch && `No more than ${money(freeUnits)} can go back. `}
+        {units !== undefined && !isTooMuch && `Prepares ${money(units)} to go back. `}
+        {isAll && 'Without an amount, prepares all that is left to go back. '}
         Nothing moves yet: your wallet signs it afterwards.
       </p>
     </Opener>

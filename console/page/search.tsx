@@ -137,7 +137,7 @@ function adviceOf(found: FindTransactionResponse): string {
     [TransactionFinding.OTHER_WALLET]: `${place}, and nothing of it went to a wallet of yours.`,
     [TransactionFinding.OTHER_TOKEN]: `${place}, and brought a token to your wallet that is not USDC.`,
     [TransactionFinding.NOT_READ]: `${place}. The service has read as far as ${readNumber}: it will be here when that block is read.`,
-    [TransactionFinding.TOO_LITTLE]: `${place}, and brought so little to your wallet that it is not kept.`,
+    [TransactionFinding.TOO_LITTLE]: `${place}. What it brought is in a wallet of yours, and not listed here: no payment of this chain expected it there then, or it was too little.`,
   };
   return known[finding] ?? nowhere;
 }

@@ -7,6 +7,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   AttentionKind,
+  ChainState,
   type ResolveAttentionRequest,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
@@ -40,7 +41,10 @@ export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'>
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { rows } = await read(merchantId, findItems, [merchantId, mode]);
-      const ofChains = caller.session.merchant === undefined ? await chainItems(em, mode) : [];
+      const isOperator = caller.session.merchant === undefined;
+      const ofChains = (await chainItems(em, mode)).filter(
+        ({ chainState }) => isOperator || chainState !== ChainState.UNWATCHED,
+      );
       return { items: [...ofChains, ...rows.map(itemOf)] };
     },
   };

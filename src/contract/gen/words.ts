@@ -189,7 +189,10 @@ export type TransactionFinding =
   | 'other_token'
   /** Its block is not read yet. */
   | 'not_read'
-  /** Its block is read, and what it moved to the merchant's wallet is too little to be kept. */
+  /**
+   * Its block is read, and what it moved to the merchant's wallet is not kept: no payment of that chain
+   * expected it there then, or it is too little.
+   */
   | 'too_little';
 
 /** The numbers of a {@link TransactionFinding} in messages. */

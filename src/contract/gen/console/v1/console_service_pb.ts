@@ -1120,7 +1120,8 @@ export const TransactionFinding = {
   NOT_READ: 7,
 
   /**
-   * Its block is read, and what it moved to the merchant's wallet is too little to be kept.
+   * Its block is read, and what it moved to the merchant's wallet is not kept: no payment of that chain expected it there
+   * then, or it is too little.
    *
    * @generated from enum value: TRANSACTION_FINDING_TOO_LITTLE = 8;
    */
