@@ -281,6 +281,7 @@ test.each([
   [['intent', 'list', '--status', 'paid'], 2, /requires_payment, processing/],
   [['intent', 'list', '--created-from', 'yesterday'], 2, /must be a date/],
   [['intent', 'list', '--created-from', '2026-13-01'], 2, /must be a date/],
+  [['intent', 'list', '--created-from', '2026-02-31'], 2, /must be a date/],
   [['intent', 'show', '--intent', 'pi_x'], 2, /is not a payment intent's id: .*; "intent list" shows them/],
   [['intent', 'show'], 2, /--intent/],
   [

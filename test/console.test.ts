@@ -411,7 +411,7 @@ describe('an export', () => {
     const file = await get(ticket);
     expect([file.status, file.headers['content-type']]).toEqual([200, 'text/csv; charset=utf-8']);
     expect(file.headers['content-disposition']).toBe(
-      'attachment; filename="payments-2026-11-01-2026-12-01.csv"',
+      'attachment; filename="payments-2026-11-01-2026-11-30.csv"',
     );
     expect(file.body).toContain(',1.25,1250000,');
     expect(file.body).not.toContain('7770000');

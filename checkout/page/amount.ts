@@ -1,11 +1,15 @@
 import { formatUnits } from 'viem/utils';
 
-const withCents = new Intl.NumberFormat('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 6 });
+const format = (minimumFractionDigits: number) =>
+  new Intl.NumberFormat('en-US', { minimumFractionDigits, maximumFractionDigits: 6 });
+const withCents = format(2);
+const exact = format(6);
 
-/** An amount to read, exact: at least two decimal places, and thousands apart. */
+/** An amount to read, exact: two decimal places or six, because three look like thousands; and thousands apart. */
 export function shownAmount(units: number | bigint, decimals: number): string {
+  const plain = plainAmount(units, decimals);
   // As text: a number would round.
-  return withCents.format(plainAmount(units, decimals) as `${number}`);
+  return (/\.\d{3}/.test(plain) ? exact : withCents).format(plain as `${number}`);
 }
 
 /** An amount to copy into a wallet: digits and a point, without zeros that say nothing. */

@@ -125,11 +125,12 @@ function lineOf(row: TransferRow, found: Readonly<Record<string, unknown>>): Lin
   };
 }
 
-/** `12.50`: exact, with two decimal places at least. */
+/** `12.50`: exact, with two decimal places or all of them. Three would be thousands where a point separates those. */
 function decimalOf(units: bigint, decimals: number): string {
   const digits = String(units).padStart(decimals + 1, '0');
-  const fraction = digits.slice(digits.length - decimals).replace(/0+$/, '');
-  return `${digits.slice(0, digits.length - decimals)}.${fraction.padEnd(2, '0')}`;
+  const fraction = digits.slice(digits.length - decimals);
+  const isCents = /^\d\d0*$/.test(fraction);
+  return `${digits.slice(0, digits.length - decimals)}.${isCents ? fraction.slice(0, 2) : fraction.padEnd(2, '0')}`;
 }
 
 /** Where lists are separated by semicolons, a spreadsheet begins a cell behind one, even within quotes. JSON can do without. */
@@ -218,8 +219,11 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
       ...{ merchantId: row.merchant_id, mode: row.mode, from, before },
       ...{ format: 'csv', isComplete: true },
     };
-    const day = (date: Date) => date.toISOString().slice(0, 10);
-    const file = { fileName: `payments-${day(from)}-${day(before)}.csv`, texts: textsOf(em, options) };
+    // The first and the last day of whoever asks: at noon it is the same day in UTC, nearly everywhere.
+    const day = (date: Date, hours: number) =>
+      new Date(date.getTime() + hours * 3_600_000).toISOString().slice(0, 10);
+    const fileName = `payments-${day(from, 12)}-${day(before, -12)}.csv`;
+    const file = { fileName, texts: textsOf(em, options) };
     await send(file).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
   };
 }
