@@ -18,7 +18,6 @@ interface PaymentIntent {
   id: string;
   mode: string;
   chain: string;
-  status: string;
   client_secret: string;
 }
 
@@ -108,8 +107,9 @@ const server = createServer(async (request, response) => {
   try {
     const orderId = await readOrderId(request);
     const intent = await createPaymentIntent(orderId);
-    // Store here the order, the intent's id, its mode and chain, and every status you observe.
-    console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain, status: intent.status });
+    // Store here the order, the intent's id, its mode and chain. Its status comes by webhook, or by retrieving it: the
+    // answer to a creation that is repeated is the first one, also when the intent is paid by now.
+    console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain });
     return reply(200, { client_secret: intent.client_secret });
   } catch (error) {
     if (error instanceof BadRequest) {

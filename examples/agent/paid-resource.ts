@@ -72,6 +72,8 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
       if (Date.now() > endMs)
         return end(response, 202, 'not final yet: repeat this with the same PAYMENT-SIGNATURE');
     }
+    // Whoever has hung up repeats it.
+    if (response.destroyed) return;
     // Of requests that wait for the same payment, one is served.
     if (!paidOrders.delete(order)) return end(response, 400, 'this order was served');
     const settled = paid.headers.get('payment-response');

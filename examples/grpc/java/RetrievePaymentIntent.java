@@ -30,7 +30,8 @@ public final class RetrievePaymentIntent {
       } catch (StatusRuntimeException error) {
         var mayPass =
             switch (error.getStatus().getCode()) {
-              case UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL -> true;
+              // RESOURCE_EXHAUSTED: the rate limit.
+              case UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED -> true;
               // NOT_FOUND: there is no such intent of this merchant in this mode.
               default -> false;
             };

@@ -86,7 +86,9 @@ def refusal_of(error):
     details = {}
     for packed in status.details:
         name = packed.type_url.split("/")[-1]
-        details[name] = json_format.MessageToDict(known[name].FromString(packed.value))
+        # A newer service, or a proxy, may add others.
+        if name in known:
+            details[name] = json_format.MessageToDict(known[name].FromString(packed.value))
     return {"code": error.code().name, "message": error.details(), "details": details}
 
 

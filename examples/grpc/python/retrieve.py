@@ -31,7 +31,9 @@ get_payment_intent = channel.unary_unary(
 def retrieve(id):
     """Returns an intent. Retrieving changes nothing, so any failure that may pass is tried again."""
     request = payment_intent_service_pb2.GetPaymentIntentRequest(id=id)
-    retryable = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL}
+    # RESOURCE_EXHAUSTED: the rate limit.
+    codes = grpc.StatusCode
+    retryable = {codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED, codes.INTERNAL, codes.RESOURCE_EXHAUSTED}
     for attempt in range(1, MAX_TRIES + 1):
         try:
             return get_payment_intent(request, metadata=metadata, timeout=10, wait_for_ready=True)

@@ -32,7 +32,8 @@ func retrieve(client paymentsv1.PaymentIntentServiceClient, id string) (*payment
 		intent, err := client.GetPaymentIntent(ctx, &paymentsv1.GetPaymentIntentRequest{Id: id})
 		cancel()
 		switch status.Code(err) {
-		case codes.Unavailable, codes.DeadlineExceeded, codes.Internal:
+		// ResourceExhausted: the rate limit.
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted:
 			if try == maxTries {
 				return nil, err
 			}

@@ -222,7 +222,8 @@ export const RefundService: GenService<{
    * on its way, or is held by open refunds. An intent can have 100 refunds.
    *
    * Send an `Idempotency-Key`, as for an intent: a retry answers what the first call answered, with
-   * `Idempotent-Replayed: true`. Retrieve the refund before its transaction is signed again: it may have been sent since.
+   * `Idempotent-Replayed: true`. Before its transaction is signed again, retrieve the refund and look at the wallet: it may
+   * have been sent and be in no block yet.
    *
    * @generated from rpc payments.v1.RefundService.CreateRefund
    */
