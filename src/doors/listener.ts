@@ -1,6 +1,5 @@
 import type http from 'node:http';
 import type http2 from 'node:http2';
-import { constants } from 'node:http2';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
@@ -136,10 +135,9 @@ export class Listener {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
-    // GOAWAY with the highest possible stream id: requests sent before the client reads it are still served.
-    for (const session of this.#sessions) {
-      if (!session.destroyed) session.goaway(constants.NGHTTP2_NO_ERROR, 2 ** 31 - 1);
-    }
+    // GOAWAY with the last stream that has begun: nghttp2 begins none after it, whatever id it says, and those that the
+    // client has sent meanwhile are refused at once. They can be sent again, on a connection of their own.
+    for (const session of this.#sessions) if (!session.destroyed) session.goaway();
     if (delayMs > 0) await sleep(delayMs);
     const closed = new Promise((resolve) => this.#port.close(resolve));
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));

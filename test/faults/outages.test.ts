@@ -162,7 +162,7 @@ test('SIGTERM while the database is away: every create in flight is answered, an
     .toBe(true);
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 3_000);
-  // The ports are open for twelve seconds.
+  // The ports are open for 4.5 s, half of what there is for requests.
   const later = Array.from({ length: 10 }, (_, i) => create(i));
   const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
   expect(new Set(codes)).toEqual(new Set(['unavailable']));
