@@ -2,6 +2,7 @@
 
 import { hash } from 'node:crypto';
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
+import { NIL } from 'uuid';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { eventTypes, wantedEventType } from '../contract/event-types.ts';
@@ -17,6 +18,7 @@ import {
 import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { ring } from '../database/ring.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { webhookSecret } from './signature.ts';
@@ -254,6 +256,15 @@ export async function rotateSecret(
   });
 }
 
+const waiting = ring({
+  name: 'waiting',
+  column: 'endpoint_id',
+  begin: `'${NIL}'::uuid`,
+  from: 'webhook_deliveries d',
+  where: "d.status = 'pending'",
+  order: 'd.endpoint_id, d.next_attempt_at',
+});
+
 /** Most that are failed in one statement: an endpoint that was away for days may have a million. */
 const maxGivenUp = 1_000;
 
@@ -262,11 +273,16 @@ const maxGivenUp = 1_000;
  * left are not attempted, and follow (`give up webhooks`).
  */
 export async function giveUpDeliveries(em: EntityManager, endpointId?: string): Promise<number> {
-  const [condition, values] = endpointId === undefined ? ['not w.enabled', []] : ['w.id = ?', [endpointId]];
+  // Only endpoints with pending deliveries are looked at: of those that are disabled and deleted there may be very many.
+  const [endpoints, condition, values] =
+    endpointId === undefined
+      ? ['waiting r join webhook_endpoints w on w.id = r.endpoint_id', 'not w.enabled', []]
+      : ['webhook_endpoints w', 'w.id = ?', [endpointId]];
   // All statements lock in the order of events and endpoints to prevent deadlocks.
   const update = `
-    with given as materialized (
-      select d.* from webhook_endpoints w
+    with recursive ${waiting},
+    given as materialized (
+      select d.* from ${endpoints}
        cross join lateral (
          select d.merchant_id, d.event_id, d.endpoint_id from webhook_deliveries d
           where d.endpoint_id = w.id and d.status = 'pending' limit ${maxGivenUp}) d
