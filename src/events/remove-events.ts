@@ -11,26 +11,26 @@ const rememberedDays = 90;
 /**
  * Returns a function that looks at a batch of events older than `retentionDays` and removes those without pending
  * deliveries, with what was delivered, and a batch of ids removed long ago. Resolves with true if there are probably more.
- * By the database's clock: that of this process alone must not remove what is kept.
+ * Its age is by the database's clock, so that this process's own does not remove what is kept.
  */
 export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);
   /** The last that was looked at: those that are kept are not read again before all the others were. */
   let last: string = NIL;
   return async () => {
-    const looked = await transaction(async (runInside) => {
-      const { rows } = await runInside(remove, [retentionDays * dayMs, last, maxBatchSize]);
-      const [row] = rows;
-      last = row?.looked === maxBatchSize ? row.last : NIL;
+    const row = await transaction(async (runInside) => {
+      const [row] = (await runInside(remove, [retentionDays * dayMs, last, maxBatchSize])).rows;
       if (row?.highest != null) {
         await runInside(recordRemoved, [row.highest]);
         await runInside(removeAttempts, [row.ids]);
         await runInside(removeDeliveries, [row.ids]);
       }
-      return row?.looked;
+      return row;
     });
+    const isFull = row?.looked === maxBatchSize;
+    last = isFull ? row?.last : NIL;
     const forgotten = await run(forget, [rememberedDays * dayMs, maxBatchSize]);
-    return looked === maxBatchSize || forgotten.rowCount === maxBatchSize;
+    return isFull || forgotten.rowCount === maxBatchSize;
   };
 }
 
