@@ -286,7 +286,7 @@ function reasonOf(item: AttentionItem, isOperator: boolean): [sentence: string, 
       return [
         chainState === ChainState.BEHIND
           ? 'Payments are seen late: the chain is being read up.'
-          : 'Nobody sees payments on this chain now. What was paid is found later: let nobody pay again.',
+          : `Nobody sees payments on this chain now.${chainState === ChainState.UNWATCHED ? '' : ' What was paid is found later: let nobody pay again.'}`,
         '/chains',
         isOperator ? 'Look at the chains' : '',
       ];

@@ -7,7 +7,6 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import {
   AttentionKind,
-  ChainState,
   type ResolveAttentionRequest,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
@@ -41,10 +40,7 @@ export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'>
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { rows } = await read(merchantId, findItems, [merchantId, mode]);
-      const isOperator = caller.session.merchant === undefined;
-      const ofChains = (await chainItems(em, mode)).filter(
-        ({ chainState }) => isOperator || chainState !== ChainState.UNWATCHED,
-      );
+      const ofChains = await chainItems(em, mode, caller.session.merchant && merchantId);
       return { items: [...ofChains, ...rows.map(itemOf)] };
     },
   };

@@ -12,6 +12,7 @@ import {
   TransactionFinding,
 } from '../contract/gen/console/v1/console_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
+import { PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -72,14 +73,21 @@ export function listChains(
   };
 }
 
-/** The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. */
-export async function chainItems(em: EntityManager, mode: ModeName) {
+/**
+ * The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. For a merchant only those
+ * that it is paid on; and one that is unwatched takes no new intents.
+ */
+export async function chainItems(em: EntityManager, mode: ModeName, merchantId?: string) {
   const byId = await readWatchedChains(em);
+  const wallets =
+    merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));
   return chains.flatMap((chain) => {
     const row = byId.get(chain.chainId);
     const state = stateOf(row);
-    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mode === 'testnet');
+    const mayBeUnwatched = mode === 'testnet' || wallets;
+    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
     if (chain.mode !== mode || isWell) return [];
+    if (wallets && !wallets.some((wallet) => wallet.chain === chain.chain)) return [];
     return {
       id: `chain:${chain.chainId}`,
       kind: AttentionKind.CHAIN,

@@ -219,10 +219,10 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
       ...{ merchantId: row.merchant_id, mode: row.mode, from, before },
       ...{ format: 'csv', isComplete: true },
     };
-    // The first and the last day of whoever asks: at noon it is the same day in UTC, nearly everywhere.
+    // The first and the last day of whoever asks: then it is the same day in UTC, from UTC-10 to UTC+13.
     const day = (date: Date, hours: number) =>
       new Date(date.getTime() + hours * 3_600_000).toISOString().slice(0, 10);
-    const fileName = `payments-${day(from, 12)}-${day(before, -12)}.csv`;
+    const fileName = `payments-${day(from, 13)}-${day(before, -11)}.csv`;
     const file = { fileName, texts: textsOf(em, options) };
     await send(file).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
   };

@@ -137,7 +137,10 @@ export type AttentionKind =
   | 'refund'
   /** A refund that went otherwise than it was prepared: its labels say how. */
   | 'unexpected_refund'
-  /** A chain whose payments nobody sees now. Only operators are told; it ends by itself. */
+  /**
+   * A chain whose payments nobody sees now. A merchant is told of those that it is paid on; it ends by
+   * itself.
+   */
   | 'chain';
 
 /** The numbers of a {@link AttentionKind} in messages. */

@@ -975,7 +975,7 @@ export const AttentionKind = {
   UNEXPECTED_REFUND: 6,
 
   /**
-   * A chain whose payments nobody sees now. Only operators are told; it ends by itself.
+   * A chain whose payments nobody sees now. A merchant is told of those that it is paid on; it ends by itself.
    *
    * @generated from enum value: ATTENTION_KIND_CHAIN = 7;
    */
