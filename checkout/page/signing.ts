@@ -13,15 +13,6 @@ import { type Facts, isSettling } from './state.ts';
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
-interface Signing {
-  /** Asks the wallet of the session for a signature, unless another tab asks one, and has the payment sent. */
-  sign(wallet: Wallet | undefined): Promise<void>;
-  /** The payer says that the wallet asks nothing. What it signs after all is dropped. */
-  giveUp(): void;
-  /** Goes on with a signature that this browser remembers. */
-  resume(intentId: string): void;
-}
-
 interface SigningOptions {
   facts: Facts;
   secret: () => string;
@@ -31,7 +22,7 @@ interface SigningOptions {
   serverNowMs(): number;
 }
 
-export function createSigning({ facts, secret, change, refresh, serverNowMs }: SigningOptions): Signing {
+export function createSigning({ facts, secret, change, refresh, serverNowMs }: SigningOptions) {
   /** Increases when the payer gives a request up. */
   let number = 0;
   /** Lets go of the lock, which a wallet that never answers would hold. */
@@ -81,7 +72,8 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
   };
 
   return {
-    async sign(wallet) {
+    /** Asks the wallet of the session for a signature, unless another tab asks one, and has the payment sent. */
+    async sign(wallet: Wallet | undefined): Promise<void> {
       const { checkout, signing, session } = facts;
       if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
       if (signing !== 'none') return;
@@ -99,12 +91,14 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       const isAlone = await askAlone(checkout.id, () => Promise.race([asked(), givenUp]));
       if (!isAlone) change({ failure: 'wallet-busy' });
     },
+    /** The payer says that the wallet asks nothing. What it signs after all is dropped. */
     giveUp() {
       number++;
       onGiveUp();
       change({ signing: 'none' });
     },
-    resume(intentId) {
+    /** Goes on with a signature that this browser remembers. */
+    resume(intentId: string) {
       const signature = rememberedSignature(intentId);
       if (signature !== undefined && facts.signing === 'none') void send(intentId, signature);
     },

@@ -7,14 +7,8 @@ export interface TlsFiles {
   keyFile: string;
 }
 
-/** A certificate with its key, in PEM. */
-interface TlsPair {
-  cert: Buffer;
-  key: Buffer;
-}
-
-/** Reads the files. Throws StartupError if they cannot be read or do not belong together. */
-export async function readTls({ certFile, keyFile }: TlsFiles): Promise<TlsPair> {
+/** Reads a certificate with its key, in PEM. Throws StartupError if they cannot be read or do not belong together. */
+export async function readTls({ certFile, keyFile }: TlsFiles) {
   const read = (variable: string, file: string) =>
     readFile(file).catch((cause) => {
       throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, {

@@ -71,18 +71,14 @@ export async function readScannedPage(
   return pageOfScanned((await read(merchantId, statement, list)).rows, size);
 }
 
-interface ScannedPage<Row> {
-  /** At most `size` rows that match. */
-  rows: Row[];
-  /** The row after which the next page begins; undefined on the last page. */
-  next: Row | undefined;
-}
-
-/** Returns the page made of the rows of `scannedRows`, in their order. */
+/**
+ * Returns the page made of the rows of `scannedRows`, in their order: at most `size` rows that match, and the row after which
+ * the next page begins; undefined on the last page.
+ */
 export function pageOfScanned<Row extends { matches: boolean; is_last_scanned: boolean }>(
   found: readonly Row[],
   size: number,
-): ScannedPage<Row> {
+) {
   const matching = found.filter(({ matches }) => matches);
   const rows = matching.slice(0, size);
   return {

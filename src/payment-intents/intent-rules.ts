@@ -38,19 +38,8 @@ const rules: readonly { rule: string; isBroken: string }[] = [
   },
 ];
 
-interface BrokenRule {
-  rule: string;
-  /** The number of intents read that break the rule. */
-  count: number;
-  /** One of them, `pi_…`. */
-  example: string;
-}
-
-/** Reads the newest intents, or all, and returns the rules that some of them break. */
-export async function findBrokenRules(
-  em: EntityManager,
-  newest: number | 'all',
-): Promise<{ read: number; broken: BrokenRule[] }> {
+/** Reads the newest intents, or all. Returns the rules that some of them break, how many do, and one of them (`pi_…`). */
+export async function findBrokenRules(em: EntityManager, newest: number | 'all') {
   const limit = newest === 'all' ? '' : `order by id desc limit ${newest}`;
   const [row] = await em.fork().execute<Record<string, string | null>[]>(
     `select count(*) as read,

@@ -46,12 +46,6 @@ const failureFaults: ReadonlySet<NodeFault> = new Set([
   'another_chain',
 ]);
 
-interface TransfersOfBlock {
-  logs: TransferLog[];
-  /** The node returned no transfers although the block's bloom filter may contain some. */
-  isDoubtful: boolean;
-}
-
 interface NodeOptions {
   url: string;
   chainId: number;
@@ -129,8 +123,8 @@ export class Node {
     });
   }
 
-  /** Transfers of the tokens in one block, by its hash. */
-  async transfersOf(block: Header): Promise<TransfersOfBlock> {
+  /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
+  async transfersOf(block: Header) {
     for (let empty = 0; ; ) {
       const logs = await this.#logsOf(block);
       if (logs.length > 0 || !this.#mayHaveTransfers(block)) return { logs, isDoubtful: false };

@@ -17,18 +17,13 @@ import {
 import { invalidBody } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
-/** Connect's serialization accepts this in place of a TextDecoder. */
-interface JsonDecoder {
-  decode(bytes?: Uint8Array): string;
-}
-
 /**
- * Creates the decoder of a message's JSON. It returns JSON text that protobuf-es reads without rounding, or throws a
+ * Creates the decoder of a message's JSON, which Connect's serialization takes for a TextDecoder. It returns JSON text that protobuf-es reads without rounding, or throws a
  * refusal that lists every fault of shape.
  */
-export function createProtoJsonDecoder(desc: DescMessage): JsonDecoder {
+export function createProtoJsonDecoder(desc: DescMessage) {
   return {
-    decode(bytes = new Uint8Array()) {
+    decode(bytes: Uint8Array = new Uint8Array()): string {
       const violations: FieldViolation[] = [];
       const normalized = normalizeMessage(desc, parseJsonBody(bytes), '', violations);
       if (violations.length > 0) throw invalidBody(violations);

@@ -43,15 +43,10 @@ const plainContentType = /^application\/grpc(?:\+proto)?$/;
 /** The prefix of a gRPC message: a flag and the length. */
 const headBytes = 5;
 
-/** Serves the stream of a plain call. */
-type ServePlainCall = (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => void;
-
 /** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
-export function createUnaryGrpc(
-  options: UnaryGrpcOptions,
-): (headers: IncomingHttpHeaders) => ServePlainCall | undefined {
+export function createUnaryGrpc(options: UnaryGrpcOptions) {
   const calls = compileCalls(options);
-  return (headers) => {
+  return (headers: IncomingHttpHeaders) => {
     const call = calls.get(headers[':path'] ?? '');
     const encoding = headers['grpc-encoding'] ?? 'identity';
     if (
@@ -62,7 +57,7 @@ export function createUnaryGrpc(
     ) {
       return undefined;
     }
-    return (stream, rawHeaders) => {
+    return (stream: ServerHttp2Stream, rawHeaders: readonly string[]) => {
       limitStream(stream, options.requestTimeoutMs);
       serve(call, stream, rawHeaders, options).catch((reason) => {
         options.logger.error({ err: reason }, 'an RPC could not be answered');

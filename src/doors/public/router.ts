@@ -9,13 +9,8 @@ export interface Match<Route> {
   values: readonly string[];
 }
 
-interface Router<Route> {
-  /** Returns the match of a path without its query, or undefined. Literal segments take precedence over variables. */
-  find(path: string): Match<Route> | undefined;
-}
-
 /** Throws if two routes have the same HTTP method and match the same paths. */
-export function createRouter<Route extends HttpRoute>(routes: readonly Route[]): Router<Route> {
+export function createRouter<Route extends HttpRoute>(routes: readonly Route[]) {
   /** Sorts the form of a path before those that have a variable where it has a literal segment. */
   const rankOf = ({ segments }: Route) => segments.map((each) => (typeof each === 'string' ? 0 : 1)).join('');
   const inOrder = routes.toSorted((a, b) => rankOf(a).localeCompare(rankOf(b)));
@@ -29,7 +24,8 @@ export function createRouter<Route extends HttpRoute>(routes: readonly Route[]):
     return { pattern: new RegExp(`^${form}$`), byMethod };
   });
   return {
-    find(path) {
+    /** Returns the match of a path without its query, or undefined. Literal segments take precedence over variables. */
+    find(path: string): Match<Route> | undefined {
       for (const { pattern, byMethod } of patterns) {
         const values = pattern.exec(path)?.slice(1).map(percentDecoded);
         // A variable does not match a segment that cannot be decoded.
