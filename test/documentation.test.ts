@@ -117,10 +117,7 @@ describe('a service whose files were removed after the start', () => {
 
 test.each([
   ['contract/gen/openapi.json', 'the documentation'],
-  ['contract/gen/reference/page.html', 'the documentation'],
-  ['contract/gen/reference/page.js', 'the documentation'],
   ['checkout/gen/page.html', 'the checkout page'],
-  ['checkout/gen/sdk.js', 'the checkout page'],
 ])('does not start without %s, and prints the reason in one line', async (file, title) => {
   const path = join(copy, 'src', file);
   await rename(path, `${path}.gone`);

@@ -34,18 +34,6 @@ function printed(child: ChildProcess, what: RegExp): Promise<RegExpExecArray> {
   });
 }
 
-test('without TLS files, SIGHUP is logged and the service continues', async () => {
-  const service = spawn(process.execPath, ['src/main.ts'], { env, stdio: ['ignore', 'pipe', 'inherit'] });
-  const exited = once(service, 'exit');
-  const [, port] = await printed(service, /"metrics":(\d+).*"message":"ready"/);
-  const noted = printed(service, /"message":"SIGHUP ignored: no TLS files are configured"/);
-  service.kill('SIGHUP');
-  await noted;
-  expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200);
-  service.kill('SIGTERM');
-  expect(await exited).toEqual([0, null]);
-});
-
 // Other systems have another `script`.
 test.skipIf(process.platform !== 'linux')(
   'closing a terminal stops the service that was started in it',
