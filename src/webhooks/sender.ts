@@ -143,7 +143,9 @@ function createConnector(
   lookup: LookupFunction,
   onPermitted: (origin: string) => void,
 ): buildConnector.connector {
-  const connect = buildConnector({ timeout: timeoutMs, lookup });
+  // Node gives each address but the last 250 ms: without a route for IPv6 a receiver that is far away was never reached.
+  const autoSelectFamilyAttemptTimeout = timeoutMs / 4;
+  const connect = buildConnector({ timeout: timeoutMs, lookup, autoSelectFamilyAttemptTimeout });
   return (options, callback) => {
     const { hostname, protocol, host } = options;
     if (isIP(hostname) !== 0 && policy.reachOf(hostname) === undefined) {
