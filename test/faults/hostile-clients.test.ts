@@ -346,6 +346,22 @@ describe('excessive clients', () => {
     });
   });
 
+  test('after three thousand canceled calls the connection still answers', async () => {
+    const client = await connectRaw(grpcPort);
+    for (let stream = 1; stream < 6_000; stream += 2) {
+      client.socket.write(encodeHeaders(stream, grpcHeaders()));
+      client.socket.write(encodeFrame(frameTypes.rstStream, 0, stream, Buffer.from([0, 0, 0, 8])));
+      await drained(client.socket);
+    }
+    client.socket.write(encodeHeaders(6_001, grpcHeaders()));
+    client.socket.write(encodeFrame(frameTypes.data, 1, 6_001, grpcMessage));
+    const { type } = await client.frame(
+      (frame) => frame.type === frameTypes.goaway || (frame.stream === 6_001 && frame.flags === 5),
+    );
+    expect(type).toBe(frameTypes.headers);
+    client.socket.destroy();
+  });
+
   test('a hundred thousand streams, each reset as soon as it is opened', async () => {
     await whileServing(async () => {
       const attacker = await connectRaw(grpcPort);
@@ -418,12 +434,12 @@ describe('without a valid key', () => {
     });
   });
 
-  test('3,000 connections that send their bodies in chunks of one byte', async () => {
+  test('2,000 connections that send their bodies in chunks of one byte', async () => {
     const tookMs = await whileServing(async () => {
       const request = Buffer.from(
         `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${'1\r\nx\r\n'.repeat(60_000)}`,
       );
-      const sockets = await Promise.all(Array.from({ length: 3_000 }, () => connect(httpPort)));
+      const sockets = await Promise.all(Array.from({ length: 2_000 }, () => connect(httpPort)));
       for (const { socket } of sockets) socket.write(request);
       await memoryRests(4_000);
       for (const { socket } of sockets) socket.destroy();
