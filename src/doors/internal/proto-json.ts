@@ -18,8 +18,8 @@ import { invalidBody } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
 /**
- * Creates the decoder of a message's JSON, which Connect's serialization takes for a TextDecoder. It returns JSON text that protobuf-es reads without rounding, or throws a
- * refusal that lists every fault of shape.
+ * Creates the decoder of a message's JSON, which Connect's serialization takes for a TextDecoder. It returns JSON text that
+ * protobuf-es reads without rounding, or throws a refusal that lists every fault of shape.
  */
 export function createProtoJsonDecoder(desc: DescMessage) {
   return {
