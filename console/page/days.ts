@@ -2,6 +2,10 @@
 
 import { type Timestamp, timestampFromMs } from '@bufbuild/protobuf/wkt';
 
+/** The time zone of this browser, such as `Europe/Berlin`. */
+export const ownZone = (): string => new Intl.DateTimeFormat().resolvedOptions().timeZone;
+export const zoneWords = (timeZone: string) => timeZone.replaceAll('_', ' ');
+
 /** The day of a moment, such as `2026-11-24`. */
 export function dayOf(ms: number, timeZone?: string): string {
   // Swedish dates are those of ISO 8601.

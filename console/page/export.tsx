@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { Advice, consoleApi } from './api.ts';
-import { dayOf, spanOf } from './days.ts';
+import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
 import { Button, Field, useAction } from './forms.tsx';
 
 export function Export() {
@@ -26,8 +26,7 @@ export function Export() {
       <h1>Export</h1>
       <p class="lead">
         A line for each transfer, by the time of its block: payments, refunds, and money that names no
-        payment. For any spreadsheet. The days are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}
-        ; times in the file are UTC.
+        payment. For any spreadsheet. The days are those of {zoneWords(ownZone())}; times in the file are UTC.
       </p>
       <form class="confirm" aria-label="Export" onSubmit={begin}>
         <p class="filters">

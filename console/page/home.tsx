@@ -10,7 +10,7 @@ import {
   type Summary,
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi } from './api.ts';
-import { dayOf } from './days.ts';
+import { dayOf, ownZone, zoneWords } from './days.ts';
 import { Button, Choice, Field, Opener } from './forms.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
@@ -90,13 +90,12 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
 const dayMs = 86_400_000;
 
 function summarize(): Promise<Summary> {
-  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
   const now = Date.now();
   return consoleApi.getSummary({
     firstDay: dayOf(now - (chartDays + 1) * dayMs),
     // Of a zone that is not whole hours from UTC, the days are those of UTC, which may be a day ahead.
     lastDay: dayOf(now + dayMs),
-    timeZone,
+    timeZone: ownZone(),
   });
 }
 
@@ -142,8 +141,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
       />
       <Chart days={shown} zone={timeZone === 'UTC' ? timeZone : ''} />
       <p class="soft">
-        Days in {timeZone.replaceAll('_', ' ')}. Past days may change: by reorganisations, and by what people
-        attribute.
+        Days in {zoneWords(timeZone)}. Past days may change: by reorganisations, and by what people attribute.
       </p>
     </>
   );
