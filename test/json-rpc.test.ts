@@ -1,10 +1,15 @@
 // Answers of a node's server, and their classification.
 
 import http from 'node:http';
+import { json } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
+import { type Hash, numberToHex } from 'viem';
 import { afterAll, expect, test } from 'vitest';
+import { receiptsOf } from '../src/settlement/block-reader.ts';
 import { callJsonRpc } from '../src/settlement/json-rpc.ts';
-import { NodeError } from '../src/settlement/node-answers.ts';
+import { Node } from '../src/settlement/node.ts';
+import { NodeError, type Receipt } from '../src/settlement/node-answers.ts';
 import { listen } from './support/listen.ts';
 
 type Answer = (request: http.IncomingMessage, response: http.ServerResponse) => void;
@@ -49,6 +54,29 @@ test('a compressed answer is read, and asked for', async () => {
     response.writeHead(200, { 'Content-Encoding': 'gzip' }).end(body);
   });
   expect([result, asked]).toEqual(['0x2105', ['gzip']]);
+});
+
+test('receipts that take long are asked for in smaller groups, until they come in time', async () => {
+  const node = new Node({ url: url('').href, chainId: 1, tokens: [], timeoutMs: 1_000 });
+  // One after the other, as their bytes come over one line.
+  let line = Promise.resolve();
+  answer = async (request, response) => {
+    const { params } = (await json(request)) as { params: [Hash] };
+    line = line.then(() => sleep(150));
+    await line;
+    const receipt = { transactionHash: params[0], blockHash: params[0], blockNumber: '0x1', logs: [] };
+    response.end(JSON.stringify({ result: receipt }));
+  };
+  const hashes = Array.from({ length: 16 }, (_, i) => numberToHex(i, { size: 32 }));
+  let faults = 0;
+  const read = (): Promise<Map<Hash, Receipt>> =>
+    receiptsOf(node, hashes, async () => {}).catch((reason) => {
+      expect(reason).toMatchObject({ fault: 'late' });
+      expect(++faults).toBeLessThan(5);
+      return line.then(read);
+    });
+  expect([...(await read()).keys()]).toEqual(hashes);
+  expect(faults).toBeGreaterThan(0);
 });
 
 test('an answer cut inside a character is read correctly', async () => {

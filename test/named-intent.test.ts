@@ -293,6 +293,7 @@ test.for<[string, Partial<PlainLog>, boolean]>([
   ['another token', { address: router }, false],
   ['another sender', { topics: [transferTopic, padHex(stranger), padHex(wallet)] }, false],
   ['another recipient', { topics: [transferTopic, padHex(owner), padHex(stranger)] }, false],
+  ['another event', { topics: [padHex(router), padHex(owner), padHex(wallet)] }, false],
   ['no topics', { topics: [] }, false],
   ['another amount', { data: numberToHex(1n, { size: 32 }) }, false],
   ['no data', { data: '0x' }, false],

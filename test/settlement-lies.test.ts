@@ -2,8 +2,9 @@
 // payment is missed.
 
 import { randomBytes } from 'node:crypto';
-import type { Address, Hex } from 'viem';
+import { type Address, concatHex, type Hex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -36,10 +37,14 @@ let amount = 1_000_000;
 const createIntent = () => calls.createIntent({ amount_units: ++amount });
 const getIntent = (id: string) => calls.getIntent(id);
 
-async function send({ id, expected_wallet: to }: Intent, amountUnits: bigint): Promise<Hex> {
+async function send(
+  { id, expected_wallet: to }: Intent,
+  amountUnits: bigint,
+  suffix = idBytes(id),
+): Promise<Hex> {
   const { address: from } = chain.accounts[0] as { address: Address };
   await chain.mint(from, amountUnits);
-  return chain.transfer({ from, to, amountUnits, suffix: idBytes(id) });
+  return chain.transfer({ from, to, amountUnits, suffix });
 }
 
 /** Sends a payment in whose place the node invents one of a unit more. */
@@ -204,20 +209,36 @@ test.each([
   expect(watcher.changes.map(({ event }) => event)).toEqual(events);
 });
 
-test('a receipt that a node refuses holds up no other payment', async () => {
-  const intents = [await createIntent(), await createIntent()];
-  for (const intent of intents) {
-    await send(intent, BigInt(intent.amount_units));
-    await chain.mine(1);
-  }
+test.each(['block not found', 'receipt too large', 'malformed JSON'] as const)(
+  'a receipt that a node does not give (%s) holds up no other payment',
+  async (lie) => {
+    const intents = [await createIntent(), await createIntent()];
+    for (const intent of intents) {
+      await send(intent, BigInt(intent.amount_units));
+      await chain.mine(1);
+    }
+    await watcher.catchUp();
+    await chain.mine(11);
+    node.lie(lie, { times: 1, methods: ['eth_getTransactionReceipt'] });
+    const statuses = async () => Promise.all(intents.map(async ({ id }) => (await getIntent(id)).status));
+    await watcher.catchUp();
+    expect(await statuses()).toEqual(['processing', 'succeeded']);
+    await watcher.catchUp();
+    expect(await statuses()).toEqual(['succeeded', 'succeeded']);
+  },
+);
+
+test('a payment whose receipt is larger than its node gives holds up no chain', async () => {
+  const intent = await createIntent();
+  node.lie('receipt too large');
+  const suffix = concatHex([idBytes(intent.id), transferWithAuthorization]);
+  await send(intent, BigInt(intent.amount_units), suffix);
+  await chain.mine(12);
   await watcher.catchUp();
-  await chain.mine(11);
-  node.lie('block not found', { times: 1, methods: ['eth_getTransactionReceipt'] });
-  const statuses = async () => Promise.all(intents.map(async ({ id }) => (await getIntent(id)).status));
+  expect((await getIntent(intent.id)).status).toBe('processing');
+  node.lie(undefined);
   await watcher.catchUp();
-  expect(await statuses()).toEqual(['processing', 'succeeded']);
-  await watcher.catchUp();
-  expect(await statuses()).toEqual(['succeeded', 'succeeded']);
+  expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
 
 test.each(['calldata without id', 'other calldata'] as const)(

@@ -10,9 +10,7 @@ import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Owners } from './ledger/owners.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
-import { type Header, NodeError, type Receipt, type TransferLog } from './node-answers.ts';
-
-const maxReceiptsAtOnce = 16;
+import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
 type RelevantLog = TransferLog &
@@ -83,14 +81,17 @@ export async function readTransfers(
     if (isSent(log) && (log.mayBeAuthorized || sentAuthorization.has(log.transactionHash))) needing.add(log);
     else if (await readers.get(log.transactionHash)?.needsReceipt(log)) needing.add(log);
   }
+  const tooLarge = new Set<Hash>();
   const receipts = await receiptsOf(
     node,
     [...needing].map(({ transactionHash }) => transactionHash),
     onProgress,
+    tooLarge,
   );
   const namedBy = (log: TransferLog): Promise<string | undefined> | undefined => {
     const receipt = receipts.get(log.transactionHash);
-    if (needing.has(log) && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
+    const isExpected = needing.has(log) && !tooLarge.has(log.transactionHash);
+    if (isExpected && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
       throw new NodeError(
         'contradiction',
         `${node.name} has a transfer that is missing from the receipt of its transaction`,
@@ -132,29 +133,44 @@ export function receiptHasTransfer(
   { logIndex, token, from, to, amountUnits, blockHash: inBlock }: TransferLog,
 ): boolean {
   const log = logAt.get(logIndex);
-  const [, sender, recipient] = log?.topics ?? [];
+  const [topic, sender, recipient] = log?.topics ?? [];
   return (
     blockHash === inBlock &&
     log?.address === token &&
+    // An `Approval` has the same form.
+    topic === transferTopic &&
     sender?.slice(26) === from.slice(2) &&
     recipient?.slice(26) === to.slice(2) &&
     log.data === numberToHex(amountUnits, { size: 32 })
   );
 }
 
-/** Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. */
+/**
+ * Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. Those that are larger
+ * than the node gives are named in `tooLarge`: a stranger decides how large they are.
+ */
 export async function receiptsOf(
   node: Node,
   hashes: readonly Hash[],
   onProgress: () => Promise<void>,
+  tooLarge = new Set<Hash>(),
 ): Promise<Map<Hash, Receipt>> {
   const wanted = [...new Set(hashes)];
   const receipts = new Map<Hash, Receipt>();
-  for (let begin = 0; begin < wanted.length; begin += maxReceiptsAtOnce) {
+  while (wanted.length > 0) {
     await onProgress();
-    const some = await Promise.all(
-      wanted.slice(begin, begin + maxReceiptsAtOnce).map((hash) => node.receiptOf(hash)),
+    const some = await node.receipts.reading(wanted.length, (count) =>
+      Promise.all(
+        wanted.slice(0, count).map((hash) =>
+          node.receiptOf(hash).catch((reason) => {
+            if (!(reason instanceof NodeError) || reason.fault !== 'too_large') throw reason;
+            tooLarge.add(hash);
+            return undefined;
+          }),
+        ),
+      ),
     );
+    wanted.splice(0, some.length);
     for (const receipt of some) if (receipt !== undefined) receipts.set(receipt.transactionHash, receipt);
   }
   return receipts;

@@ -6,13 +6,16 @@ import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { idsOf, inGroups } from './ledger/values.ts';
 import type { Node } from './node.ts';
-import { NodeError } from './node-answers.ts';
+import { NodeError, type NodeFault } from './node-answers.ts';
 import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
 /** Transfers verified and committed together. This takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
+
+/** Faults of a node that concern every block. */
+const ofNode: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
 
 /** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
 export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
@@ -75,8 +78,9 @@ async function confirmSome(
         confirmedCount += confirmed.length;
       }
     } catch (reason) {
-      // A node that refuses an old block or receipt, which it has no more, answers for others.
-      if (!(reason instanceof NodeError) || reason.fault !== 'refused') throw reason;
+      // A node may have no more of an old block, and a stranger decides how large a receipt is: the others go on.
+      if (!(reason instanceof NodeError) || ofNode.has(reason.fault)) throw reason;
+      state.deniedIn.push(number);
       observer.nodeFault?.(reason);
       logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
       continue;

@@ -28,6 +28,7 @@ import { createNodePace, type NodePace } from './node-pace.ts';
 import { createRangeSize } from './range-size.ts';
 
 const maxRange = 2_000;
+const maxReceipts = 16;
 /** Includes reading the body. */
 const defaultTimeoutMs = 10_000;
 /** An empty answer that contradicts the block's bloom filter is accepted after this many attempts. */
@@ -75,6 +76,8 @@ export class Node {
   readonly pace: NodePace;
   /** The blocks in one request of their transfers. */
   readonly range = createRangeSize(maxRange);
+  /** The receipts that are asked for at once. They share the time of one: a stranger decides how large they are. */
+  readonly receipts = createRangeSize(maxReceipts, new Set(['late']));
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
   readonly #address: URL;

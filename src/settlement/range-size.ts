@@ -1,5 +1,5 @@
-// The number of blocks per request. Providers limit the range or the answer, each in its own way, so the size is found
-// by trial.
+// The number of blocks per request, or of receipts at once. Providers limit the range or the answer, each in its own way, so
+// the size is found by trial.
 
 import { NodeError, type NodeFault } from './node-answers.ts';
 
@@ -10,8 +10,8 @@ const rememberMs = 3_600_000;
 /** Faults that a too large request or answer may cause. */
 const ofSize: ReadonlySet<NodeFault> = new Set(['too_large', 'refused', 'late', 'malformed']);
 
-/** Returns a size that begins at its maximum, shrinks to what the node serves, and sometimes tries to grow. */
-export function createRangeSize(max: number) {
+/** Returns a size that begins at its maximum, shrinks to what the node serves after these faults, and sometimes tries to grow. */
+export function createRangeSize(max: number, causes = ofSize) {
   let blocks = max;
   let successes = 0;
   let refused = { blocks: Number.POSITIVE_INFINITY, atMs: 0 };
@@ -40,7 +40,7 @@ export function createRangeSize(max: number) {
           return found;
         } catch (reason) {
           // A single block is never too large.
-          if (!(reason instanceof NodeError) || !ofSize.has(reason.fault) || count <= 1) throw reason;
+          if (!(reason instanceof NodeError) || !causes.has(reason.fault) || count <= 1) throw reason;
           successes = 0;
           blocks = Math.min(blocks, count) >> 1;
           // Only `too_large` is a limit of the node. A slow or cut answer may be temporary.

@@ -241,6 +241,10 @@ export const answerLies = {
       logs: receipt.logs.map((log) => ({ ...log, data: oneMore(log.data) })),
     })),
   },
+  'receipt too large': {
+    methods: receiptMethods,
+    tell: refusal(-32000, 'response size should not greater than 10000000 bytes'),
+  },
   'null receipts': { methods: receiptMethods, tell: () => ({ result: null }) },
   /** Without what follows the arguments of a transfer, where the checkout puts the intent's id. */
   'calldata without id': {
