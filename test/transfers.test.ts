@@ -2,7 +2,7 @@
 
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
@@ -900,6 +900,37 @@ describe('an attribution that has to wait', () => {
     await blocker.query('commit');
     expect([(await attributed).code, (await canceled).code]).toEqual(['ok', 'invalid_state']);
     expect((await toldOf(intent)).map(({ type }) => type)).toEqual(['processing']);
+  });
+
+  test('comes after a watcher that has waited for longer', async () => {
+    await insertWatchedChain(service, {});
+    const sessions = [
+      blocker,
+      ...Array.from({ length: 2 }, () => new pg.Client(pgConfigOf(service.location))),
+    ];
+    const [, other, watcher] = sessions as [pg.Client, pg.Client, pg.Client];
+    await Promise.all([other.connect(), watcher.connect()]);
+    onTestFinished(() => Promise.all([other.end(), watcher.end()]).then(() => {}));
+    const intents = idsOf([await createIntent(), await createIntent()]);
+    const begin = async (i: number) => {
+      await sessions[i]?.query('begin');
+      await sessions[i]?.query('select from payment_intents where id = $1 for update', [
+        uuidOf(intents[i] as string),
+      ]);
+      return [await received(), intents[i]] as [string, string];
+    };
+    const [one, two] = [await begin(0), await begin(1)];
+    // Each holds its intent's chain, or waits for it.
+    const first = attribute('json', ...one);
+    await waiting(1);
+    const watched = watcher.query('update watched_chains set seen_at = now()');
+    await waiting(2);
+    const second = attribute('json', ...two);
+    await waiting(3);
+    await blocker.query('commit');
+    await watched;
+    await other.query('commit');
+    expect([(await first).code, (await second).code]).toEqual(['ok', 'ok']);
   });
 
   test('sees that the transfer was reorged', async () => {
