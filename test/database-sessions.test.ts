@@ -47,6 +47,21 @@ test.each(transactions)('a transaction %s whose session ends gives its connectio
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
 });
 
+test('a process that stops in a transaction keeps its locks for ten seconds, and nobody else longer', async () => {
+  const lock = preparedStatement('test_lock', 'select pg_advisory_xact_lock(1)');
+  const { promise: stopped, resolve: goOn } = Promise.withResolvers<void>();
+  const { promise: locked, resolve: onLocked } = Promise.withResolvers<void>();
+  const standing = transaction(async (run) => {
+    await run(lock, []);
+    onLocked();
+    await stopped;
+  });
+  await locked;
+  await service.query(lock.text);
+  goOn();
+  await expect(standing).rejects.toThrow(/terminat|not queryable|idle-in-transaction/);
+});
+
 test('a session that ends in the moment of its start ends nothing else', async () => {
   const message = (type: string, text: string) => {
     const body = Buffer.from(text, 'latin1');

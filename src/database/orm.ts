@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
@@ -20,7 +21,7 @@ import {
   WebhookEndpointEntity,
   WebhookSecretEntity,
 } from './entities/webhook.ts';
-import { faultOf, insufficientPrivilege } from './remedies.ts';
+import { faultOf, insufficientPrivilege, lockNotAvailable } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
 /** Files of `migrations`, in the order they run. Append only. */
@@ -53,6 +54,10 @@ export const ourMigrations: readonly MigrationObject[] = await Promise.all(
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
 const migrationLockId = 7_046_029_254_386_353;
+/** While a migration waits for a table's lock, such as one that a backup keeps, everybody else waits behind it. */
+const tableLockMs = 3_000;
+const tableLockPauseMs = 3_000;
+const maxTableLocks = 20;
 
 /**
  * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a statement has
@@ -171,15 +176,26 @@ export async function migrate(
   location: DatabaseLocation,
   migrations: readonly MigrationObject[] = ourMigrations,
 ): Promise<string[]> {
-  // One connection holds the lock for as long as its transaction is open, the other does the work.
+  // MikroORM looks for the database on a connection of its own.
   const orm = createOrm(location, 2, undefined, migrations);
-  try {
-    await connectToAny(orm, location);
-    return await orm.em.fork().transactional(async (lock) => {
-      await lock.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
-      const done = await orm.migrator.up();
+  const once = () =>
+    orm.em.fork().transactional(async (tx) => {
+      await tx.execute('set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0');
+      await tx.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
+      await tx.execute(`set local lock_timeout = ${tableLockMs}`);
+      const done = await orm.migrator.up({ transaction: tx.getTransactionContext() });
       return done.map((migration) => migration.name);
     });
+  try {
+    await connectToAny(orm, location);
+    for (let left = maxTableLocks; ; left--) {
+      try {
+        return await once();
+      } catch (reason) {
+        if (left === 1 || faultOf(reason)?.code !== lockNotAvailable) throw reason;
+        await sleep(tableLockPauseMs);
+      }
+    }
   } catch (cause) {
     const fault = faultOf(cause);
     throw fault?.code === insufficientPrivilege ? await missingRightError(orm, fault.message, cause) : cause;

@@ -30,6 +30,12 @@ export function jsonOfIds(ids: readonly string[]): string {
   return jsonOfRows(Array.from(new Set(ids), (id) => ({ id })));
 }
 
+/**
+ * Begins a transaction. A process that stops in it, with its machine, keeps its locks no longer than that, and nobody waits
+ * for a lock for as long as a process waits for an answer: what is given up there would go on waiting.
+ */
+const begin = "begin; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '5s'";
+
 /** Runs a statement with its values and returns PostgreSQL's result. */
 export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => Promise<QueryResult>;
 
@@ -88,10 +94,10 @@ export function createPreparedStatements(em: EntityManager) {
     },
     /**
      * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
-     * Behind a pooler the work may be called twice, so it has no effects but those of its statements. `begin` may set
-     * what is to hold for the transaction.
+     * Behind a pooler the work may be called twice, so it has no effects but those of its statements. `limits` sets
+     * what else is to hold for the transaction.
      */
-    async transaction<T>(work: (run: RunPrepared) => Promise<T>, begin = 'begin'): Promise<T> {
+    async transaction<T>(work: (run: RunPrepared) => Promise<T>, limits = ''): Promise<T> {
       const pool = await poolOf();
       return prepared(async (textOf) => {
         const client = await pool.connect();
@@ -99,7 +105,7 @@ export function createPreparedStatements(em: EntityManager) {
         const ignore = () => {};
         client.on('error', ignore);
         try {
-          await client.query(begin);
+          await client.query(`${begin}; ${limits}`);
           const result = await work((statement, values) =>
             client.query({ ...textOf(statement), values } as QueryConfig),
           );

@@ -37,8 +37,9 @@ export function createLease(
   let keptAtMs = 0;
   const statementMs = Math.round(Math.min(leaseMs / 4, databaseTimeoutMs * 0.8));
   const lockMs = Math.min(Math.round(statementMs / 2), maxLockWaitMs);
-  const begin = `begin; set local lock_timeout = ${lockMs}; set local statement_timeout = ${statementMs}`;
-  const limited = <T>(work: (inside: RunPrepared) => Promise<T>) => transaction(work, begin);
+  const limits = `set local lock_timeout = ${lockMs}; set local statement_timeout = ${statementMs}`;
+  const limited = <T>(work: (inside: RunPrepared) => Promise<T>) => transaction(work, limits);
+  const runLimited: RunPrepared = (statement, values) => limited((inside) => inside(statement, values));
   const hold = async (runs: RunPrepared, lease: bigint): Promise<void> => {
     const { rowCount } = await runs(holdLease, [chainId, String(lease), leaseMs]);
     if (rowCount !== 1) throw new LeaseLost();
@@ -47,12 +48,18 @@ export function createLease(
   return {
     /** Acquires the lease. Returns its number, or undefined while another holder has it. */
     async acquire(): Promise<bigint | undefined> {
-      const { rows } = await run(takeLease, [chainId, holder, leaseMs]);
+      const { rows } = await runLimited(takeLease, [chainId, holder, leaseMs]);
       return rows[0] && BigInt(rows[0].lease_number);
     },
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
     async keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void> {
-      const { rowCount } = await run(keepLease, [chainId, String(lease), leaseMs, seen.head, seen.finalized]);
+      const { rowCount } = await runLimited(keepLease, [
+        chainId,
+        String(lease),
+        leaseMs,
+        seen.head,
+        seen.finalized,
+      ]);
       if (rowCount !== 1) throw new LeaseLost();
       keptAtMs = performance.now();
     },
@@ -64,7 +71,7 @@ export function createLease(
       await run(releaseLease, [chainId, String(lease)]);
     },
     /** Runs a statement within the time that a watcher's statements may take. */
-    runLimited: ((statement, values) => limited((inside) => inside(statement, values))) as RunPrepared,
+    runLimited,
     /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
     holding: <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
       traceTransaction(() =>
