@@ -123,6 +123,15 @@ describe('the view', () => {
       { session: connected(), checkout: checkoutOf({ gasless: true }), nowMs: expiresAtMs - 120_000 },
       'ready',
     ],
+    [
+      'a wallet that is asked for what was missing before',
+      {
+        transfer: { ...transfer, amountUnits: 100 },
+        transferPhase: 'asking',
+        checkout: checkoutOf({ amount_received_units: 40 }),
+      },
+      'reject-in-wallet',
+    ],
     ['a wallet that is asked to sign', { signing: 'asking' }, 'sign-in-wallet'],
     ['a signature that the service is given', { signing: 'sending' }, 'signed'],
     [

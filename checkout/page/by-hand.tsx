@@ -47,7 +47,9 @@ export function Manual(props: StepProps) {
           text={plainAmount(missingUnits(checkout), checkout.decimals)}
           label={labels.amount}
         >
-          <span data-value="amount">{words.missing}</span>
+          <span data-value="amount" translate={false}>
+            {words.missing}
+          </span>
         </Copyable>
         <Copyable what="address" text={checkout.expected_wallet} label={labels.address}>
           <Address text={checkout.expected_wallet} />
@@ -93,7 +95,7 @@ export function OtherDevice(props: StepProps) {
 function CopyLink({ link }: StepProps) {
   return (
     <Copyable what="link" text={link} label={labels.link} isHidden>
-      <code>{link}</code>
+      <code translate={false}>{link}</code>
     </Copyable>
   );
 }
@@ -102,7 +104,7 @@ function CopyLink({ link }: StepProps) {
 function Address({ text }: { text: string }) {
   const groups = [text.slice(0, 2), ...(text.slice(2).match(/.{4}/g) ?? [])];
   return (
-    <code class="address" data-value="address">
+    <code class="address" data-value="address" translate={false}>
       {groups.map((group, i) => (
         <span key={i}>{group}</span>
       ))}

@@ -1,8 +1,9 @@
 // The page that a payer pays on. It asks the service how the payment stands, asks a wallet for the transfer, and shows what
 // `state.ts` makes of both. The service's word is the truth: what a wallet says only changes what is shown.
 
+import './translatable.ts';
 import { render } from 'preact';
-import type { Checkout } from './checkout.ts';
+import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
@@ -260,7 +261,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     return connectWith(wallet, account);
   }
   const paidBefore = (checkout.payments ?? []).map(({ transaction_hash }) => transaction_hash);
-  const transfer: Transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now(), paidBefore };
+  const amountUnits = missingUnits(checkout);
+  const transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now(), amountUnits, paidBefore };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {

@@ -34,7 +34,9 @@ export function Page(props: PageProps) {
       data-connection={facts.connection}
     >
       <header>
-        <p class="merchant">{checkout === undefined ? labels.payment : words.merchant}</p>
+        <p class="merchant" translate={false}>
+          {checkout === undefined ? labels.payment : words.merchant}
+        </p>
         {checkout?.mode === 'testnet' && <p class="badge">{labels.testMoney}</p>}
       </header>
       <div class="hero">
@@ -83,7 +85,7 @@ export function Page(props: PageProps) {
       </section>
       {checkout && (
         <footer>
-          {labels.reference} <code>{checkout.id}</code>
+          {labels.reference} <code translate={false}>{checkout.id}</code>
         </footer>
       )}
     </main>
@@ -144,10 +146,10 @@ function Tick() {
 
 function Amount({ units, checkout }: { units: number; checkout: Checkout }) {
   return (
-    <>
+    <span translate={false}>
       <span class="amount">{shownAmount(units, checkout.decimals)}</span>{' '}
       <span class="token">{checkout.token_symbol}</span>
-    </>
+    </span>
   );
 }
 
@@ -197,7 +199,9 @@ function Wallets({ facts, act }: StepProps) {
                 {[...name][0]}
               </span>
             )}
-            <span class="name">{name}</span>
+            <span class="name" translate={false}>
+              {name}
+            </span>
           </button>
         </li>
       ))}
@@ -308,9 +312,8 @@ const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentCh
       <Button action="not-sent" label={labels.notSent} onClick={act.giveUp} />
     </>
   ),
-  'confirm-in-wallet': (props) => (
-    <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} label={labels.notSent} />
-  ),
+  'confirm-in-wallet': WalletAsks,
+  'reject-in-wallet': WalletAsks,
   'sign-in-wallet': (props) => (
     <WayOut {...props} question={labels.noAnswer} hint={labels.notSignedHint} label={labels.signAgain} />
   ),
@@ -330,6 +333,10 @@ const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentCh
   expired: Ended,
   canceled: Ended,
 };
+
+function WalletAsks(props: StepProps) {
+  return <WayOut {...props} question={labels.noAnswer} hint={labels.notSentHint} label={labels.notSent} />;
+}
 
 /** For a payer who knows that nothing is on its way. */
 function WayOut({ act, question, hint, label }: StepProps & Record<'question' | 'hint' | 'label', string>) {

@@ -86,7 +86,7 @@ export function Row({ name, children }: { name: string; children: ComponentChild
 }
 
 export function ShortAddress({ of }: { of: string }) {
-  return <code title={of}>{`${of.slice(0, 6)}…${of.slice(-4)}`}</code>;
+  return <code title={of} translate={false}>{`${of.slice(0, 6)}…${of.slice(-4)}`}</code>;
 }
 
 /** Leads back to the shop. */

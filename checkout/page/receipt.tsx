@@ -36,7 +36,7 @@ export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: Ste
 }
 
 function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: number; isStandIn: boolean }) {
-  const short = <code title={hash}>{`${hash.slice(0, 8)}…${hash.slice(-6)}`}</code>;
+  const short = <code title={hash} translate={false}>{`${hash.slice(0, 8)}…${hash.slice(-6)}`}</code>;
   // No explorer has the chain of this machine.
   if (isStandIn) return short;
   return (

@@ -1,6 +1,7 @@
 // The way back to the shop: messages to the window that has opened this one, and a link. Both go only to origins that the
 // merchant has registered; the one message that is sent before is to the very origin that says it has opened us.
 
+import { parseHttpUrl } from '../sdk/arguments.ts';
 import type { Checkout } from './checkout.ts';
 import { isSecret, type Opening } from './secret.ts';
 
@@ -39,9 +40,8 @@ function send(origin: string, message: { type: string; [field: string]: string }
 
 /** The URL of the shop's page, with the intent's id, if the merchant has registered its origin. */
 export function returnUrlOf({ returnUrl }: Opening, { id, allowed_origins }: Checkout): string | undefined {
-  const url = returnUrl === undefined ? null : URL.parse(returnUrl);
-  if (url === null || !/^https?:$/.test(url.protocol) || !allowed_origins.includes(url.origin))
-    return undefined;
+  const url = returnUrl === undefined ? undefined : parseHttpUrl(returnUrl);
+  if (url === undefined || !allowed_origins.includes(url.origin)) return undefined;
   url.searchParams.set('payment_intent', id);
   return url.href;
 }

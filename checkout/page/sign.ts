@@ -45,6 +45,8 @@ const post = (secret: string, signature: string) =>
     headers: { Authorization: `Bearer ${secret}`, 'PAYMENT-SIGNATURE': signature },
     cache: 'no-store',
     credentials: 'omit',
+    // A payer may close the page at once.
+    keepalive: true,
     signal: AbortSignal.timeout(timeoutMs),
   });
 
@@ -154,6 +156,11 @@ function failureOf(response: { errorReason?: string } | undefined): Failure {
       return 'sign-too-little';
     case 'invalid_exact_evm_signature':
       return 'sign-contract';
+    // A part of the amount has arrived since.
+    case 'invalid_exact_evm_payload_authorization_value':
+      return 'changed';
+    // The wallet took too long.
+    case 'invalid_exact_evm_payload_authorization_valid_before':
     case 'authorization_released':
       return 'sign-lapsed';
     default:

@@ -41,6 +41,8 @@ export interface Transfer {
   wallet: string;
   /** Milliseconds since 1970, by this machine's clock. */
   askedAtMs: number;
+  /** What was missing then. */
+  amountUnits?: number;
   /** Transactions that had paid for the intent before: none of them is this one. */
   paidBefore: readonly string[];
   /** The transaction's hash, once the wallet has said it. */
@@ -117,10 +119,13 @@ export function viewOf(facts: Facts): ViewName {
   return whileUnpaid(facts, checkout);
 }
 
+/** Views in which the wallet asks. */
+const askingViews: readonly ViewName[] = ['confirm-in-wallet', 'reject-in-wallet', 'sign-in-wallet'];
+
 function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   const onTheWay = whileOnTheWay(facts, checkout);
   const isOver = facts.nowMs > Date.parse(checkout.expires_at);
-  const isAsked = onTheWay === 'confirm-in-wallet' || onTheWay === 'sign-in-wallet';
+  const isAsked = onTheWay !== undefined && askingViews.includes(onTheWay);
   if (onTheWay !== undefined && !(isOver && isAsked)) return onTheWay;
   // The chain's clock decides. Until it has, another transfer could only come too late.
   if (isOver) return 'time-is-up';
@@ -134,13 +139,15 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
 /** The view while a transfer may still arrive, in which no other one is offered. */
 function whileOnTheWay(
   { transfer, transferPhase, givenUp, signing }: Facts,
-  { payments = [], authorization }: Checkout,
+  checkout: Checkout,
 ): ViewName | undefined {
+  const { payments = [], authorization } = checkout;
   if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
   if (signing === 'asking') return 'sign-in-wallet';
   const own = payments.find(({ transaction_hash }) => transaction_hash === transfer?.hash);
   if (transfer !== undefined && own === undefined) {
-    if (transferPhase === 'asking') return 'confirm-in-wallet';
+    const isOutdated = (transfer.amountUnits ?? missingUnits(checkout)) !== missingUnits(checkout);
+    if (transferPhase === 'asking') return isOutdated ? 'reject-in-wallet' : 'confirm-in-wallet';
     if (transferPhase === 'asking-elsewhere') return 'paying-elsewhere';
     return transferPhase;
   }

@@ -95,10 +95,12 @@ export const views = said({
     title: 'Payment on its way',
     lines: [
       `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
-      signedUntil === ''
-        ? 'Do not pay in another way.'
-        : `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged. Some minutes later that is certain, and you can pay again.`,
-      leaving(merchant),
+      ...(signedUntil === ''
+        ? ['Keep this page open until it is sent, and do not pay in another way.']
+        : [
+            `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged. Some minutes later that is certain, and you can pay again.`,
+            leaving(merchant),
+          ]),
     ],
   }),
   'too-little-token': ({ token, chain, missing }) => ({
@@ -117,6 +119,12 @@ export const views = said({
   'confirm-in-wallet': ({ wallet, missing }) => ({
     title: `Confirm in ${wallet}`,
     lines: [`Open your wallet and confirm the payment of ${missing} there.`],
+  }),
+  'reject-in-wallet': ({ wallet, received, missing }) => ({
+    title: `Reject the request in ${wallet}`,
+    lines: [
+      `${received} has arrived meanwhile, and your wallet still asks for the amount of before. Reject it there. Then you can pay the ${missing} that is missing.`,
+    ],
   }),
   'paying-elsewhere': () => ({
     title: 'You are paying in another tab',

@@ -37,7 +37,8 @@ export function readReturnUrl(returnUrl: unknown): string {
   return url.href;
 }
 
-function parseHttpUrl(text: string, base?: string): URL | undefined {
+/** Not by `URL.parse`, which browsers of 2023 do not have. */
+export function parseHttpUrl(text: string, base?: string): URL | undefined {
   try {
     const url = new URL(text, base);
     return /^https?:$/.test(url.protocol) ? url : undefined;

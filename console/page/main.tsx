@@ -1,5 +1,6 @@
 // The console: who is signed in, whose business is looked at, and the view of the path with what is around it.
 
+import '../../checkout/page/translatable.ts';
 import { type FunctionComponent, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';

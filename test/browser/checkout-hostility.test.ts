@@ -85,6 +85,39 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     },
   );
 
+  test('a browser that translates the page shows what is so now', async () => {
+    const translating = await world.openDevice();
+    await translating.context.addInitScript(translate);
+    const intent = await world.createIntent({ lane: 'manual' });
+    const pages = [await (await world.openDevice()).open(intent), await translating.open(intent)];
+    const shows = async (view: string, fact: string) => {
+      const [plain = '', translated] = await Promise.all(
+        pages.map(async (checkout) => {
+          await checkout.refresh();
+          await checkout.view(view);
+          await expect.poll(checkout.text).toContain(fact);
+          return (await checkout.text()).replace(/\d+ min left/, '');
+        }),
+      );
+      expect(translated).toBe(plain);
+    };
+    await shows('manual', '12.50 USDC');
+    await translating.context.grantPermissions(['clipboard-write']);
+    await pages[1]?.press('copy-amount');
+    await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toBe('Copied');
+    await world.transferTo(intent, { units: 4_000_000n });
+    await world.mine();
+    await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toContain('Copy');
+    await shows('manual', '8.50 USDC is still missing');
+    await world.transferTo(intent, { units: 8_500_000n });
+    await world.mine();
+    await shows('processing', '1 of 10 confirmations');
+    await world.mine(5);
+    await shows('processing', '6 of 10 confirmations');
+    await world.mine(4);
+    await shows('succeeded', 'Paid');
+  });
+
   describe('a page that has opened the checkout', () => {
     /** Opens it from a page of an origin, which writes down what it hears. */
     async function openFrom(device: Device, origin: string, fragment: string): Promise<[Page, Page]> {
@@ -400,6 +433,37 @@ function openAndListen(url: string): void {
   tab.heard = [];
   tab.addEventListener('message', ({ data }) => tab.heard.push(data));
   tab.popup = tab.open(url);
+}
+
+interface TextNode {
+  data: string;
+  parentElement: { tagName: string; closest(selector: string): object | null } | null;
+  replaceWith(other: unknown): void;
+}
+
+/** As Chrome does it: elements in the place of every text, also of what comes later. */
+function translate(): void {
+  const { document, MutationObserver } = globalThis as unknown as {
+    document: {
+      createTreeWalker(root: unknown, what: number): { nextNode(): TextNode | null };
+      createElement(name: string): { append(child: unknown): void };
+    };
+    MutationObserver: new (
+      listener: () => void,
+    ) => { observe(target: unknown, options: Record<string, boolean>): void };
+  };
+  new MutationObserver(() => {
+    const walker = document.createTreeWalker(document, 4);
+    const found: TextNode[] = [];
+    for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) found.push(node);
+    for (const node of found) {
+      if (node.parentElement?.closest('font, head, noscript, [translate="no"]') !== null) continue;
+      const [outer, inner] = [document.createElement('font'), document.createElement('font')];
+      node.replaceWith(outer);
+      outer.append(inner);
+      inner.append(node.data);
+    }
+  }).observe(document, { childList: true, subtree: true });
 }
 
 function postToPopup({ message, to }: { message: object; to: string }): void {

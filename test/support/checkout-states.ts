@@ -247,6 +247,17 @@ export const states: readonly State[] = [
     },
   },
   {
+    name: 'reject-in-wallet',
+    view: 'reject-in-wallet',
+    notices: ['partly-paid'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
+      await pay(stage);
+      await stage.sees('confirm-in-wallet');
+      await stage.service(paid({}, { amount_units: 11_500_000 }));
+    },
+  },
+  {
     name: 'rejected',
     view: 'ready',
     notices: ['rejected'],
