@@ -556,6 +556,22 @@ describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
   });
 });
 
+test('a secret whose key the operator has removed cannot be shown again, and that is said', async () => {
+  const options = { apiKey, idempotencyKey: 'before-the-rotation' };
+  const { json } = await service.call('createWebhookEndpoint', { url }, options);
+  await service.call('rotateWebhookSecret', { id: json.id }, options);
+  await service.query('update webhook_secrets set key_version = 99 where endpoint_id = $1', [
+    uuidOf(json.id),
+  ]);
+  for (const again of [
+    await service.call('createWebhookEndpoint', { url }, options),
+    await service.call('rotateWebhookSecret', { id: json.id }, options),
+  ]) {
+    expect([again.code, again.message]).toEqual(['invalid_state', expect.stringContaining('Rotate')]);
+  }
+  await service.call('deleteWebhookEndpoint', { id: json.id }, { apiKey });
+});
+
 test('two creates with one idempotency key at the same time make one endpoint', async () => {
   const options = { apiKey, idempotencyKey: 'at-once' };
   const answers = await Promise.all(

@@ -89,9 +89,9 @@ export interface Methods {
 
   /**
    * Attributes a transfer to an intent of the same mode, chain and wallet. It counts if it came in time and
-   * the intent has not ended; otherwise it is recorded with its label. Attributing it to the same intent
-   * again changes nothing. An intent that has ended, or has its amount already, is refused without
-   * `allowEnded`.
+   * the intent has not expired or been canceled; otherwise it is recorded with its label. Attributing it to
+   * the same intent again changes nothing. An intent that has ended, or has its amount already, is refused
+   * without `allowEnded`.
    */
   attributeTransfer(id: string, attribute: requests.AttributeTransfer, options?: CallOptions): Promise<resources.Transfer>;
 
@@ -105,7 +105,8 @@ export interface Methods {
 
   /**
    * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`: the
-   * first one, also after a rotation or a deletion. To have another endpoint then, use a new key.
+   * first one, also after a rotation or a deletion, as long as the service has the key that it was made with;
+   * then the retry is refused with `invalid_state`. To have another endpoint, use a new key.
    */
   createWebhookEndpoint(create: requests.CreateWebhookEndpoint, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
 

@@ -21,7 +21,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { ring } from '../database/ring.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
-import { webhookSecret } from './signature.ts';
+import { type SecretGeneration, webhookSecret } from './signature.ts';
 
 /** The owner of endpoints. */
 export interface Owner {
@@ -115,7 +115,7 @@ export async function createEndpoint(
     if (first !== null) {
       if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
       const made = await tx.findOneOrFail(WebhookSecretEntity, { endpointId: first.id, generation: 1 });
-      return { endpoint: first, secret: webhookSecret(keys, first.id, made), replayed: true };
+      return { endpoint: first, secret: firstSecret(keys, first.id, made), replayed: true };
     }
     if ((await tx.count(WebhookEndpointEntity, { ...owner, deletedAt: null })) >= maxEndpoints) {
       throw invalidState(
@@ -148,6 +148,15 @@ export async function createEndpoint(
     });
     return { endpoint, secret: webhookSecret(keys, id, secret), replayed: false };
   });
+}
+
+/** The secret of an earlier answer. Throws `invalid_state` if the operator has removed its key since. */
+function firstSecret(keys: KeyRing, endpointId: string, made: SecretGeneration): string {
+  if (keys.versions.includes(made.keyVersion)) return webhookSecret(keys, endpointId, made);
+  throw invalidState(
+    'The secret of the first answer was replaced, and can no longer be shown. Rotate the secret of the endpoint, or ' +
+      'create another one with a new idempotency key.',
+  );
 }
 
 export function createEndpointReader(em: EntityManager) {
@@ -229,7 +238,7 @@ export async function rotateSecret(
       idempotencyKey === undefined ? null : await tx.findOne(WebhookSecretEntity, { ...own, idempotencyKey });
     if (first !== null) {
       if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
-      return { endpoint, secret: webhookSecret(keys, endpoint.id, first), replayed: true };
+      return { endpoint, secret: firstSecret(keys, endpoint.id, first), replayed: true };
     }
     const now = new Date();
     // Those before them have expired.
