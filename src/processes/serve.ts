@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { DescService } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import manifest from '../../package.json' with { type: 'json' };
@@ -187,16 +188,23 @@ function listenForChanges(
 /** Adds what is measured at each scrape. */
 async function measure(
   metrics: Metrics,
-  { services, store, readiness }: Core,
-  { orm }: Database,
+  { services, forConsole, store, readiness }: Core,
+  { orm, config }: Database,
   feed: EventFeed,
   databaseFailures: ReadonlyMap<string, number>,
   droppedLogLines: () => number,
   [publicListener, internalListener, operationsListener]: Listeners,
 ): Promise<void> {
+  const namesOf = (all: readonly { desc: DescService }[]) =>
+    all.flatMap(({ desc }) => desc.methods.map(({ name }) => name));
+  const rpcs = namesOf(services);
   metrics.watch({
     version: manifest.version,
-    rpcs: services.flatMap(({ desc }) => desc.methods.map(({ name }) => name)),
+    rpcs: {
+      public: [...rpcs, 'PayCheckout'],
+      internal: rpcs,
+      ...(config.console && { console: namesOf([...forConsole.services, forConsole.consoleService]) }),
+    },
     waitingCreates: store.waiting,
     heldCreates: store.held,
     databaseFailures,

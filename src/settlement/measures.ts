@@ -26,7 +26,10 @@ export async function measureReceived(run: RunPrepared): Promise<Received[]> {
   }));
 }
 
-/** The unattributed transfers, up to a thousand, and the age of the oldest of the last seven days. */
+/**
+ * The unattributed transfers, up to a thousand, and the age of the oldest of the last seven days that nobody has called done
+ * in the console.
+ */
 export async function measureUnattributed(run: RunPrepared): Promise<{ count: number; oldestMs: number }> {
   const { rows } = await run(findUnattributed, [lowestUuid(Date.now() - unattributedDays * dayMs)]);
   return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };
@@ -58,5 +61,8 @@ const findUnattributed = preparedStatement(
     cross join lateral (select t.created_at from transfers t
                          where t.merchant_id = o.merchant_id and t.mode = o.mode and t.payment_intent is null
                            and not t.is_refund and t.state <> 'reorged' and t.id >= $1
+                           and not exists (select from resolved_attention s
+                                            where s.merchant_id = t.merchant_id and s.mode = t.mode
+                                              and s.item = 'unattributed:' || t.id || ':')
                          order by t.id limit 1) oldest`,
 );

@@ -35,12 +35,13 @@ export class Verification {
 
   /** Verifies the next range of final blocks. Resolves with true if there are more. */
   async verify(): Promise<boolean> {
-    const { identity, ledger, state } = this.#context;
+    const { identity, ledger, observer, state } = this.#context;
     if (state.lease === undefined || state.finalized === undefined) return false;
     for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     const lease = state.lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
+    observer.verified?.(progress.verifiedNumber);
     await this.#readDoubtful(lease);
     // Transfers that verification itself recorded and that cannot be confirmed are verified again.
     const deniedAgain = state.deniedIn.filter((number) => number <= progress.verifiedNumber);

@@ -172,7 +172,7 @@ export class Watcher {
 
   /** Loads the state from the database. Resolves with false while another watcher has the lease. */
   async #begin(): Promise<boolean> {
-    const { settings, identity, ledger, logger, state } = this.#context;
+    const { settings, identity, ledger, observer, logger, state } = this.#context;
     await identity.assertChain(state.node);
     if ((await ledger.progress()) === undefined) {
       const genesis = await identity.headerAt(0);
@@ -184,7 +184,9 @@ export class Watcher {
     // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire();
     if (state.lease === undefined) return false;
-    state.cursor = (await ledger.progress())?.cursor;
+    const progress = await ledger.progress();
+    state.cursor = progress?.cursor;
+    observer.verified?.(progress?.verifiedNumber ?? 0);
     state.suspected = undefined;
     this.#verification.forgetDenials();
     logger.info({ chain_id: settings.chainId, block: state.cursor?.number }, 'watching the chain');

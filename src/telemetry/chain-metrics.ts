@@ -42,6 +42,7 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
     headBlock: value('head_block', "Number of the node's newest block."),
     finalBlock: value('finalized_block', "Number of the node's newest final block."),
     readBlock: value('read_block', 'Number of the last block read.'),
+    verifiedBlock: value('verified_block', 'Number of the last final block that was read a second time.'),
     headTime: value('head_timestamp_seconds', "Time of the node's newest block, in seconds since 1970."),
     seenAt: value(
       'seen_timestamp_seconds',
@@ -146,6 +147,8 @@ function metricsOf(
       series.headTime.set(of, head.time.getTime() / 1000);
       series.seenAt.set(of, Date.now() / 1000);
     },
+    /** Records the last final block that was read a second time. */
+    verified: (number: number) => series.verifiedBlock.set(of, number),
     /** Records a committed block. `lagMs`: the time since the first answer with its header. */
     block({ transfers, lagMs }: { transfers: number; lagMs: number }) {
       counts.blocks.inc(of);

@@ -23,8 +23,8 @@ export interface Replication {
 /** Values read at each scrape. */
 interface MetricSources {
   version: string;
-  /** Names of the methods that are served. */
-  rpcs: readonly string[];
+  /** Names of the methods that are served, by door. */
+  rpcs: Readonly<Record<string, readonly string[]>>;
   /** Creates that wait to be written. */
   waitingCreates: () => number;
   /** Those of them that wait for the database to be there again. */
@@ -106,9 +106,9 @@ function createRequestMetrics({ counter, histogram }: Instruments) {
       count.inc();
       duration.observe((performance.now() - startedAtMs) / 1000);
     },
-    startAtZero(rpcs: readonly string[]) {
-      for (const door of ['public', 'internal']) {
-        for (const rpc of rpcs)
+    startAtZero(rpcs: Readonly<Record<string, readonly string[]>>) {
+      for (const [door, names] of Object.entries(rpcs)) {
+        for (const rpc of names)
           for (const code of ['ok', ...Object.keys(catalogue)]) seriesOf(door, rpc, code).count.inc(0);
       }
     },

@@ -195,7 +195,8 @@ export function createDeliveryQueue(em: EntityManager) {
     record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
     /**
      * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
-     * the most overdue attempt is among healthy endpoints; 0 if there is none.
+     * the most overdue attempt is among healthy endpoints that have none now, or an event for which there are no deliveries
+     * yet; 0 if there is none.
      */
     async backlog(): Promise<{ oldestMs: number; lagMs: number }> {
       const { rows } = await run(measureBacklog, []);
@@ -354,14 +355,22 @@ const recordAttempts = preparedStatement(
    select event_id, endpoint_id, attempts, status from recorded`,
 );
 
+/** Most rows that are looked at for the oldest: an endpoint that was away for days may have a million. */
+const maxMeasured = 10_000;
+/** An endpoint that is slow has one attempt at a time: what waits behind it is its own. */
 const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
-  `select (select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint
-             from webhook_deliveries where status = 'pending') as oldest_ms,
-          (select greatest(0, extract(epoch from now() - min(next.next_attempt_at)) * 1000)::bigint
-             from webhook_endpoints w
-            cross join lateral (
-              select d.next_attempt_at from webhook_deliveries d
-               where d.endpoint_id = w.id and d.status = 'pending' order by d.next_attempt_at limit 1) next
-            where w.enabled and w.failures = 0) as lag_ms`,
+  `with latest as (
+     select created_at as since from (select created_at from events where position is null limit ${maxMeasured}) e
+     union all
+     select next.next_attempt_at
+       from webhook_endpoints w
+      cross join lateral (
+        select d.next_attempt_at from webhook_deliveries d
+         where d.endpoint_id = w.id and d.status = 'pending' order by d.next_attempt_at limit 1) next
+      where w.enabled and w.failures = 0 and not exists (
+        select from webhook_deliveries d where d.endpoint_id = w.id and d.next_attempt_at > now() and ${isInFlight}))
+   select (select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint
+             from (select created_at from webhook_deliveries where status = 'pending' limit ${maxMeasured}) d) as oldest_ms,
+          (select greatest(0, extract(epoch from now() - min(since)) * 1000)::bigint from latest) as lag_ms`,
 );
