@@ -107,7 +107,7 @@ const server = createServer(async (request, response) => {
  * Creates the endpoint, or finds it: the idempotency key makes a repeated call return the same one and its first secret. The
  * service gives up on what has failed for three days, and in the end on the endpoint: what has happened is listed here.
  */
-async function createEndpoint(url: string): Promise<string> {
+async function openEndpoint(url: string): Promise<string> {
   const ask = async (method: string, path: string, body?: object) => {
     const headers = {
       Authorization: `Bearer ${PAYMENTS_API_KEY}`,
@@ -116,11 +116,17 @@ async function createEndpoint(url: string): Promise<string> {
     };
     const answer = await fetch(`${PAYMENTS_URL}${path}`, { method, headers, body: JSON.stringify(body) });
     if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
-    return (await answer.json()) as Record<string, string> & { events: Event[] };
+    return (await answer.json()) as Record<string, string> & {
+      events: Event[];
+      webhook_endpoints: { id: string; url: string }[];
+    };
   };
   const path = '/v1/webhook_endpoints';
-  const { id, secret } = await ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
-  await ask('PATCH', `${path}/${id}`, { enabled: true });
+  const create = () => ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
+  const secret = WEBHOOK_SECRET ?? (await create()).secret;
+  for (const endpoint of (await ask('GET', path)).webhook_endpoints) {
+    if (endpoint.url === url) await ask('PATCH', `${path}/${endpoint.id}`, { enabled: true });
+  }
   for (let page: string | undefined = '/v1/events'; page !== undefined; ) {
     const { events, next_page_token: token } = await ask('GET', page);
     for (const event of events) storeOnce.run(event.id, JSON.stringify(event));
@@ -132,7 +138,7 @@ async function createEndpoint(url: string): Promise<string> {
 server.listen(Number(PORT), '127.0.0.1', async () => {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/webhooks`;
   try {
-    secret ??= await createEndpoint(url);
+    if (PAYMENTS_API_KEY !== undefined) secret = await openEndpoint(url);
   } catch (error) {
     const { message, cause } = error as Error;
     console.error(`no webhook endpoint could be created at ${PAYMENTS_URL}: ${cause ?? message}`);

@@ -3,8 +3,8 @@
 //
 //   app.get('/report', payFor(payments, { baseUrl, publicUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
 //
-// The next handler runs once the merchant's webhook has told that the payment is final: `isFulfilled` says so, by what the
-// webhook has stored (examples/shop/server.ts).
+// The next handler runs once the merchant's webhook has told that the payment is final: `isFulfilled` says so, by the ids of
+// intents that the webhook has stored for each `payment_intent.succeeded`.
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -28,7 +28,7 @@ const maxOrders = 10_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
-  /** What was offered and not served yet, by the order in the offer. In several processes: in a database. */
+  /** What was offered and not served yet, by the order in the offer. In a database, if a restart must lose none. */
   const orders = new Map<string, { id: string; clientSecret: string }>();
   /** Those that are paid, or may be: nothing that others ask for pushes them out. */
   const paidOrders: typeof orders = new Map();

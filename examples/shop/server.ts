@@ -95,21 +95,31 @@ async function refundOrder(order: Order, request: IncomingMessage) {
     throw new BadRequest(409, 'only what is paid can be given back');
   }
   try {
-    const refund = await payments.createRefund(
-      { paymentIntent: order.payment_intent, destination: String(destination), reason: 'Returned' },
-      { idempotencyKey: `${order.id}/refund` },
-    );
+    const refund = await openRefund(order.id, order.payment_intent, String(destination));
     // Sent once, whoever clicks how often.
     if (orders.claimRefund(refund.id)) {
       await sendRefund(refund.id);
       orders.storeRefund(order.payment_intent, 'requires_transfer', 0);
-    } else if ((await payments.retrieveRefund(refund.id)).status === 'requires_transfer') {
+    } else if (refund.status === 'requires_transfer') {
       throw new BadRequest(409, 'the wallet was asked to send it already: look there whether it has');
     }
     return { refund_id: refund.id };
   } catch (error) {
     if (!(error instanceof PaymentIntentsError) || error.isRetryable) throw error;
     throw new BadRequest(400, error.details.map(({ message }) => message).join('; ') || error.message);
+  }
+}
+
+/** The refund of an order: the same at every click, unless that was canceled or has expired. */
+async function openRefund(orderId: string, paymentIntent: string, destination: string) {
+  for (let attempt = 1; ; attempt++) {
+    const { id } = await payments.createRefund(
+      { paymentIntent, destination, reason: 'Returned' },
+      { idempotencyKey: `${orderId}/refund/${attempt}` },
+    );
+    // A repeated call gets the first answer.
+    const refund = await payments.retrieveRefund(id);
+    if (refund.status !== 'canceled' && refund.status !== 'expired') return refund;
   }
 }
 
@@ -250,9 +260,8 @@ const server = createServer((request, response) => {
 server.listen(Number(PORT), '127.0.0.1', async () => {
   const { port } = server.address() as AddressInfo;
   try {
-    webhookSecret =
-      process.env.WEBHOOK_SECRET ??
-      (await registerWebhook(payments, `http://127.0.0.1:${port}/webhooks`, orders.handle));
+    const url = `http://127.0.0.1:${port}/webhooks`;
+    webhookSecret = await registerWebhook(payments, url, orders.handle, process.env.WEBHOOK_SECRET);
     await registerOrigins(demo?.merchant_id, [`http://127.0.0.1:${port}`, `http://localhost:${port}`]);
   } catch (error) {
     const code = error instanceof PaymentIntentsError ? error.code : 'error';

@@ -27,22 +27,24 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
 }
 
 /**
- * Creates the shop's webhook endpoint, or finds it: the idempotency key makes a repeated call return the same one. Returns
- * its first secret: a shop of your own stores it, because it is not this one any more after a rotation. What the service
- * has not sent is handled here.
+ * Creates the shop's webhook endpoint, unless its secret is known: the idempotency key makes a repeated call return the same
+ * one, with its first secret. A shop of your own stores it, because it is not this one any more after a rotation. What the
+ * service has not sent is handled here.
  */
 export async function registerWebhook(
   payments: PaymentIntentsClient,
   url: string,
   handle: (event: Event) => void,
+  known: string | undefined,
 ): Promise<string> {
-  const { id, secret } = await payments.createWebhookEndpoint(
-    { url, description: 'examples/shop' },
-    { idempotencyKey: `examples/shop/${url}` },
-  );
+  const options = { idempotencyKey: `examples/shop/${url}` };
+  const create = () => payments.createWebhookEndpoint({ url, description: 'examples/shop' }, options);
+  const secret = known ?? (await create()).secret;
   // The service gives up on what has failed for three days, and in the end on the endpoint. A shop with many events of a
   // month begins after one that it has stored.
-  await payments.updateWebhookEndpoint(id, { enabled: true });
+  for await (const endpoint of payments.listWebhookEndpoints()) {
+    if (endpoint.url === url) await payments.updateWebhookEndpoint(endpoint.id, { enabled: true });
+  }
   for await (const event of payments.listEvents()) handle(event);
   return secret;
 }

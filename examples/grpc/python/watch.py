@@ -72,7 +72,8 @@ while True:
         problem = "the stream has ended"
     except grpc.RpcError as error:
         # CANCELLED is our own: nothing came in time. Anything else stays refused, such as UNAUTHENTICATED (the key) and
-        # OUT_OF_RANGE (the position is too old: retrieve the intents that you wait for, and begin without a position).
+        # OUT_OF_RANGE (the position is too old: begin without one, then list the events that are kept, and leave out those
+        # that you have handled).
         passing = {
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.INTERNAL,
