@@ -382,7 +382,13 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
     });
 
     test('requests a second: a flood gets 429, another address its answer, and the log stays small', async () => {
-      const nginx = await startInTest(behind(service));
+      // A rate that every machine exceeds.
+      const nginx = await startInTest(behind(service), (configuration) =>
+        replaceAll(configuration, [
+          ['rate=1500r/s', 'rate=100r/s'],
+          ['burst=3000', 'burst=200'],
+        ]),
+      );
       const flood = startFlood(nginx, '127.0.0.2');
       expectRefusal(await flood.firstRefusal, tooMany);
       expect((await post({ nginx, from: '127.0.0.3' })).status).toBe(201);
