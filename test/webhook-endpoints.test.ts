@@ -1,7 +1,9 @@
 // Creating, reading, changing and deleting webhook endpoints, through both doors.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { describe, expect, test } from 'vitest';
+import pg from 'pg';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { eventTypes } from '../src/contract/event-types.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxEndpoints } from '../src/webhooks/endpoints.ts';
@@ -569,6 +571,25 @@ test('a secret whose key the operator has removed cannot be shown again, and tha
   ]) {
     expect([again.code, again.message]).toEqual(['invalid_state', expect.stringContaining('Rotate')]);
   }
+  await service.call('deleteWebhookEndpoint', { id: json.id }, { apiKey });
+});
+
+test('changes that wait for a row leave connections to other merchants', async () => {
+  const { json } = await service.call('createWebhookEndpoint', { url }, { apiKey });
+  const other = (await service.newMerchant()).keys.testnet.apiKey;
+  const blocker = new pg.Client(pgConfigOf(service.location));
+  await blocker.connect();
+  onTestFinished(() => blocker.end());
+  await blocker.query('begin');
+  await blocker.query('select from webhook_endpoints where id = $1 for update', [uuidOf(json.id)]);
+  const change = (i: number) =>
+    service.call('updateWebhookEndpoint', { id: json.id, description: `${i}` }, { apiKey });
+  // More than there are connections.
+  const changes = Promise.all(Array.from({ length: 20 }, (_, i) => change(i)));
+  const elsewhere = await service.call('createWebhookEndpoint', { url }, { apiKey: other });
+  await blocker.query('commit');
+  expect(elsewhere.code).toBe('ok');
+  expect(new Set((await changes).map(({ code }) => code))).toEqual(new Set(['ok']));
   await service.call('deleteWebhookEndpoint', { id: json.id }, { apiKey });
 });
 

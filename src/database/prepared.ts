@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
-import { createReadTurns, type RunInTurn } from './read-turns.ts';
+import { createTurns, type RunInTurn } from './turns.ts';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -41,17 +41,24 @@ export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => P
 
 export type PreparedStatements = ReturnType<typeof createPreparedStatements>;
 
-/** Reads that are not shared hold this part of the connections at most. */
-const readShare = 1 / 4;
-const turnsOfPools = new WeakMap<Pool, RunInTurn>();
+/** Reads that are not shared hold this part of the connections at most, and changes that wait for a row this one. */
+const shares = { reads: 1 / 4, changes: 1 / 2 };
+const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
 
-/** All reads of a pool take turns together. */
-function turnsOf(pool: Pool): RunInTurn {
-  const known = turnsOfPools.get(pool);
+/** All reads of a pool take turns together, and all changes. */
+function turnsOf(pool: Pool, kind: keyof typeof shares): RunInTurn {
+  const known = turnsOfPools[kind].get(pool);
   if (known !== undefined) return known;
-  const turns = createReadTurns(Math.max(1, Math.floor(pool.options.max * readShare)));
-  turnsOfPools.set(pool, turns);
+  const turns = createTurns(Math.max(1, Math.floor(pool.options.max * shares[kind])));
+  turnsOfPools[kind].set(pool, turns);
   return turns;
+}
+
+const poolOf = (em: EntityManager): Promise<Pool> => em.getConnection().getNativeClient();
+
+/** Runs a transaction of a merchant that has asked for a change, when it is its turn. Throws `unavailable`. */
+export async function changing<T>(em: EntityManager, merchantId: string, work: () => Promise<T>): Promise<T> {
+  return turnsOf(await poolOf(em), 'changes')(merchantId, work);
 }
 
 /** `invalid_sql_statement_name` and `duplicate_prepared_statement`. */
@@ -66,7 +73,6 @@ const isNotAsPrepared = (reason: unknown) => notAsPrepared.test((reason as { cod
  */
 export function createPreparedStatements(em: EntityManager) {
   let mayPrepare = true;
-  const poolOf = (): Promise<Pool> => em.getConnection().getNativeClient();
 
   /** Runs the work prepared, and once more unprepared if that fails for being prepared: then it did nothing. */
   const prepared = async <T>(work: (textOf: (statement: PreparedStatement) => object) => Promise<T>) => {
@@ -81,7 +87,7 @@ export function createPreparedStatements(em: EntityManager) {
   };
 
   const run: RunPrepared = async (statement, values) => {
-    const pool = await poolOf();
+    const pool = await poolOf(em);
     return prepared((textOf) => pool.query({ ...textOf(statement), values } as QueryConfig));
   };
 
@@ -90,7 +96,7 @@ export function createPreparedStatements(em: EntityManager) {
     run,
     /** Runs a statement that only reads, for a merchant that has asked, when it is its turn. Throws `unavailable`. */
     async read(merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> {
-      return turnsOf(await poolOf())(merchantId, () => run(...statement));
+      return turnsOf(await poolOf(em), 'reads')(merchantId, () => run(...statement));
     },
     /**
      * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
@@ -98,7 +104,7 @@ export function createPreparedStatements(em: EntityManager) {
      * what else is to hold for the transaction.
      */
     async transaction<T>(work: (run: RunPrepared) => Promise<T>, limits = ''): Promise<T> {
-      const pool = await poolOf();
+      const pool = await poolOf(em);
       return prepared(async (textOf) => {
         const client = await pool.connect();
         // The running statement fails too. Without a listener the event would end the process.

@@ -11,7 +11,12 @@ import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/paym
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import {
+  changing,
+  createPreparedStatements,
+  preparedStatement,
+  type RunPrepared,
+} from '../database/prepared.ts';
 import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
   findMetadataProblem,
@@ -49,7 +54,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       const { merchantId, mode } = identity;
-      const { row, isReplayed } = await transaction(async (inside) => {
+      const change = async (inside: RunPrepared) => {
         const intent = await lockIntent(inside, parseIdentifier('pi', request.paymentIntent), identity);
         if (idempotencyKey !== undefined) {
           const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
@@ -61,7 +66,8 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
         // A refund of another intent has got the key meanwhile.
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
-      });
+      };
+      const { row, isReplayed } = await changing(em, merchantId, () => transaction(change));
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       if (isReplayed) context.replayed = true;
       return toRefund(row, []);

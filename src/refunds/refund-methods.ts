@@ -14,6 +14,7 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import {
+  changing,
   createPreparedStatements,
   type PreparedStatement,
   preparedStatement,
@@ -121,7 +122,7 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['c
   return {
     ratePolicy: 'changes',
     run: async (request, identity, { context }) => {
-      const { refund, isNew } = await transaction(async (inside) => {
+      const cancel = async (inside: RunPrepared) => {
         const { id } = await reader.find(inside, request.id, identity, context);
         let row = (await lock(inside, [id])).get(id) as RefundRow;
         if (row.status !== 'requires_transfer' && row.status !== 'canceled') throw notCancelable(row);
@@ -134,7 +135,8 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['c
           row = rows[0] as RefundRow;
         }
         return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
-      });
+      };
+      const { refund, isNew } = await changing(em, identity.merchantId, () => transaction(cancel));
       if (isNew) onEvent();
       return refund;
     },
@@ -210,12 +212,13 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
         ? [{ field: 'transaction_hash', message: 'is required' }]
         : hashViolations({ transaction_hash: transactionHash }),
     run: async (request, identity, { context }) => {
-      const { refund, isNew } = await transaction(async (inside) => {
+      const change = async (inside: RunPrepared) => {
         const row = await reader.find(inside, request.id, identity, context);
         const isNew = await confirm(inside, row, request.transactionHash, traceparentOf(context.trace));
         const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
         return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
-      });
+      };
+      const { refund, isNew } = await changing(em, identity.merchantId, () => transaction(change));
       if (isNew) onEvent();
       return refund;
     },

@@ -11,7 +11,12 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import {
+  changing,
+  createPreparedStatements,
+  preparedStatement,
+  type RunPrepared,
+} from '../database/prepared.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
@@ -64,7 +69,7 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       intent: PaymentIntentRow | undefined,
     ) => Promise<TransferRow>,
   ): Promise<Transfer> => {
-    const { row, after, head } = await transaction(async (inside) => {
+    const change = async (inside: RunPrepared) => {
       // The lock order is the same everywhere: chain, intent, transfer.
       const before = await find(inside, publicId, identity);
       const { row } = before;
@@ -73,7 +78,8 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       const intent = await lockIntent(inside, intentIdOf(row), identity);
       const found = await findLocked(inside, publicId, identity);
       return { ...found, after: isDone(found.row) ? undefined : await work(inside, found.row, intent) };
-    });
+    };
+    const { row, after, head } = await changing(em, identity.merchantId, () => transaction(change));
     if (after !== undefined) onEvent();
     return toTransfer(after ?? row, head);
   };

@@ -10,6 +10,7 @@ import {
   type WebhookEndpointService,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
+import { changing } from '../database/prepared.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -46,7 +47,8 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
           enabled,
           description,
         };
-        return answerWithSecret(await createEndpoint(em, keys, identity, settings, idempotencyKey), context);
+        const create = () => createEndpoint(em, keys, identity, settings, idempotencyKey);
+        return answerWithSecret(await changing(em, identity.merchantId, create), context);
       },
     },
     getWebhookEndpoint: {
@@ -80,12 +82,16 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
       ratePolicy: 'changes',
       violations: (request) => settingsViolations(request, policy),
       run: async (request, identity) =>
-        toWebhookEndpoint(await updateEndpoint(em, identity, endpointIdOf(request), request)),
+        toWebhookEndpoint(
+          await changing(em, identity.merchantId, () =>
+            updateEndpoint(em, identity, endpointIdOf(request), request),
+          ),
+        ),
     },
     deleteWebhookEndpoint: {
       ratePolicy: 'changes',
       async run(request, identity) {
-        await deleteEndpoint(em, identity, endpointIdOf(request));
+        await changing(em, identity.merchantId, () => deleteEndpoint(em, identity, endpointIdOf(request)));
         return create(DeleteWebhookEndpointResponseSchema);
       },
     },
@@ -98,10 +104,9 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
       async run(request, identity, { context, header }) {
         const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
         const { overlapHours = defaultOverlapHours } = request;
-        return answerWithSecret(
-          await rotateSecret(em, keys, identity, endpointIdOf(request), overlapHours, idempotencyKey),
-          context,
-        );
+        const rotate = () =>
+          rotateSecret(em, keys, identity, endpointIdOf(request), overlapHours, idempotencyKey);
+        return answerWithSecret(await changing(em, identity.merchantId, rotate), context);
       },
     },
   } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;

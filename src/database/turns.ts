@@ -1,18 +1,18 @@
-// Reads take turns by merchant and use only a part of the pool, so that one merchant's reads delay neither creates nor
-// the reads of others.
+// Reads take turns by merchant and use only a part of the pool, and changes alike, so that those of one merchant delay
+// neither creates nor those of others.
 
 import { overloaded, usualWaits } from './batcher.ts';
 
 const { maxWaiting, maxWaitMs } = usualWaits;
 
-export type RunInTurn = ReturnType<typeof createReadTurns>;
+export type RunInTurn = ReturnType<typeof createTurns>;
 
 /**
  * Returns a function that runs the work when it is the merchant's turn. It throws `unavailable` without running it if
- * too many reads wait, or if it would wait too long. `slots` is the number of concurrent reads. With several merchants,
- * each may use all but one.
+ * too much waits, or if it would wait too long. `slots` is how much may run at once. With several merchants, each may use all
+ * but one.
  */
-export function createReadTurns(slots: number) {
+export function createTurns(slots: number) {
   const maxOfMerchant = Math.max(1, slots - 1);
   /** By merchant, in the order of service. */
   const waiting = new Map<string, (() => void)[]>();
@@ -48,7 +48,7 @@ export function createReadTurns(slots: number) {
     const queue = waiting.get(merchantId) ?? [];
     // Above the limit each merchant may have its share.
     if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
-      return Promise.reject(overloaded(`${maxWaiting} reads wait already`));
+      return Promise.reject(overloaded(`${maxWaiting} wait for their turn already`));
     }
     return new Promise((resolve, reject) => {
       const begin = () => {
@@ -61,7 +61,7 @@ export function createReadTurns(slots: number) {
         queue.splice(place, 1);
         if (queue.length === 0) waiting.delete(merchantId);
         waitingCount--;
-        reject(overloaded(`a read had no turn within ${maxWaitMs} ms`));
+        reject(overloaded(`no turn came within ${maxWaitMs} ms`));
       }, maxWaitMs).unref();
       queue.push(begin);
       waiting.set(merchantId, queue);
