@@ -56,8 +56,17 @@ export function pauseMsAfter(tried: number, { retryAfterMs }: PaymentIntentsErro
   return Math.max(backOffMs, Math.min(retryAfterMs, maxRetryAfterMs));
 }
 
+/** `AbortSignal.any`, which some edge runtimes do not have. */
 export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
-  return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+  const given = signals.filter((signal) => signal !== undefined);
+  if (AbortSignal.any !== undefined) return AbortSignal.any(given);
+  const either = new AbortController();
+  for (const signal of given) {
+    const abort = () => either.abort(signal.reason);
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { signal: either.signal });
+  }
+  return either.signal;
 }
 
 function timeoutError(

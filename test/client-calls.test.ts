@@ -1,7 +1,7 @@
 // Every method of the client, over both protocols: what it sends, what it returns, and that it is safe to repeat.
 
 import http from 'node:http';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createPaymentIntentsClient, type List, type PaymentIntentsClient } from '../client/index.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { MethodName } from './support/call.ts';
@@ -304,6 +304,19 @@ describe.each(protocols)('over %s', (protocol) => {
     })();
     await expect(reading).rejects.toBe(reason);
     expect(seen).toHaveLength(2);
+  });
+
+  test('works on a runtime without AbortSignal.any', async () => {
+    const client = await newClient();
+    const { any } = AbortSignal;
+    Reflect.deleteProperty(AbortSignal, 'any');
+    onTestFinished(() => void Object.assign(AbortSignal, { any }));
+    const { id } = await client.createPaymentIntent({ amountUnits: 1 });
+    const controller = new AbortController();
+    const list = client.listPaymentIntents({}, { signal: controller.signal });
+    expect(idsOf(await all(list))).toEqual([id]);
+    controller.abort(new Error('no more'));
+    await expect(all(list)).rejects.toThrow('no more');
   });
 
   async function pagesOf<Item>(list: List<Item>): Promise<Item[][]> {
