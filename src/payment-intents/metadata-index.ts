@@ -23,31 +23,31 @@ export function metadataDigest({ key, value }: { key: string; value: string }): 
 
 const maxBatchSize = 4_000;
 const minBatchSize = 100;
-/** Ids are not in the order of commits: an insert takes less than this. */
-const reorderedMs = 60_000;
+/** Ids are not in the order of commits: an insert takes less than this, and as long as a create may wait before it. */
+const insertMs = 60_000;
 /** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
 const positionMs =
   "least(('x' || left(replace(position::text, '-', ''), 12))::bit(48)::bigint, extract(epoch from now())::bigint * 1000)";
 
 /**
  * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
- * it; one works at a time.
+ * it; one works at a time. `maxWaitMs`: how long a create may wait before its insert.
  */
-export function createMetadataIndexing(em: EntityManager): () => Promise<boolean> {
+export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
   let nextSize = maxBatchSize;
   return async () => {
     const size = nextSize;
     // What takes longer than a statement may is tried again in parts.
     nextSize = Math.max(minBatchSize, size >> 1);
-    const { rows } = await run(enterIntents, [size]);
+    const { rows } = await run(enterIntents, [size, insertMs + maxWaitMs]);
     nextSize = Math.min(maxBatchSize, 2 * size);
     return rows[0]?.fresh >= size;
   };
 }
 
 /**
- * Enters the intents behind the position, and those of the minute up to it that the statement before could not see: their
+ * Enters the intents behind the position, and those of the time up to it that the statement before could not see: their
  * transaction was not yet committed then. A row has the low 32 bits of its transaction's id; that it is no older than any
  * that was not seen then costs little to know, and is true of few.
  */
@@ -57,7 +57,7 @@ const enterIntents = preparedStatement(
      select position, snapshot::pg_snapshot as snapshot,
             pg_snapshot_xmax(pg_current_snapshot())::text::bigint as newest,
             age(pg_snapshot_xmin(snapshot::pg_snapshot)::xid) as youth,
-            (lpad(to_hex(greatest(0, ${positionMs} - ${reorderedMs})), 12, '0') || repeat('0', 20))::uuid as since
+            (lpad(to_hex(greatest(0, ${positionMs} - $2::bigint)), 12, '0') || repeat('0', 20))::uuid as since
        from metadata_progress where id = 1 for update skip locked
    ), fresh as materialized (
      select i.id, i.merchant_id, i.mode, i.metadata

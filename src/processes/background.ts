@@ -132,7 +132,13 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
     repeat(options, 'remove old events', removeEveryMs, removeEvents, removePaceMs),
     repeat(options, 'remove old audit entries', removeEveryMs, createAuditRemoval(em), removePaceMs),
     repeat(options, 'fold reports', foldReportsEveryMs, createReportFolding(em)),
-    repeat(options, 'index metadata', indexMetadataEveryMs, createMetadataIndexing(em), indexMetadataPaceMs),
+    repeat(
+      options,
+      'index metadata',
+      indexMetadataEveryMs,
+      createMetadataIndexing(em, options.config.queue.maxWaitMs),
+      indexMetadataPaceMs,
+    ),
   ];
 }
 
