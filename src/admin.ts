@@ -50,7 +50,10 @@ command(program, 'migrate')
       const { migrate } = await import('./database/orm.ts');
       const applied = database.embedded ? [] : await migrate(database.location);
       const rows = applied.map((migration) => ({ applied: migration }));
-      print({ json: { applied }, rows }, 'The schema is up to date.');
+      const done = database.embedded
+        ? 'The embedded database migrates itself. DATABASE_URL, which is not set, names another one.'
+        : 'The schema is up to date.';
+      print({ json: { applied }, rows }, done);
     }, true),
   );
 

@@ -52,7 +52,8 @@ export default class extends Migration {
     this.addSql(`
       insert into payment_sums
       select t.payment_intent, t.state, t.counts, coalesce(t.labels, '{}'), count(*), sum(t.amount_units)
-        from transfers t join payment_intents i on i.id = t.payment_intent and i.payments_count > 1000
+        from transfers t
+       where t.payment_intent in (select payment_intent from transfers group by 1 having count(*) > 1000)
        group by 1, 2, 3, 4`);
   }
 }
