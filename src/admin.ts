@@ -287,18 +287,27 @@ if (complete !== undefined) {
   withExample(complete, 'bash').description('print a script that completes commands and options on Tab');
 }
 
-ignoreClosedPipe();
-program.parseAsync().catch(async (error: unknown) => {
-  process.exitCode = 1;
-  // Commander has printed the error or the requested help. Wrong usage exits with 2.
-  if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
-  else if (error instanceof WrongId) {
-    console.error(`error: ${visible(error.message)}`);
-    process.exitCode = 2;
-  } else if (error instanceof StartupError || error instanceof AdministrationError) {
-    console.error(`admin: ${visibleLines(error.message)}`);
-  } else await printFailure(error);
-});
+/** Runs the command of `process.argv`. Sets the process's exit code unless it is done. */
+export async function runCommand(): Promise<void> {
+  try {
+    await program.parseAsync();
+  } catch (error) {
+    process.exitCode = 1;
+    // Commander has printed the error or the requested help. Wrong usage exits with 2.
+    if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
+    else if (error instanceof WrongId) {
+      console.error(`error: ${visible(error.message)}`);
+      process.exitCode = 2;
+    } else if (error instanceof StartupError || error instanceof AdministrationError) {
+      console.error(`admin: ${visibleLines(error.message)}`);
+    } else await printFailure(error);
+  }
+}
+
+if (import.meta.main) {
+  ignoreClosedPipe();
+  await runCommand();
+}
 
 /** Prints an error that no command has a message for, in one line if the database is at fault. */
 async function printFailure(error: unknown): Promise<void> {

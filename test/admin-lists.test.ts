@@ -1,12 +1,11 @@
 // `admin intent …`, `transfer …`, `event list` and `delivery list` show the same as the API, for any merchant.
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEndpoint } from '../src/webhooks/endpoints.ts';
+import { type AdminRun, runAdmin } from './support/admin.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { insertIntents } from './support/intent-rows.ts';
 import { bareEnvironment } from './support/test-environment.ts';
@@ -14,18 +13,16 @@ import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 
-const run = promisify(execFile);
 const service = await useService({ ROLES: 'api' });
 let endpoint: string;
 
-async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+async function admin(...args: string[]): Promise<AdminRun> {
   const { database, socketFolder } = service.location;
   const env = {
     ...bareEnvironment(),
     DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
   };
-  const ran = await run(process.execPath, ['src/admin.ts', ...args], { env }).catch((error) => error);
-  const output = { code: ran.code ?? 0, stdout: ran.stdout, stderr: ran.stderr };
+  const output = await runAdmin(args, env);
   expect(output.stdout).not.toMatch(/_secret_|whsec_/);
   return output;
 }

@@ -20,6 +20,7 @@ import {
   revokeApiKey,
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
+import { runAdmin } from './support/admin.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { createTestDatabase } from './support/service.ts';
 
@@ -45,14 +46,7 @@ afterAll(async () => {
   await database.drop();
 });
 
-async function admin(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  try {
-    return { code: 0, ...(await run(process.execPath, ['src/admin.ts', ...args], { env })) };
-  } catch (error) {
-    const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
-    return { code, stdout, stderr };
-  }
-}
+const admin = (...args: string[]) => runAdmin(args, env);
 
 async function json(...args: string[]) {
   const { stdout, stderr, code } = await admin(...args, '--json');

@@ -1,11 +1,9 @@
 // The console's own door: who gets in, from which page, and what a session may do.
 
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { promisify } from 'node:util';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { createExport, createOpenExport } from '../src/console/export-payments.ts';
@@ -18,6 +16,7 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
 import { generateSecret } from '../src/merchants/api-key-format.ts';
+import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { httpRequest } from './support/http-request.ts';
@@ -585,18 +584,14 @@ describe('a change', () => {
 });
 
 describe('admin console', () => {
-  const run = promisify(execFile);
-  async function admin(env: Record<string, string>, ...args: string[]) {
+  function admin(env: Record<string, string>, ...args: string[]) {
     const { database, socketFolder } = service.location;
-    const ran = await run(process.execPath, ['src/admin.ts', 'console', ...args, '--json'], {
-      env: {
-        ...bareEnvironment(),
-        DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
-        API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
-        ...env,
-      },
-    }).catch((error) => error);
-    return { code: ran.code ?? 0, stdout: ran.stdout, stderr: ran.stderr };
+    return runAdmin(['console', ...args, '--json'], {
+      ...bareEnvironment(),
+      DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+      API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+      ...env,
+    });
   }
   const isOn = { CONSOLE_PORT: '9465' };
 

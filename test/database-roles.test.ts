@@ -22,6 +22,7 @@ import { createOrm } from '../src/database/orm.ts';
 import type { Call } from '../src/requests/method.ts';
 import type { Cluster } from './faults/support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
+import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
 import { startOwnPostgres } from './support/own-postgres.ts';
@@ -48,13 +49,10 @@ const sh = (script: string) => run('sh', ['-c', asSuperuser(postgres) + script])
 const url = (role: string) => `postgresql://${role}:PASSWORD@127.0.0.1:${postgres.port}/payments`;
 
 async function admin(role: string, ...args: string[]) {
-  const { stdout } = await run(process.execPath, ['src/admin.ts', '--json', ...args], {
-    env: {
-      ...process.env,
-      ...{ DATABASE_URL: url(role), HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
-      ...secrets,
-    },
-  });
+  const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
+  const env = { ...process.env, DATABASE_URL: url(role), ...ports, ...secrets };
+  const { code, stdout, stderr } = await runAdmin(['--json', ...args], env);
+  expect([code, stderr]).toEqual([0, '']);
   return JSON.parse(stdout);
 }
 

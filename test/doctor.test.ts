@@ -1,22 +1,21 @@
 // `admin doctor` on databases that the shared PostgreSQL cannot simulate: one whose role lacks rights, a read-only one,
 // one on a full disk, and the embedded one in each of its states.
 
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { migrate } from '../src/database/orm.ts';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
+import { runAdmin } from './support/admin.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { grantServiceRights } from './support/service-rights.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
-const run = promisify(execFile);
 const ring = () => `1:${randomBytes(32).toString('base64')}`;
 const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
 
@@ -29,10 +28,7 @@ interface Finding {
 }
 
 async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
-  const options = { env: { ...bareEnvironment(), ...ports, ...env } };
-  const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], options).catch(
-    (error) => error,
-  );
+  const { stdout } = await runAdmin(['doctor', '--json'], { ...bareEnvironment(), ...ports, ...env });
   return new Map((JSON.parse(stdout) as Finding[]).map((finding) => [finding.check, finding]));
 }
 
