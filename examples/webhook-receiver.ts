@@ -104,7 +104,7 @@ const server = createServer(async (request, response) => {
 });
 
 /**
- * Creates the endpoint, or finds it: the idempotency key makes a repeated call return the same one and its first secret. The
+ * Creates the endpoint, unless WEBHOOK_SECRET is set, and enables it: the idempotency key makes a repeated call return the same one and its first secret. The
  * service gives up on what has failed for three days, and in the end on the endpoint: what has happened is listed here.
  */
 async function openEndpoint(url: string): Promise<string> {

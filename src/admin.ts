@@ -51,7 +51,7 @@ command(program, 'migrate')
       const applied = database.embedded ? [] : await migrate(database.location);
       const rows = applied.map((migration) => ({ applied: migration }));
       const done = database.embedded
-        ? 'The embedded database migrates itself. DATABASE_URL, which is not set, names another one.'
+        ? 'The embedded database migrates itself at every start. To migrate another database, set DATABASE_URL.'
         : 'The schema is up to date.';
       print({ json: { applied }, rows }, done);
     }, true),
@@ -287,7 +287,7 @@ if (complete !== undefined) {
   withExample(complete, 'bash').description('print a script that completes commands and options on Tab');
 }
 
-/** Runs the command of `process.argv`. Sets the process's exit code unless it is done. */
+/** Runs the command of `process.argv`. Sets the process's exit code if the command fails. */
 export async function runCommand(): Promise<void> {
   try {
     await program.parseAsync();

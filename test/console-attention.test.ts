@@ -219,24 +219,26 @@ test('who has changed an endpoint is told to its merchant, also when it is delet
   }
 });
 
-test('migrating waits for a payment that is being settled, in turns, and that not for it', async () => {
+test('a migration waits for a payment that is being settled in turns of seconds, and does not block it', async () => {
   await takeBackFigures(service);
   const ledger = new pg.Client(pgConfigOf(service.location));
   await ledger.connect();
   await ledger.query('begin');
   await ledger.query("update transfers set state = 'confirmed' where false");
   const migrated = migrate(service.location);
-  await locksWaited(1);
-  // Then whoever waits behind it goes on, before it tries again.
-  await locksWaited(0);
-  await locksWaited(1);
+  await sessionsWaiting(1);
+  // Its lock request has ended, so that others go on before it tries again.
+  await sessionsWaiting(0);
+  await sessionsWaiting(1);
   await ledger.query('update payment_intents set amount_units = amount_units where false');
   await ledger.query('commit');
   await ledger.end();
   expect(await migrated).toHaveLength(1);
 });
 
-/** Resolves when so many wait for a table. */
-async function locksWaited(count: number): Promise<void> {
-  while ((await service.query('select from pg_locks where not granted')).length !== count) await sleep(20);
+/** Resolves when exactly this many sessions of this database wait for a lock. */
+async function sessionsWaiting(count: number): Promise<void> {
+  const waiting =
+    "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+  while ((await service.query(waiting)).length !== count) await sleep(20);
 }

@@ -47,7 +47,7 @@ test.each(transactions)('a transaction %s whose session ends gives its connectio
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
 });
 
-test('a process that stops in a transaction keeps its locks for ten seconds, and nobody else longer', async () => {
+test('a transaction whose process stops loses its locks after ten seconds', async () => {
   const lock = preparedStatement('test_lock', 'select pg_advisory_xact_lock(1)');
   const { promise: stopped, resolve: goOn } = Promise.withResolvers<void>();
   const { promise: locked, resolve: onLocked } = Promise.withResolvers<void>();

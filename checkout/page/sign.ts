@@ -4,7 +4,7 @@
 import { fromString, toUUIDBytes } from 'typeid-js';
 import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
 import { authorizationTypes } from '../../src/contract/eip-3009.ts';
-import type { PaymentRequirements } from '../../src/contract/x402.ts';
+import type { PaymentRequirements, RefusalReason } from '../../src/contract/x402.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { Failure } from './state.ts';
 import type { Wallet } from './wallets.ts';
@@ -150,14 +150,14 @@ export async function sendSignature(
   }
 }
 
-function failureOf(response: { errorReason?: string } | undefined): Failure {
+function failureOf(response: { errorReason?: RefusalReason } | undefined): Failure {
   switch (response?.errorReason) {
     case 'invalid_exact_evm_insufficient_balance':
       return 'sign-too-little';
     case 'invalid_exact_evm_signature':
       return 'sign-contract';
     // A part of the amount has arrived since.
-    case 'invalid_exact_evm_payload_authorization_value':
+    case 'invalid_exact_evm_authorization_value':
       return 'changed';
     // The wallet took too long.
     case 'invalid_exact_evm_payload_authorization_valid_before':

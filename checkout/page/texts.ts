@@ -123,7 +123,7 @@ export const views = said({
   'reject-in-wallet': ({ wallet, received, missing }) => ({
     title: `Reject the request in ${wallet}`,
     lines: [
-      `${received} has arrived meanwhile, and your wallet still asks for the amount of before. Reject it there. Then you can pay the ${missing} that is missing.`,
+      `The amount to pay has changed: ${received} has arrived so far. Your wallet is still asking for the earlier amount. Reject that request. You can then pay the missing ${missing}.`,
     ],
   }),
   'paying-elsewhere': () => ({

@@ -1,6 +1,6 @@
-// A browser that translates a page puts elements of its own in the place of text nodes, and Preact goes on writing into the
-// nodes that are gone: the payer reads the amount of before (github.com/preactjs/preact/issues/948). So each text is an
-// element, keyed by what it says: if that changes, it is another element. Import this before anything is rendered.
+// When a browser translates a page, it replaces text nodes with elements of its own. Preact then updates nodes that are no
+// longer in the page, and the payer reads an outdated amount (github.com/preactjs/preact/issues/948). So each text becomes an
+// element whose key is the text: a changed text is a new element. Import this before anything is rendered.
 
 import { type ComponentChildren, createElement, Fragment, options, type VNode } from 'preact';
 
@@ -8,9 +8,10 @@ const { vnode: previous } = options;
 options.vnode = (vnode: VNode<{ children?: ComponentChildren }>) => {
   previous?.(vnode);
   const { type, key, props } = vnode;
+  // Made by `wrapped` below.
   const isText = key !== undefined && key === props.children;
-  const mayHave = type === Fragment || (typeof type === 'string' && !textOnly.includes(type));
-  if (mayHave && !isText) props.children = wrapped(props.children);
+  const mayContainElements = type === Fragment || (typeof type === 'string' && !textOnly.includes(type));
+  if (mayContainElements && !isText) props.children = wrapped(props.children);
 };
 
 /** Elements without elements in them. */

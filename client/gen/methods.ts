@@ -104,9 +104,10 @@ export interface Methods {
   detachTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
 
   /**
-   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`: the
-   * first one, also after a rotation or a deletion, as long as the service has the key that it was made with;
-   * then the retry is refused with `invalid_state`. To have another endpoint, use a new key.
+   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`. A
+   * retry returns the first secret, also after a rotation or a deletion. If the operator has since removed
+   * the key it was derived with, the retry is refused with `invalid_state`. To have another endpoint, use a
+   * new idempotency key.
    */
   createWebhookEndpoint(create: requests.CreateWebhookEndpoint, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
 
@@ -122,7 +123,11 @@ export interface Methods {
   /** Deletes an endpoint. What was still to be delivered to it has failed. */
   deleteWebhookEndpoint(id: string, options?: CallOptions): Promise<void>;
 
-  /** Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. */
+  /**
+   * Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. A
+   * retry is refused with `invalid_state` if the operator has since removed the key that the secret was
+   * derived with.
+   */
   rotateWebhookSecret(id: string, rotate?: requests.RotateWebhookSecret, options?: CreateOptions): Promise<resources.WebhookEndpointWithSecret>;
 
   /** Sends an event of the type `webhook_endpoint.ping` to this endpoint alone, and returns the event. */

@@ -3,8 +3,8 @@
 //
 //   app.get('/report', payFor(payments, { baseUrl, publicUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
 //
-// The next handler runs once the merchant's webhook has told that the payment is final: `isFulfilled` says so, by the ids of
-// intents that the webhook has stored for each `payment_intent.succeeded`.
+// The next handler runs once the payment is final: `isFulfilled` looks the intent up among those for which the webhook has
+// stored a `payment_intent.succeeded`.
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';

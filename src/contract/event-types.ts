@@ -16,7 +16,7 @@ export const eventDescriptions = {
     'Money has come after expiry or cancellation, or in time but was found only then (label `found_late`). The status stays: return the money, or fulfil the order.',
   'payment_intent.wrong_token': 'A token that the intent is not paid in has come. It does not count.',
   'payment_intent.reorged':
-    'A payment is no longer on the chain, which has reorganised, or one has come back after the intent ended: `amount_received_units` says what is there.',
+    'A payment is no longer on the chain, which has reorganised; or, after the intent ended, such a payment is on the chain again. `amount_received_units` has the present sum.',
   'payment_intent.payment_detached': 'Somebody has taken back the attribution of a payment by hand.',
   'transfer.unattributed':
     "Transfers to your wallet have come in a block that cannot be told to be one intent's payment: the largest, and how many. Attribute them when you know.",

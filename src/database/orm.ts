@@ -57,7 +57,7 @@ const migrationLockId = 7_046_029_254_386_353;
 /** While a migration waits for a table's lock, such as one that a backup keeps, everybody else waits behind it. */
 const tableLockMs = 3_000;
 const tableLockPauseMs = 3_000;
-const maxTableLocks = 20;
+const maxLockAttempts = 20;
 
 /**
  * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a statement has
@@ -188,7 +188,7 @@ export async function migrate(
     });
   try {
     await connectToAny(orm, location);
-    for (let left = maxTableLocks; ; left--) {
+    for (let left = maxLockAttempts; ; left--) {
       try {
         return await once();
       } catch (reason) {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
-import { createTurns, type RunInTurn } from './turns.ts';
+import { turnsOf } from './turns.ts';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -31,8 +31,9 @@ export function jsonOfIds(ids: readonly string[]): string {
 }
 
 /**
- * Begins a transaction. A process that stops in it, with its machine, keeps its locks no longer than that, and nobody waits
- * for a lock for as long as a process waits for an answer: what is given up there would go on waiting.
+ * Begins a transaction. If the process or its machine stops, PostgreSQL ends the transaction, and frees its locks, after ten
+ * seconds. A lock is waited for less long than the process waits for an answer, so that no abandoned statement stays in the
+ * queue.
  */
 const begin = "begin; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '5s'";
 
@@ -41,25 +42,7 @@ export type RunPrepared = (statement: PreparedStatement, values: unknown[]) => P
 
 export type PreparedStatements = ReturnType<typeof createPreparedStatements>;
 
-/** Reads that are not shared hold this part of the connections at most, and changes that wait for a row this one. */
-const shares = { reads: 1 / 4, changes: 1 / 2 };
-const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
-
-/** All reads of a pool take turns together, and all changes. */
-function turnsOf(pool: Pool, kind: keyof typeof shares): RunInTurn {
-  const known = turnsOfPools[kind].get(pool);
-  if (known !== undefined) return known;
-  const turns = createTurns(Math.max(1, Math.floor(pool.options.max * shares[kind])));
-  turnsOfPools[kind].set(pool, turns);
-  return turns;
-}
-
 const poolOf = (em: EntityManager): Promise<Pool> => em.getConnection().getNativeClient();
-
-/** Runs a transaction of a merchant that has asked for a change, when it is its turn. Throws `unavailable`. */
-export async function changing<T>(em: EntityManager, merchantId: string, work: () => Promise<T>): Promise<T> {
-  return turnsOf(await poolOf(em), 'changes')(merchantId, work);
-}
 
 /** `invalid_sql_statement_name` and `duplicate_prepared_statement`. */
 const notAsPrepared = /^(?:26000|42P05)$/;

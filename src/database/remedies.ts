@@ -3,11 +3,12 @@
 /** SQLSTATE: the role lacks a right. */
 export const insufficientPrivilege = '42501';
 
+/** SQLSTATE: a lock was not granted within `lock_timeout`. */
 export const lockNotAvailable = '55P03';
 
 const remedies: Record<string, string> = {
   [lockNotAvailable]:
-    'another session keeps a lock, such as pg_dump or a vacuum: run the command again when it has ended',
+    'another session holds a lock, such as pg_dump or a vacuum. Nothing was changed: run the command again when it has ended',
   [insufficientPrivilege]:
     'grant the role of DATABASE_URL what it lacks ("Rights" in docs/operations.md), or use a role that has it',
   '25006': 'the database can only be read: DATABASE_URL has to name the primary, not a standby',

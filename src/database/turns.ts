@@ -1,18 +1,43 @@
-// Reads take turns by merchant and use only a part of the pool, and changes alike, so that those of one merchant delay
-// neither creates nor those of others.
+// Reads and changes take turns by merchant, each kind within its own part of the pool, so that one merchant delays neither
+// creates nor other merchants.
 
+import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Pool } from 'pg';
 import { overloaded, usualWaits } from './batcher.ts';
 
 const { maxWaiting, maxWaitMs } = usualWaits;
 
-export type RunInTurn = ReturnType<typeof createTurns>;
+type RunInTurn = ReturnType<typeof createTurns>;
+type Kind = 'reads' | 'changes';
+
+/** The largest part of the connections that uncached reads hold together, and that changes hold together. */
+const shares: Readonly<Record<Kind, number>> = { reads: 1 / 4, changes: 1 / 2 };
+const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
+
+/** All reads of a pool take turns together, and all changes. */
+export function turnsOf(pool: Pool, kind: Kind): RunInTurn {
+  const known = turnsOfPools[kind].get(pool);
+  if (known !== undefined) return known;
+  const turns = createTurns(Math.max(1, Math.floor(pool.options.max * shares[kind])), kind);
+  turnsOfPools[kind].set(pool, turns);
+  return turns;
+}
+
+/** Runs a merchant's change when it is its turn. Throws `unavailable` if its turn does not come in time. */
+export async function inChangeTurn<T>(
+  em: EntityManager,
+  merchantId: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  return turnsOf(await em.getConnection().getNativeClient(), 'changes')(merchantId, work);
+}
 
 /**
  * Returns a function that runs the work when it is the merchant's turn. It throws `unavailable` without running it if
  * too much waits, or if it would wait too long. `slots` is how much may run at once. With several merchants, each may use all
  * but one.
  */
-export function createTurns(slots: number) {
+function createTurns(slots: number, kind: Kind) {
   const maxOfMerchant = Math.max(1, slots - 1);
   /** By merchant, in the order of service. */
   const waiting = new Map<string, (() => void)[]>();
@@ -48,7 +73,7 @@ export function createTurns(slots: number) {
     const queue = waiting.get(merchantId) ?? [];
     // Above the limit each merchant may have its share.
     if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
-      return Promise.reject(overloaded(`${maxWaiting} wait for their turn already`));
+      return Promise.reject(overloaded(`${maxWaiting} ${kind} wait already`));
     }
     return new Promise((resolve, reject) => {
       const begin = () => {
@@ -61,7 +86,7 @@ export function createTurns(slots: number) {
         queue.splice(place, 1);
         if (queue.length === 0) waiting.delete(merchantId);
         waitingCount--;
-        reject(overloaded(`no turn came within ${maxWaitMs} ms`));
+        reject(overloaded(`${kind}: no turn within ${maxWaitMs} ms`));
       }, maxWaitMs).unref();
       queue.push(begin);
       waiting.set(merchantId, queue);

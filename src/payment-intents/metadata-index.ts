@@ -23,7 +23,7 @@ export function metadataDigest({ key, value }: { key: string; value: string }): 
 
 const maxBatchSize = 4_000;
 const minBatchSize = 100;
-/** Ids are not in the order of commits: an insert takes less than this, and as long as a create may wait before it. */
+/** Ids are not in the order of commits. An insert takes less than this; the time that a create may wait before it is added. */
 const insertMs = 60_000;
 /** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
 const positionMs =

@@ -318,7 +318,7 @@ async function checkChains(database: Database): Promise<string> {
     const behind = Number(row.headNumber) - Number(row.cursorNumber);
     if (!isHeld)
       problems.push(
-        `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. ("chain unwatch" is for a chain on which nothing is expected: what it has not read is never read)`,
+        `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
     else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks behind its node`);
   }

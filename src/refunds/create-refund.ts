@@ -11,12 +11,8 @@ import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/paym
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
-import {
-  changing,
-  createPreparedStatements,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { inChangeTurn } from '../database/turns.ts';
 import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
   findMetadataProblem,
@@ -67,7 +63,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
       };
-      const { row, isReplayed } = await changing(em, merchantId, () => transaction(change));
+      const { row, isReplayed } = await inChangeTurn(em, merchantId, () => transaction(change));
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       if (isReplayed) context.replayed = true;
       return toRefund(row, []);

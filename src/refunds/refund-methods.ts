@@ -14,13 +14,13 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import {
-  changing,
   createPreparedStatements,
   type PreparedStatement,
   preparedStatement,
   type RunPrepared,
 } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
+import { inChangeTurn } from '../database/turns.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
@@ -136,7 +136,7 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['c
         }
         return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
       };
-      const { refund, isNew } = await changing(em, identity.merchantId, () => transaction(cancel));
+      const { refund, isNew } = await inChangeTurn(em, identity.merchantId, () => transaction(cancel));
       if (isNew) onEvent();
       return refund;
     },
@@ -218,7 +218,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
         const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
         return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
       };
-      const { refund, isNew } = await changing(em, identity.merchantId, () => transaction(change));
+      const { refund, isNew } = await inChangeTurn(em, identity.merchantId, () => transaction(change));
       if (isNew) onEvent();
       return refund;
     },

@@ -146,14 +146,14 @@ export function receiptHasTransfer(
 }
 
 /**
- * Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. Those that are larger
- * than the node gives are named in `tooLarge`: a stranger decides how large they are.
+ * Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. With `tooLarge`, the
+ * hashes of receipts that are larger than the node serves are added to it; without it, such a receipt is a NodeError.
  */
 export async function receiptsOf(
   node: Node,
   hashes: readonly Hash[],
   onProgress: () => Promise<void>,
-  tooLarge = new Set<Hash>(),
+  tooLarge?: Set<Hash>,
 ): Promise<Map<Hash, Receipt>> {
   const wanted = [...new Set(hashes)];
   const receipts = new Map<Hash, Receipt>();
@@ -163,7 +163,8 @@ export async function receiptsOf(
       Promise.all(
         wanted.slice(0, count).map((hash) =>
           node.receiptOf(hash).catch((reason) => {
-            if (!(reason instanceof NodeError) || reason.fault !== 'too_large') throw reason;
+            const isTooLarge = reason instanceof NodeError && reason.fault === 'too_large';
+            if (tooLarge === undefined || !isTooLarge) throw reason;
             tooLarge.add(hash);
             return undefined;
           }),

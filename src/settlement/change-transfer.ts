@@ -11,12 +11,8 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
-import {
-  changing,
-  createPreparedStatements,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { inChangeTurn } from '../database/turns.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
@@ -79,7 +75,7 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       const found = await findLocked(inside, publicId, identity);
       return { ...found, after: isDone(found.row) ? undefined : await work(inside, found.row, intent) };
     };
-    const { row, after, head } = await changing(em, identity.merchantId, () => transaction(change));
+    const { row, after, head } = await inChangeTurn(em, identity.merchantId, () => transaction(change));
     if (after !== undefined) onEvent();
     return toTransfer(after ?? row, head);
   };

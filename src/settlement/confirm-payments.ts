@@ -14,8 +14,8 @@ const maxConfirmingMs = 5_000;
 /** Transfers verified and committed together. This takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
 
-/** Faults of a node that concern every block. */
-const ofNode: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
+/** Faults that would meet every other block too. */
+const wholeNodeFaults: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
 
 /** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
 export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
@@ -78,8 +78,8 @@ async function confirmSome(
         confirmedCount += confirmed.length;
       }
     } catch (reason) {
-      // A node may have no more of an old block, and a stranger decides how large a receipt is: the others go on.
-      if (!(reason instanceof NodeError) || ofNode.has(reason.fault)) throw reason;
+      // The node may no longer have an old block, or cannot serve this receipt. Other blocks go on.
+      if (!(reason instanceof NodeError) || wholeNodeFaults.has(reason.fault)) throw reason;
       state.deniedIn.push(number);
       observer.nodeFault?.(reason);
       logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
@@ -91,7 +91,7 @@ async function confirmSome(
   if (denied > 0) {
     logger.warn(
       { chain_id: settings.chainId, transfers: denied, nodes: [...denying].map(({ name }) => name) },
-      'a node does not have transfers that are due for confirmation; they stay pending and are retried',
+      'transfers are due for confirmation, but a node does not have them or cannot serve their receipts; they stay pending and are retried',
     );
   }
   return hasMore && confirmedCount > 0;

@@ -92,7 +92,7 @@ export class Verification {
     if (performance.now() - this.#lookedForAtMs < this.#deniedAgainMs) return;
     this.#lookedForAtMs = performance.now();
     const hashes = await ledger.reverted(maxDoubtful);
-    const receipts = await receiptsOf(state.confirmer, hashes, () => ledger.renew(lease));
+    const receipts = await receiptsOf(state.confirmer, hashes, () => ledger.renew(lease), new Set());
     const numbers = new Set([...receipts.values()].map(({ blockNumber }) => blockNumber));
     for (const number of numbers) if (number <= verifiedNumber) await this.#verifyBlock(lease, number);
   }

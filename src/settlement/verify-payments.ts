@@ -2,7 +2,7 @@
 // transaction, in its block. It is made when a payment is deep enough to be confirmed, which every node has to have, and
 // again when its block is final: what no node has then is reverted.
 
-import { zeroAddress } from 'viem';
+import { type Hash, zeroAddress } from 'viem';
 import { isRightToken } from '../contract/chains.ts';
 import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
@@ -23,7 +23,8 @@ export async function heldByAll(
   const denying: Node[] = [];
   for (const asked of nodes) {
     const before = held.length;
-    held = await heldBy(context, lease, asked, held);
+    // What is too large to be seen is not held, and stays pending.
+    held = await heldBy(context, lease, asked, held, new Set());
     if (held.length < before) denying.push(asked);
   }
   return { held, denying };
@@ -57,6 +58,7 @@ async function heldBy(
   lease: bigint,
   asked: Node,
   transfers: readonly RecordedTransfer[],
+  tooLarge?: Set<Hash>,
 ): Promise<RecordedTransfer[]> {
   // Minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose receipts
   // not every node has.
@@ -66,6 +68,7 @@ async function heldBy(
     asked,
     transfers.filter(needsReceipt).map(({ log }) => log.transactionHash),
     () => ledger.renew(lease),
+    tooLarge,
   );
   return transfers.filter((transfer) => {
     const receipt = receipts.get(transfer.log.transactionHash);

@@ -195,7 +195,7 @@ export function createDeliveryQueue(em: EntityManager) {
     record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
     /**
      * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
-     * the most overdue attempt is among healthy endpoints that have none now, or an event for which there are no deliveries
+     * the most overdue work is: an attempt to a healthy endpoint that has none in flight, or an event that has no deliveries
      * yet; 0 if there is none.
      */
     async backlog(): Promise<{ oldestMs: number; lagMs: number }> {

@@ -10,7 +10,7 @@ import {
   type WebhookEndpointService,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import { changing } from '../database/prepared.ts';
+import { inChangeTurn } from '../database/turns.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -48,7 +48,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
           description,
         };
         const create = () => createEndpoint(em, keys, identity, settings, idempotencyKey);
-        return answerWithSecret(await changing(em, identity.merchantId, create), context);
+        return answerWithSecret(await inChangeTurn(em, identity.merchantId, create), context);
       },
     },
     getWebhookEndpoint: {
@@ -83,7 +83,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
       violations: (request) => settingsViolations(request, policy),
       run: async (request, identity) =>
         toWebhookEndpoint(
-          await changing(em, identity.merchantId, () =>
+          await inChangeTurn(em, identity.merchantId, () =>
             updateEndpoint(em, identity, endpointIdOf(request), request),
           ),
         ),
@@ -91,7 +91,9 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
     deleteWebhookEndpoint: {
       ratePolicy: 'changes',
       async run(request, identity) {
-        await changing(em, identity.merchantId, () => deleteEndpoint(em, identity, endpointIdOf(request)));
+        await inChangeTurn(em, identity.merchantId, () =>
+          deleteEndpoint(em, identity, endpointIdOf(request)),
+        );
         return create(DeleteWebhookEndpointResponseSchema);
       },
     },
@@ -106,7 +108,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
         const { overlapHours = defaultOverlapHours } = request;
         const rotate = () =>
           rotateSecret(em, keys, identity, endpointIdOf(request), overlapHours, idempotencyKey);
-        return answerWithSecret(await changing(em, identity.merchantId, rotate), context);
+        return answerWithSecret(await inChangeTurn(em, identity.merchantId, rotate), context);
       },
     },
   } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;

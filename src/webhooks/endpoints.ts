@@ -115,7 +115,7 @@ export async function createEndpoint(
     if (first !== null) {
       if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
       const made = await tx.findOneOrFail(WebhookSecretEntity, { endpointId: first.id, generation: 1 });
-      return { endpoint: first, secret: firstSecret(keys, first.id, made), replayed: true };
+      return { endpoint: first, secret: replayedSecret(keys, first.id, made), replayed: true };
     }
     if ((await tx.count(WebhookEndpointEntity, { ...owner, deletedAt: null })) >= maxEndpoints) {
       throw invalidState(
@@ -150,12 +150,12 @@ export async function createEndpoint(
   });
 }
 
-/** The secret of an earlier answer. Throws `invalid_state` if the operator has removed its key since. */
-function firstSecret(keys: KeyRing, endpointId: string, made: SecretGeneration): string {
+/** Returns the secret of the answer that is replayed. Throws `invalid_state` if its key has been removed since. */
+function replayedSecret(keys: KeyRing, endpointId: string, made: SecretGeneration): string {
   if (keys.versions.includes(made.keyVersion)) return webhookSecret(keys, endpointId, made);
   throw invalidState(
-    'The secret of the first answer was replaced, and can no longer be shown. Rotate the secret of the endpoint, or ' +
-      'create another one with a new idempotency key.',
+    'The secret of the first answer can no longer be shown. If the endpoint still exists, rotate its secret with a new ' +
+      'idempotency key; otherwise create another endpoint with a new key.',
   );
 }
 
@@ -238,7 +238,7 @@ export async function rotateSecret(
       idempotencyKey === undefined ? null : await tx.findOne(WebhookSecretEntity, { ...own, idempotencyKey });
     if (first !== null) {
       if (first.requestFingerprint !== fingerprint) throw new ServiceError('idempotency_key_reused');
-      return { endpoint, secret: firstSecret(keys, endpoint.id, first), replayed: true };
+      return { endpoint, secret: replayedSecret(keys, endpoint.id, first), replayed: true };
     }
     const now = new Date();
     // Those before them have expired.

@@ -6,6 +6,7 @@
 import { mkdir, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { RefusalReason } from '../../src/contract/x402.ts';
 import { openBrowser } from './browser.ts';
 import {
   type Answer,
@@ -82,6 +83,16 @@ async function sign(stage: Stage): Promise<void> {
   await stage.sees('ready-to-sign');
   await stage.press('sign');
 }
+
+/** The state, what the page says, and why the service refuses what was signed. */
+const refusedSignatures: readonly (readonly [string, string, RefusalReason])[] = [
+  ['sign-refused', 'sign-refused', 'invalid_exact_evm_transaction_simulation_failed'],
+  ['sign-too-little', 'sign-too-little', 'invalid_exact_evm_insufficient_balance'],
+  ['sign-contract', 'sign-contract', 'invalid_exact_evm_signature'],
+  ['sign-changed', 'changed', 'invalid_exact_evm_authorization_value'],
+  ['sign-late', 'sign-lapsed', 'invalid_exact_evm_payload_authorization_valid_before'],
+  ['sign-lapsed', 'sign-lapsed', 'authorization_released'],
+];
 
 /** Every state, in the order in which a payer may see them. */
 export const states: readonly State[] = [
@@ -184,38 +195,16 @@ export const states: readonly State[] = [
       await stage.service(gasless);
     },
   },
-  {
-    name: 'sign-refused',
-    view: 'ready-to-sign',
-    notices: ['sign-refused'],
-    answer: gasless,
-    paid: [402, { errorReason: 'invalid_exact_evm_transaction_simulation_failed' }],
-    act: sign,
-  },
-  {
-    name: 'sign-too-little',
-    view: 'ready-to-sign',
-    notices: ['sign-too-little'],
-    answer: gasless,
-    paid: [402, { errorReason: 'invalid_exact_evm_insufficient_balance' }],
-    act: sign,
-  },
-  {
-    name: 'sign-contract',
-    view: 'ready-to-sign',
-    notices: ['sign-contract'],
-    answer: gasless,
-    paid: [402, { errorReason: 'invalid_exact_evm_signature' }],
-    act: sign,
-  },
-  {
-    name: 'sign-lapsed',
-    view: 'ready-to-sign',
-    notices: ['sign-lapsed'],
-    answer: gasless,
-    paid: [402, { errorReason: 'authorization_released' }],
-    act: sign,
-  },
+  ...refusedSignatures.map(
+    ([name, notice, errorReason]): State => ({
+      name,
+      view: 'ready-to-sign',
+      notices: [notice],
+      answer: gasless,
+      paid: [402, { errorReason }],
+      act: sign,
+    }),
+  ),
   {
     name: 'not-sent',
     view: 'choose-wallet',

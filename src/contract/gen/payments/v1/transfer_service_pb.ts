@@ -243,8 +243,8 @@ export const TransferService: GenService<{
   },
   /**
    * Attributes a transfer to an intent of the same mode, chain and wallet. It counts if it came in time and the intent has
-   * not expired or been canceled; otherwise it is recorded with its label. Attributing it to the same intent again changes nothing. An intent
-   * that has ended, or has its amount already, is refused without `allow_ended`.
+   * not expired or been canceled; otherwise it is recorded with its label. Attributing it to the same intent again changes
+   * nothing. An intent that has ended, or has its amount already, is refused without `allow_ended`.
    *
    * @generated from rpc payments.v1.TransferService.AttributeTransfer
    */

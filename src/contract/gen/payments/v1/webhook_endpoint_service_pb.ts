@@ -472,9 +472,9 @@ export const RedeliverEventResponseSchema: GenMessage<RedeliverEventResponse> = 
  */
 export const WebhookEndpointService: GenService<{
   /**
-   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`: the
-   * first one, also after a rotation or a deletion, as long as the service has the key that it was made with; then the retry
-   * is refused with `invalid_state`. To have another endpoint, use a new key.
+   * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`. A retry returns the
+   * first secret, also after a rotation or a deletion. If the operator has since removed the key it was derived with, the
+   * retry is refused with `invalid_state`. To have another endpoint, use a new idempotency key.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.CreateWebhookEndpoint
    */
@@ -524,7 +524,8 @@ export const WebhookEndpointService: GenService<{
     output: typeof DeleteWebhookEndpointResponseSchema;
   },
   /**
-   * Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends.
+   * Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. A retry is refused
+   * with `invalid_state` if the operator has since removed the key that the secret was derived with.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.RotateWebhookSecret
    */
