@@ -38,6 +38,12 @@ test('after a failure the range is halved, down to one block', async () => {
   expect(size.blocks).toBe(1);
 });
 
+test('two that fail at the same time leave one block', async () => {
+  const size = createRangeSize(2);
+  await Promise.all([fail(size, late), fail(size, late)]);
+  expect(size.blocks).toBe(1);
+});
+
 test.each<[string, unknown]>([
   ["an error that is not the node's", new Error('the database is gone')],
   ...(['rate_limited', 'unreachable', 'no_answer', 'contradiction', 'another_block'] as NodeFault[]).map(

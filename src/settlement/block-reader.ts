@@ -88,10 +88,14 @@ export async function readTransfers(
     onProgress,
     tooLarge,
   );
-  const namedBy = (log: TransferLog): Promise<string | undefined> | undefined => {
+  const namedBy = (log: RelevantLog): Promise<string | undefined> | undefined => {
     const receipt = receipts.get(log.transactionHash);
-    const isExpected = needing.has(log) && !tooLarge.has(log.transactionHash);
-    if (isExpected && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
+    const isTooLarge = tooLarge.has(log.transactionHash);
+    if (isTooLarge && log.mayBeAuthorized) {
+      // Without its nonce, what was signed would seem unused, and the payer would be asked to pay again.
+      throw new NodeError('too_large', `${node.name} does not serve the receipt of a payment by a signature`);
+    }
+    if (needing.has(log) && !isTooLarge && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
       throw new NodeError(
         'contradiction',
         `${node.name} has a transfer that is missing from the receipt of its transaction`,
@@ -110,6 +114,7 @@ export async function readTransfers(
       blockTime: header.time,
       named: intent ? formatIdentifier('pi', intent) : named,
       nonce,
+      isUnread: tooLarge.has(log.transactionHash),
       owners,
       mayBeRefund,
     };

@@ -23,6 +23,8 @@ export interface ChainState {
   finalized: { number: number; readAtMs: number } | undefined;
   /** Blocks with confirmed-depth transfers that a node denied at the last attempt. */
   deniedIn: number[];
+  /** Blocks of which a node could not answer, and the time before which they are not asked for again. */
+  unanswered: Map<number, number>;
   /** The ancestor that the node reported when a reorganisation was first seen. */
   suspected: string | undefined;
   /** Authorizations that could not be released, by id, and the time before which they are not looked at again. */
@@ -37,6 +39,11 @@ interface Watched {
   logger: Logger;
   observer: Partial<ChainMetrics>;
   state: ChainState;
+  /**
+   * How much later a denied payment must be denied again to be reverted, how often reverted payments are looked for, and how
+   * long a block rests of which a node could not answer twice.
+   */
+  deniedAgainMs: number;
 }
 
 export interface WatchContext extends Watched {

@@ -29,6 +29,7 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
   }
   if (due.length === 0) {
     state.deniedIn = [];
+    state.unanswered.clear();
     return false;
   }
   const work = {
@@ -45,18 +46,19 @@ async function confirmSome(
   lease: bigint,
   due: readonly RecordedTransfer[],
 ): Promise<boolean> {
-  const { settings, identity, ledger, observer, logger, state } = context;
+  const { settings, identity, ledger, observer, logger, state, deniedAgainMs } = context;
   let [denied, confirmedCount] = [0, 0];
   const denying = new Set<Node>();
   const startedAtMs = performance.now();
   let hasMore = false;
-  // Blocks that were denied before come last, so that they do not delay the others.
-  const before = new Set(state.deniedIn);
+  // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
+  const before = new Set([...state.deniedIn, ...state.unanswered.keys()]);
   const blocks = [...Map.groupBy(due, ({ log }) => log.blockNumber)];
   state.deniedIn = [];
   for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
+    if ((state.unanswered.get(number) ?? 0) > performance.now()) continue;
     await identity.assertChain(state.confirmer);
     const head = await state.confirmer.header('latest');
     if (head === undefined || head.number - number + 1 < settings.confirmations) break;
@@ -77,10 +79,13 @@ async function confirmSome(
         left -= confirmed.length;
         confirmedCount += confirmed.length;
       }
+      state.unanswered.delete(number);
     } catch (reason) {
       // The node may no longer have an old block, or cannot serve this receipt. Other blocks go on.
       if (!(reason instanceof NodeError) || wholeNodeFaults.has(reason.fault)) throw reason;
-      state.deniedIn.push(number);
+      // The first time it may be chance.
+      const isAgain = state.unanswered.has(number);
+      state.unanswered.set(number, isAgain ? performance.now() + deniedAgainMs : 0);
       observer.nodeFault?.(reason);
       logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
       continue;

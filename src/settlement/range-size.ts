@@ -42,7 +42,8 @@ export function createRangeSize(max: number, causes = ofSize) {
           // A single block is never too large.
           if (!(reason instanceof NodeError) || !causes.has(reason.fault) || count <= 1) throw reason;
           successes = 0;
-          blocks = Math.min(blocks, count) >> 1;
+          // Others may have halved it meanwhile.
+          blocks = Math.max(1, Math.min(blocks, count) >> 1);
           // Only `too_large` is a limit of the node. A slow or cut answer may be temporary.
           if (reason.fault !== 'too_large') throw reason;
           refused = { blocks: count, atMs: performance.now() };

@@ -18,14 +18,12 @@ const maxDoubtful = 64;
 /** Verifies the blocks of a chain that have become final. */
 export class Verification {
   readonly #context: WatchContext;
-  readonly #deniedAgainMs: number;
   /** Since when transfers have been denied, by their places. */
   readonly #deniedSince = new Map<string, number>();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(context: WatchContext, deniedAgainMs: number) {
+  constructor(context: WatchContext) {
     this.#context = context;
-    this.#deniedAgainMs = deniedAgainMs;
   }
 
   /** Forgets earlier denials, after another watcher may have had the lease. */
@@ -88,8 +86,8 @@ export class Verification {
    * waiting time, or reported it in another block.
    */
   async #verifyReverted(lease: bigint, verifiedNumber: number): Promise<void> {
-    const { ledger, state } = this.#context;
-    if (performance.now() - this.#lookedForAtMs < this.#deniedAgainMs) return;
+    const { ledger, state, deniedAgainMs } = this.#context;
+    if (performance.now() - this.#lookedForAtMs < deniedAgainMs) return;
     this.#lookedForAtMs = performance.now();
     const hashes = await ledger.reverted(maxDoubtful);
     const receipts = await receiptsOf(state.confirmer, hashes, () => ledger.renew(lease), new Set());
@@ -167,7 +165,7 @@ export class Verification {
       const place = placeOf(transfer);
       const sinceMs = since.get(place);
       if (sinceMs === undefined) since.set(place, now);
-      return sinceMs !== undefined && now - sinceMs >= this.#deniedAgainMs;
+      return sinceMs !== undefined && now - sinceMs >= this.#context.deniedAgainMs;
     });
   }
 }

@@ -25,13 +25,9 @@ const minHeaders = 256;
 
 export interface WatcherOptions
   extends Pick<WatchContext, 'settings' | 'nodes' | 'ledger' | 'logger'>,
-    Partial<Pick<WatchContext, 'observer'>> {
+    Partial<Pick<WatchContext, 'observer' | 'deniedAgainMs'>> {
   /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
-  /**
-   * How much later a denied payment must be denied again to be reverted, and how often reverted payments are looked for.
-   */
-  deniedAgainMs?: number;
   nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
@@ -64,13 +60,14 @@ export class Watcher {
       headNumber: undefined,
       finalized: undefined,
       deniedIn: [],
+      unanswered: new Map(),
       suspected: undefined,
       later: new Map(),
     };
-    const context = { observer: {}, ...given, state };
+    const context = { observer: {}, ...given, deniedAgainMs, state };
     const identity = createChainIdentity(context, finalizedEveryMs);
     this.#context = { ...context, identity };
-    this.#verification = new Verification(this.#context, deniedAgainMs);
+    this.#verification = new Verification(this.#context);
   }
 
   /** Reads new blocks. Resolves with true if there are more. */

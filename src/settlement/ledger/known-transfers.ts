@@ -23,6 +23,8 @@ export interface FoundTransfer {
   named: string | undefined;
   /** The nonce of the signed authorization that the transfer has used. */
   nonce?: Hash | undefined;
+  /** Its receipt, which may say more of it, is larger than the node serves: it pays only an intent that it names. */
+  isUnread?: boolean;
   owners: readonly WalletOwner[];
   /** It goes to the destination of a refund, and has its amount or comes from its wallet. */
   mayBeRefund: boolean;

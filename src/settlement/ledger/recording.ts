@@ -143,7 +143,7 @@ export class Recording {
         wallet: known.transfer.log.to,
         amountUnits: known.transfer.log.amountUnits,
         named: namedBy(claims.get(known)) ?? known.transfer.named,
-        requiresId: known.isThere || known.before?.isDetached === true,
+        requiresId: known.isThere || known.before?.isDetached === true || known.transfer.isUnread === true,
       })),
       () => this.#options.lease.renew(lease),
     );
