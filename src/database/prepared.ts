@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
-import { turnsOf } from './turns.ts';
+import { inChangeTurn, turnsOf } from './turns.ts';
 
 /**
  * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
@@ -74,6 +74,30 @@ export function createPreparedStatements(em: EntityManager) {
     return prepared((textOf) => pool.query({ ...textOf(statement), values } as QueryConfig));
   };
 
+  const transaction = async <T>(work: (run: RunPrepared) => Promise<T>, limits = ''): Promise<T> => {
+    const pool = await poolOf(em);
+    return prepared(async (textOf) => {
+      const client = await pool.connect();
+      // The running statement fails too. Without a listener the event would end the process.
+      const ignore = () => {};
+      client.on('error', ignore);
+      try {
+        await client.query(`${begin}; ${limits}`);
+        const result = await work((statement, values) =>
+          client.query({ ...textOf(statement), values } as QueryConfig),
+        );
+        await client.query('commit');
+        return result;
+      } catch (reason) {
+        await client.query('rollback');
+        throw reason;
+      } finally {
+        client.off('error', ignore);
+        client.release();
+      }
+    });
+  };
+
   return {
     /** Runs one statement, which is a transaction by itself. */
     run,
@@ -86,28 +110,9 @@ export function createPreparedStatements(em: EntityManager) {
      * Behind a pooler the work may be called twice, so it has no effects but those of its statements. `limits` sets
      * what else is to hold for the transaction.
      */
-    async transaction<T>(work: (run: RunPrepared) => Promise<T>, limits = ''): Promise<T> {
-      const pool = await poolOf(em);
-      return prepared(async (textOf) => {
-        const client = await pool.connect();
-        // The running statement fails too. Without a listener the event would end the process.
-        const ignore = () => {};
-        client.on('error', ignore);
-        try {
-          await client.query(`${begin}; ${limits}`);
-          const result = await work((statement, values) =>
-            client.query({ ...textOf(statement), values } as QueryConfig),
-          );
-          await client.query('commit');
-          return result;
-        } catch (reason) {
-          await client.query('rollback');
-          throw reason;
-        } finally {
-          client.off('error', ignore);
-          client.release();
-        }
-      });
-    },
+    transaction,
+    /** The same for a change that a merchant has asked for, when it is its turn. Throws `unavailable`. */
+    change: <T>(merchantId: string, work: (run: RunPrepared) => Promise<T>): Promise<T> =>
+      inChangeTurn(em, merchantId, () => transaction(work)),
   };
 }

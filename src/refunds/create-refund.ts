@@ -12,7 +12,6 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { inChangeTurn } from '../database/turns.ts';
 import { createIntentLock } from '../payment-intents/apply-steps.ts';
 import {
   findMetadataProblem,
@@ -35,7 +34,7 @@ const expiresInMs = 30 * 86_400_000;
 
 /** `CreateRefund`: stores a new refund of at most what can be returned, or returns the existing one for its idempotency key. */
 export function createRefund(em: EntityManager): Method<CreateRefundRequest, Refund> {
-  const { transaction } = createPreparedStatements(em);
+  const { change } = createPreparedStatements(em);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const lockIntent = createIntentLock(em);
   const findByKey = preparedStatement(
@@ -50,7 +49,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
     async run(request, identity, { context, header }) {
       const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
       const { merchantId, mode } = identity;
-      const change = async (inside: RunPrepared) => {
+      const { row, isReplayed } = await change(merchantId, async (inside) => {
         const intent = await lockIntent(inside, parseIdentifier('pi', request.paymentIntent), identity);
         if (idempotencyKey !== undefined) {
           const [first] = (await inside(findByKey, [merchantId, mode, idempotencyKey])).rows;
@@ -62,8 +61,7 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
         // A refund of another intent has got the key meanwhile.
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
-      };
-      const { row, isReplayed } = await inChangeTurn(em, merchantId, () => transaction(change));
+      });
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       if (isReplayed) context.replayed = true;
       return toRefund(row, []);

@@ -20,7 +20,6 @@ import {
   type RunPrepared,
 } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
-import { inChangeTurn } from '../database/turns.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
@@ -116,13 +115,13 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
 
 /** `CancelRefund`: cancels a refund whose transfer has not been seen, once. Calls `onEvent` after the commit. */
 export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['cancelRefund'] {
-  const { transaction } = createPreparedStatements(em);
+  const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);
   const { lock, apply } = createApplyRefunds(em);
   return {
     ratePolicy: 'changes',
     run: async (request, identity, { context }) => {
-      const cancel = async (inside: RunPrepared) => {
+      const { refund, isNew } = await change(identity.merchantId, async (inside) => {
         const { id } = await reader.find(inside, request.id, identity, context);
         let row = (await lock(inside, [id])).get(id) as RefundRow;
         if (row.status !== 'requires_transfer' && row.status !== 'canceled') throw notCancelable(row);
@@ -135,8 +134,7 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['c
           row = rows[0] as RefundRow;
         }
         return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
-      };
-      const { refund, isNew } = await inChangeTurn(em, identity.merchantId, () => transaction(cancel));
+      });
       if (isNew) onEvent();
       return refund;
     },
@@ -157,7 +155,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
  * wallet that was paid. Calls `onEvent` after the commit.
  */
 export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['confirmRefund'] {
-  const { transaction } = createPreparedStatements(em);
+  const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const intents = createApplySteps(em);
@@ -212,13 +210,12 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
         ? [{ field: 'transaction_hash', message: 'is required' }]
         : hashViolations({ transaction_hash: transactionHash }),
     run: async (request, identity, { context }) => {
-      const change = async (inside: RunPrepared) => {
+      const { refund, isNew } = await change(identity.merchantId, async (inside) => {
         const row = await reader.find(inside, request.id, identity, context);
         const isNew = await confirm(inside, row, request.transactionHash, traceparentOf(context.trace));
         const now = isNew ? await reader.find(inside, request.id, identity, context) : row;
         return { refund: (await reader.present(inside, [now]))[0] as Refund, isNew };
-      };
-      const { refund, isNew } = await inChangeTurn(em, identity.merchantId, () => transaction(change));
+      });
       if (isNew) onEvent();
       return refund;
     },

@@ -12,7 +12,6 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { inChangeTurn } from '../database/turns.ts';
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
 import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
@@ -50,7 +49,7 @@ export function createFindTransfer(em: EntityManager, lock = '') {
  * `onEvent` after the commit of a change. Throws ServiceError.
  */
 function createTransferChange(em: EntityManager, onEvent: () => void) {
-  const { transaction } = createPreparedStatements(em);
+  const { change } = createPreparedStatements(em);
   const lockIntent = createIntentLock(em);
   const find = createFindTransfer(em);
   const findLocked = createFindTransfer(em, 'for update of t');
@@ -65,7 +64,7 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       intent: PaymentIntentRow | undefined,
     ) => Promise<TransferRow>,
   ): Promise<Transfer> => {
-    const change = async (inside: RunPrepared) => {
+    const { row, after, head } = await change(identity.merchantId, async (inside) => {
       // The lock order is the same everywhere: chain, intent, transfer.
       const before = await find(inside, publicId, identity);
       const { row } = before;
@@ -74,8 +73,7 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
       const intent = await lockIntent(inside, intentIdOf(row), identity);
       const found = await findLocked(inside, publicId, identity);
       return { ...found, after: isDone(found.row) ? undefined : await work(inside, found.row, intent) };
-    };
-    const { row, after, head } = await inChangeTurn(em, identity.merchantId, () => transaction(change));
+    });
     if (after !== undefined) onEvent();
     return toTransfer(after ?? row, head);
   };
