@@ -1,7 +1,7 @@
 // Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
 import pg from 'pg';
-import { type Address, concatHex, type Hex, stringToHex } from 'viem';
+import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -152,6 +152,19 @@ describe('a request', () => {
       const { code, details } = await create(intent, fields, { door });
       expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
     }
+  });
+
+  test('to a wallet that the merchant was paid at before is refused', async () => {
+    const intent = await paidIntent({});
+    const former = [getAddress(`0x${'6a'.repeat(20)}`), getAddress(`0x${'7a'.repeat(20)}`)];
+    for (const address of [...former, wallet]) {
+      await service.query(
+        `update payout_wallets set address = $1 where merchant_id = $2 and mode = 'testnet' and chain = 'base'`,
+        [address, service.merchant.id],
+      );
+    }
+    const refused = former.map(async (destination) => (await create(intent, { destination })).code);
+    expect(await Promise.all(refused)).toEqual(['invalid_body', 'invalid_body']);
   });
 
   test('to a wallet that an intent of the merchant has expected is refused, of another merchant not', async () => {
@@ -426,7 +439,7 @@ describe('on the chain', () => {
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status, labels, transfers: [{ labels, counts: true }] });
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(Number(payment.amountUnits));
-    expect(await eventsOf(refund.id)).toEqual(['unexpected']);
+    expect(await eventsOf(refund.id)).toEqual(['unexpected', 'unexpected']);
   });
 
   test('a second transfer is labeled, and takes the place of the first if that is reorged', async () => {
@@ -453,6 +466,7 @@ describe('on the chain', () => {
       'processing',
       'unexpected',
       'succeeded',
+      'unexpected',
       'reorged',
       'processing',
       'succeeded',
@@ -500,7 +514,7 @@ describe('on the chain', () => {
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status: 'canceled', labels: ['after_cancel'] });
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
-    expect(await eventsOf(refund.id)).toEqual(['canceled', 'unexpected']);
+    expect(await eventsOf(refund.id)).toEqual(['canceled', 'unexpected', 'unexpected']);
     expect((await create(refund.payment_intent)).code).toBe('invalid_state');
   });
 
@@ -513,7 +527,7 @@ describe('on the chain', () => {
     await sendPrepared(refund);
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status: 'expired', labels: ['late'] });
-    expect(await eventsOf(refund.id)).toEqual(['expired', 'unexpected']);
+    expect(await eventsOf(refund.id)).toEqual(['expired', 'unexpected', 'unexpected']);
     expect((await service.call('cancelRefund', { id: refund.id })).code).toBe('invalid_state');
   });
 

@@ -196,7 +196,7 @@ const countRefunds = preparedStatement(
   'select count(*)::int as count from refunds where payment_intent = $1',
 );
 
-/** A wallet that the merchant is paid at, or was asked to be paid at. */
+/** A wallet that the merchant is or was paid at, or has named for an intent. */
 const findOwnWallet = preparedStatement(
   'find_own_wallet',
   `select 1 where exists (
@@ -205,5 +205,5 @@ const findOwnWallet = preparedStatement(
    union all
    select 1 where exists (
      select from payout_wallets p
-      where p.merchant_id = $2 and p.address = $4 and p.mode = $5 and p.chain = $6)`,
+      where p.merchant_id = $2 and p.mode = $5 and p.chain = $6 and $4 = any (p.address || p.former_addresses))`,
 );

@@ -65,10 +65,15 @@ export function arrive(
   return { judged, steps };
 }
 
-/** The step of a refund whose transfer was confirmed; undefined if it does not succeed. */
-export function confirm({ status }: RefundRow, at: Date): RefundStep | undefined {
-  if (status !== 'processing') return undefined;
-  return { type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } };
+/** The steps of a refund of which transfers were confirmed: its own (`counts`), ones it did not ask for, or both. */
+export function confirm({ status }: RefundRow, counts: readonly boolean[], at: Date): RefundStep[] {
+  const steps: RefundStep[] = [];
+  if (status === 'processing' && counts.includes(true)) {
+    steps.push({ type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } });
+  }
+  // The sum of what was returned has changed.
+  if (counts.includes(false)) steps.push({ type: 'unexpected', fields: {} });
+  return steps;
 }
 
 /** A transfer of a refund that is still on the chain. */

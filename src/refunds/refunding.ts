@@ -61,10 +61,9 @@ export function createRefunding(em: EntityManager) {
       if (refundIds.length === 0) return steps;
       const refunds = await lock(inside, refundIds);
       const { rows } = await inside(findConfirmed, [transferIds]);
-      for (const { refund } of rows) {
+      for (const { refund, counts } of rows) {
         const row = refunds.get(refund) as RefundRow;
-        const step = confirm(row, at);
-        if (step !== undefined) steps.set(row, [step]);
+        steps.set(row, confirm(row, counts, at));
       }
       await updateIntents(inside, intents);
       return steps;
@@ -131,7 +130,8 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
 
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
-  'select refund from transfers where id = any ($1::uuid[]) and refund is not null and counts',
+  `select refund, array_agg(distinct counts) as counts from transfers
+    where id = any ($1::uuid[]) and refund is not null group by refund`,
 );
 const findRemaining = preparedStatement(
   'find_remaining_refund_transfers',

@@ -143,11 +143,15 @@ export class RefundModel {
 
   /** `isDeep` tells of a height whether it has all confirmations; `isOver`, whether the chain's clock is later than that. */
   settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
+    const unexpected = new Set<number | undefined>();
     for (const each of this.transfers.values()) {
-      if (each.height !== undefined && isDeep(each.height)) each.isConfirmed = true;
+      if (each.isConfirmed || each.height === undefined || !isDeep(each.height)) continue;
+      each.isConfirmed = true;
+      if (!each.counts) unexpected.add(each.refund);
     }
-    for (const refund of this.refunds) {
+    for (const [place, refund] of this.refunds.entries()) {
       this.#succeed(refund);
+      if (unexpected.has(place)) refund.events.push('unexpected');
       if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
     }
   }
