@@ -127,7 +127,36 @@ describe('what needs a person', () => {
     expect(item).toMatchObject({ kind: 'ATTENTION_KIND_DELIVERIES', subject: json.id, count: 1 });
     await resolve(item?.id ?? '');
     expect(await items()).toEqual([]);
-    await service.query('update webhook_deliveries set attempts = 9');
+    await service.query('update webhook_deliveries set leased_until = now()');
+    expect(await subjects()).toEqual([json.id]);
+  });
+
+  test('another token, again when more of it comes', async () => {
+    const id = await createIntent();
+    const other = { paymentIntent: id, labels: ['wrong_token'], amountUnits: 700 };
+    await receive(other);
+    await end('expired', ['wrong_token']);
+    await resolve((await items())[0]?.id ?? '');
+    expect(await items()).toEqual([]);
+    await receive(other);
+    expect(await subjects()).toEqual([id]);
+  });
+
+  test('a refund with another transfer than its own, again when it gets one more', async () => {
+    const id = await createIntent();
+    await receive({ paymentIntent: id, amountUnits: 1_000 });
+    await end('succeeded', []);
+    const destination = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+    const { json } = await service.call('createRefund', { payment_intent: id, destination });
+    await service.query(`update refunds set status = 'succeeded', labels = '{twice}'`);
+    const another = async () => {
+      await receive({ isRefund: true, labels: ['twice'] });
+      await service.query('update transfers set refund = (select id from refunds) where is_refund');
+    };
+    await another();
+    await resolve((await items())[0]?.id ?? '');
+    expect(await items()).toEqual([]);
+    await another();
     expect(await subjects()).toEqual([json.id]);
   });
 

@@ -23,11 +23,13 @@ export function rememberTransfer(intentId: string, transfer: Transfer | undefine
   else localStorage.setItem(keyOf(intentId), JSON.stringify(transfer));
 }
 
-/** Calls back when another tab has changed the transfer of an intent. */
-export function onTransferOfAnotherTab(intentId: string, callback: () => void): void {
-  addEventListener('storage', ({ key }) => {
+/** Calls back when another tab has changed the transfer of an intent, until what is returned is called. */
+export function onTransferOfAnotherTab(intentId: string, callback: () => void): () => void {
+  const onStorage = ({ key }: StorageEvent) => {
     if (key === keyOf(intentId)) callback();
-  });
+  };
+  addEventListener('storage', onStorage);
+  return () => removeEventListener('storage', onStorage);
 }
 
 /** Runs `ask` unless another tab of this browser is asking a wallet for the same intent. Resolves with false then. */

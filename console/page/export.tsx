@@ -5,6 +5,9 @@ import { Advice, consoleApi } from './api.ts';
 import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
 import { Button, Field, useAction } from './forms.tsx';
 
+/** As the service has it. */
+const maxDays = 400;
+
 export function Export() {
   const [now] = useState(new Date());
   const [from, setFrom] = useState(dayOf(new Date(now.getFullYear(), now.getMonth() - 1, 1).getTime()));
@@ -12,13 +15,19 @@ export function Export() {
   const action = useAction();
   const begin = (event: Event) => {
     event.preventDefault();
+    if (action.isBusy) return;
     action.run(async () => {
       const { from: fromTime, before: beforeTime } = spanOf(from, to);
       if (fromTime === undefined || beforeTime === undefined) throw new Advice('Choose two days.');
+      if (Date.parse(to) - Date.parse(from) >= maxDays * 86_400_000) {
+        throw new Advice(`At most ${maxDays} days fit in a file.`);
+      }
       if (to < from) throw new Advice('The last day is before the first.');
       const { ticket } = await consoleApi.createExport({ fromTime, beforeTime });
-      // An attachment: the page stays.
-      location.assign(`/console/export?ticket=${ticket}`);
+      // A refusal, too, is one of the download: the page stays.
+      const link = Object.assign(document.createElement('a'), { download: '' });
+      link.href = `/console/export?ticket=${ticket}`;
+      link.click();
     });
   };
   return (

@@ -230,7 +230,7 @@ function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
 
 function Item({ of: item }: { of: AttentionItem }) {
   const { isReadOnly, isOperator } = useScope();
-  const [sentence, to, way] = reasonOf(item, isOperator);
+  const [sentence, to, way] = reasonOf(item, isOperator && !isReadOnly);
   const about = [orderOf(item), chainOf(item.chainId)?.name].filter(Boolean).join(' · ');
   const [note, setNote] = useState('');
   const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
@@ -259,7 +259,7 @@ function Item({ of: item }: { of: AttentionItem }) {
 }
 
 /** Why somebody is needed, and the way out. */
-function reasonOf(item: AttentionItem, isOperator: boolean): [sentence: string, to: string, way: string] {
+function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, labels });
   const why = labels.map(labelWords).join(', ').toLowerCase();
@@ -286,7 +286,7 @@ function reasonOf(item: AttentionItem, isOperator: boolean): [sentence: string, 
           ? 'Payments are seen late: the chain is being read up.'
           : `Nobody sees payments on this chain now.${chainState === ChainState.UNWATCHED ? '' : ' What was paid is found later: let nobody pay again.'}`,
         '/chains',
-        isOperator ? 'Look at the chains' : '',
+        seesChains ? 'Look at the chains' : '',
       ];
     default:
       return ['Something that only a newer console knows.', '/', 'Load this page again'];

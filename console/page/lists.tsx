@@ -19,6 +19,23 @@ interface LiveListProps<Row, Answer> {
   children: (rows: readonly Row[]) => ComponentChildren;
 }
 
+/** A page of which the service has looked at some thousand rows may be empty, and not the last. */
+const maxEmptyPages = 10;
+
+/** The first page from this one on that has a row, or the last of some. */
+export async function firstFound<Row, Answer extends { nextPageToken: string }>(
+  ask: LiveListProps<Row, Answer>['ask'],
+  rowsOf: (answer: Answer) => readonly Row[],
+  pageToken = '',
+): Promise<Answer> {
+  let answer = await ask({ pageSize, pageToken });
+  for (let empty = 1; empty < maxEmptyPages; empty++) {
+    if (rowsOf(answer).length > 0 || answer.nextPageToken === '') break;
+    answer = await ask({ pageSize, pageToken: answer.nextPageToken });
+  }
+  return answer;
+}
+
 /** A list that goes on when it is asked to, and says how many are new. */
 export function LiveList<Row extends { id: string }, Answer extends { nextPageToken: string }>(
   props: LiveListProps<Row, Answer>,
@@ -37,9 +54,12 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         const now = new Map(latest.map((row) => [idOf(row), row]));
         const ids = new Set(known.map(idOf));
         const fresh = latest.filter((row) => !ids.has(idOf(row))).length;
-        // As far down as was asked again, what is not there any more is of another list now.
-        const lowest = (answer.nextPageToken !== '' && latest.map(idOf).at(-1)) || '';
-        const rows = known.flatMap((row) => now.get(idOf(row)) ?? (idOf(row) < lowest ? row : []));
+        // As far down as was asked again, what is not there any more is of another list now. Nobody knows how far down an
+        // empty page was that is not the last.
+        const lowest = answer.nextPageToken === '' ? '' : latest.map(idOf).at(-1);
+        const rows = known.flatMap(
+          (row) => now.get(idOf(row)) ?? (lowest === undefined || idOf(row) < lowest ? row : []),
+        );
         if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{props.empty}</p>;
         const count = fresh === pageSize ? `${fresh} or more` : fresh;
         return (
@@ -47,7 +67,7 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
             <p class="news" role="status">
               {fresh > 0 && <Button label={`${count} new`} onClick={() => show(answer)} />}
             </p>
-            {props.children(rows)}
+            {rows.length > 0 ? props.children(rows) : <p class="state">None among the newest.</p>}
             {rows.length > pageSize && (
               <p class="soft">
                 The newest fifty are kept up to date. Open an older one to see how it stands.
@@ -56,7 +76,7 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
             {next !== '' && (
               <ActionButton
                 label="Show more"
-                onDo={async () => show(await ask({ pageSize, pageToken: next }), known)}
+                onDo={async () => show(await firstFound(ask, rowsOf, next), known)}
               />
             )}
           </>

@@ -52,11 +52,16 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
   const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
-  const [chosen, setChosen] = useState(chosenMerchant.get());
+  const [chosen, setChosen] = useState(isOperator ? chosenMerchant.get() : '');
   const choose = (id: string, mode: string) => {
     chosenMerchant.set(`${id} ${mode}`);
     setChosen(`${id} ${mode}`);
   };
+  const first = isOperator && chosen === '' ? lookedAt(loaded.value ?? [], chosen) : undefined;
+  useEffect(() => {
+    // Stays, whichever merchant is the newest later.
+    if (first !== undefined) choose(first.id, first.mode);
+  }, [first]);
   return (
     <Shown of={loaded}>
       {(merchants) => {
@@ -74,10 +79,11 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   );
 }
 
-/** What was looked at before, if it is still there. */
+/** What was looked at before, or the newest. A chosen one may be too old for the list: it has no name then. */
 function lookedAt(merchants: readonly Merchant[], chosen: string) {
   const [chosenId, chosenMode] = chosen.split(' ');
-  const found = merchants.find(({ id }) => id === chosenId) ?? merchants[0];
+  const unlisted = chosenId ? { id: chosenId, name: chosenId } : undefined;
+  const found = merchants.find(({ id }) => id === chosenId) ?? unlisted ?? merchants[0];
   const mode: Mode = chosenMode === 'mainnet' ? 'mainnet' : 'testnet';
   return found && { id: found.id, name: found.name, mode };
 }

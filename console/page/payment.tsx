@@ -87,7 +87,7 @@ function sentenceOf(intent: PaymentIntent): string {
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
-      const advice = surplus > 0n ? ' Return it, or attribute it to another payment.' : '';
+      const advice = surplus > 0n ? ' Return it.' : '';
       const why =
         received > 0n && received < amountUnits
           ? `only ${money(received)} of it had arrived`

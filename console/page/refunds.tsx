@@ -1,5 +1,6 @@
 // Money that goes back: the list, and the form that prepares a refund of a payment. The merchant's wallet signs it.
 
+import { Code, ConnectError } from '@connectrpc/connect';
 import { useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
 import {
@@ -140,7 +141,14 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
-    await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } });
+    await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
+      // Only this form has the key: the answer to it was lost, and what it asks for was changed since.
+      const { code, rawMessage } = ConnectError.from(reason);
+      if (code !== Code.FailedPrecondition || !/idempotency key/.test(rawMessage)) throw reason;
+      throw new Advice(
+        'What you asked for before was prepared after all. It is listed under Refunds: leave this, and look there.',
+      );
+    });
     onDone();
   };
   return (

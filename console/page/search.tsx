@@ -9,6 +9,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
+import { firstFound } from './lists.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
@@ -22,6 +23,8 @@ interface Found {
   path?: string;
   intents?: readonly PaymentIntent[];
   transfers?: readonly Transfer[];
+  /** There are older ones that were not looked at. */
+  isPart?: boolean;
   /** What else may be so if nothing was found. */
   advice?: string;
 }
@@ -37,10 +40,13 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
     <>
       <h1>Search</h1>
       <Shown of={found}>
-        {({ what, path: found, intents = [], transfers = [], advice }) =>
+        {({ what, path: found, intents = [], transfers = [], isPart = false, advice }) =>
           found === undefined && (
             <>
-              <p class="lead">Looked for {what}.</p>
+              <p class="lead">
+                Looked for {what}
+                {isPart && ', among the newest: there are older ones that were not looked at'}.
+              </p>
               {intents.length + transfers.length === 0 && (
                 <p class="state">Nothing was found in what you look at. {advice}</p>
               )}
@@ -144,11 +150,21 @@ function adviceOf(found: FindTransactionResponse): string {
 
 async function searchAddress(address: string): Promise<Found> {
   const [from, expected] = await Promise.all([
-    transferApi.listTransfers({ fromAddress: address, pageSize }),
-    intentApi.listPaymentIntents({ expectedWallet: address, pageSize }),
+    firstFound(
+      (page) => transferApi.listTransfers({ fromAddress: address, ...page }),
+      ({ transfers }) => transfers,
+    ),
+    firstFound(
+      (page) => intentApi.listPaymentIntents({ expectedWallet: address, ...page }),
+      ({ paymentIntents }) => paymentIntents,
+    ),
   ]);
-  const what = 'what came from this address, and payments that go to it';
-  return { what, transfers: from.transfers, intents: expected.paymentIntents };
+  return {
+    what: 'what came from this address, and payments that go to it',
+    transfers: from.transfers,
+    intents: expected.paymentIntents,
+    isPart: from.nextPageToken + expected.nextPageToken !== '',
+  };
 }
 
 const orNothing = <T,>(asked: Promise<T>): Promise<T | undefined> =>

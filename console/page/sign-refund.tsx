@@ -2,7 +2,13 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { QrCode } from '../../checkout/page/qr-code.tsx';
-import { askAlone, rememberedTransfer, rememberTransfer } from '../../checkout/page/transfer.ts';
+import type { Transfer } from '../../checkout/page/state.ts';
+import {
+  askAlone,
+  onTransferOfAnotherTab,
+  rememberedTransfer,
+  rememberTransfer,
+} from '../../checkout/page/transfer.ts';
 import {
   accountOf,
   chainIdOf,
@@ -45,11 +51,14 @@ export function Signing({ refund, wallet }: SigningProps) {
 /** The wallets of this browser. An operator has none here: extensions share the page with the operator's rights. */
 function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   const [[wallets, hasLooked], setFound] = useState<readonly [readonly Wallet[], boolean]>([[], false]);
-  const [isAgain, setIsAgain] = useState(false);
+  /** When the wallet was asked for the transfer that a person says was never sent. */
+  const [unsentMs, setUnsentMs] = useState<number>();
+  const [, setDrawn] = useState({});
   const sent = rememberedTransfer(id);
   const action = useAction();
   useEffect(() => findWallets((...found) => setFound(found)), []);
-  if (sent !== undefined && !isAgain) {
+  useEffect(() => onTransferOfAnotherTab(id, () => setDrawn({})), [id]);
+  if (mayBeSent(sent, unsentMs)) {
     return (
       <div role="status">
         <p>
@@ -61,15 +70,14 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
         <p class="soft">
           A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
         </p>
-        <Button label="It has sent nothing: sign it again" onClick={() => setIsAgain(true)} />
+        <Button label="It has sent nothing: sign it again" onClick={() => setUnsentMs(sent.askedAtMs)} />
       </div>
     );
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      const isAlone = await askAlone(id, () => send(wallet, id));
+      const isAlone = await askAlone(id, () => send(wallet, id, unsentMs));
       if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
-      setIsAgain(false);
     });
   return (
     <>
@@ -93,9 +101,14 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   );
 }
 
-/** Asks the wallet to send it, once: what may be on its way is remembered before. */
-async function send(wallet: Wallet, id: string): Promise<void> {
+/** True unless no wallet was asked, or nothing was sent of what it was asked for at that time. */
+const mayBeSent = (transfer: Transfer | undefined, unsentMs: number | undefined): transfer is Transfer =>
+  transfer !== undefined && transfer.askedAtMs !== unsentMs;
+
+/** Asks the wallet to send it, once: what may be on its way is remembered before, for every tab. */
+async function send(wallet: Wallet, id: string, unsentMs: number | undefined): Promise<void> {
   const before = rememberedTransfer(id);
+  if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
   const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
   if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
     throw new Advice('It waits for no transfer any more.');

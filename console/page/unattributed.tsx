@@ -1,9 +1,10 @@
 // Money that names no payment: the list, and one transfer beside the payments that it may be for.
 
+import { useState } from 'preact/hooks';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { intentApi, transferApi } from './api.ts';
-import { Opener } from './forms.tsx';
+import { Field, Opener } from './forms.tsx';
 import { LiveList } from './lists.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
@@ -86,6 +87,8 @@ export function UnattributedTransfer({ id }: { id: string }) {
               <Opener label="It is not for that payment" doLabel="Detach it" onDo={detach}>
                 <p>
                   The payment is what it would be without this transfer, and the transfer names none again.
+                  Only a transfer that a person has attributed can be detached: what names its payment itself
+                  stays with it, to be returned.
                 </p>
               </Opener>
             </div>
@@ -115,12 +118,15 @@ function TransferFacts({ of: transfer }: { of: Transfer }) {
 }
 
 function Candidates({ transfer }: { transfer: Transfer }) {
+  const { isReadOnly } = useScope();
+  const [other, setOther] = useState('');
+  const isOnChain = transfer.confirmations > 0;
   return (
     <section aria-labelledby="candidates">
       <h2 id="candidates">Whose may it be?</h2>
       {transfer.candidates.length === 0 ? (
         <p>
-          {transfer.confirmations === 0
+          {!isOnChain
             ? 'It is no longer on the chain: it was reorganised. It is listed again if it returns.'
             : 'No payment of this wallet and chain was there then. Ask who sent it before you return it: an exchange does not give its customers what comes back to its own address.'}
         </p>
@@ -129,6 +135,14 @@ function Candidates({ transfer }: { transfer: Transfer }) {
           {transfer.candidates.map((candidate) => (
             <Candidate key={candidate.id} id={candidate.id} transfer={transfer} />
           ))}
+        </ul>
+      )}
+      {isOnChain && !isReadOnly && (
+        <Field label="Another payment, by its id" value={other} onInput={setOther} />
+      )}
+      {isOnChain && /^\s*pi_[0-9a-z]{26}\s*$/.test(other) && (
+        <ul class="candidates">
+          <Candidate key={other.trim()} id={other.trim()} transfer={transfer} />
         </ul>
       )}
     </section>

@@ -20,6 +20,8 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
 const maxCounted = 1_000;
+/** Labeled payments that are looked at, the newest of those that something went back of, and of the others. */
+const maxLabeled = 2_000;
 const maxNote = 500;
 const maxId = 200;
 
@@ -109,30 +111,33 @@ const isOpen = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
 const transferItem = itemOfRow('unattributed', 't.id', "''");
-const intentNow = "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0)";
+const intentNow =
+  "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0) || coalesce(' ' || m.other_tokens, '')";
 const intentItem = itemOfRow('payment', 'i.id', intentNow);
-// Each attempt after which it fails again makes another item.
-const deliveriesItem = itemOfRow('deliveries', 'w.id', "d.last || ' ' || d.attempts");
+// Each attempt after which one fails again makes another item.
+const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
 const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason";
 const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
 const refundItem = itemOfRow('refund', 'r.id', "''");
-const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ')");
+const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
 /** Intents that have more confirmed money than they should and than was returned, or lack what was reorganised. */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id,
           greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
-     from payment_intents i
+     from (select * from payment_intents i
+            where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
+            order by i.id desc limit ${maxLabeled}) i
      join ${networkChains} on n.id = i.network
     cross join lateral (
       select coalesce(sum(p.units) filter (where not 'wrong_token' = any (p.labels)), 0)
              - case i.status when 'succeeded' then i.amount_units else 0 end
-             - coalesce(i.amount_refunded_units, 0) as surplus
+             - coalesce(i.amount_refunded_units, 0) as surplus,
+             sum(p.units) filter (where 'wrong_token' = any (p.labels)) as other_tokens
         from ${sumsOf('i.id')} p where p.state = 'confirmed'
     ) m
-    where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
-      and i.status <> 'processing' and i.status <> 'requires_payment'
+    where i.status <> 'processing' and i.status <> 'requires_payment'
       and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token']) and ${isOpen(intentItem)}
     order by i.id desc limit ${maxOfKind})`;
 
@@ -152,8 +157,8 @@ const findItems = preparedStatement(
   (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, d.count, null, w.url, null
      from webhook_endpoints w
     cross join lateral (
-      select count(*)::int as count, max(f.created_at) as last, max(f.attempts) as attempts
-        from (select created_at, attempts from webhook_deliveries
+      select count(*)::int as count, max(f.created_at) as last, max(greatest(f.created_at, f.leased_until)) as tried
+        from (select created_at, leased_until from webhook_deliveries
                where merchant_id = w.merchant_id and endpoint_id = w.id and status = 'failed'
                order by created_at desc limit ${maxCounted}) f
     ) d
@@ -174,6 +179,9 @@ const findItems = preparedStatement(
   (select 'unexpected', r.id, ${unexpectedItem}, coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
           n.chain_id, r.amount_units, null, r.labels, null, r.payment_intent
      from refunds r join ${networkChains} on n.id = r.network
+    cross join lateral (
+      select coalesce(sum(s.units), 0) as units from ${sumsOf('r.id', 'refund')} s where s.state <> 'reorged'
+    ) m
     where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isOpen(unexpectedItem)}
     order by r.id desc limit ${maxOfKind})
   ) o left join lateral (

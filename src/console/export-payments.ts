@@ -156,7 +156,8 @@ function jsonOf({ metadata, labels, recorded_at: _, ...line }: Line): string {
 const ticketMs = 30_000;
 /** Open at the same time, of a merchant. */
 const maxOpen = 2;
-const maxRangeMs = 400 * 86_400_000;
+/** 400 days, of which one may be an hour longer. */
+const maxRangeMs = 400 * 86_400_000 + 3_600_000;
 
 /** `CreateExport`: a ticket for the merchant that is looked at. */
 export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod<'createExport'> {

@@ -12,6 +12,7 @@ import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { createMetadataIndexing } from '../../src/payment-intents/metadata-index.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { insertOf } from '../support/intent-rows.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { installWallet, reject } from '../support/wallet.ts';
 
@@ -283,6 +284,29 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(await status()).toBe('succeeded');
     });
 
+    test('is signed in one tab of two', async () => {
+      const { wallets } = await start();
+      const second = await newPage();
+      await second.goto(page.url());
+      await second.getByText('Sign it', { exact: true }).click();
+      const sign = { name: 'Sign with Right', exact: true };
+      await second.getByRole('button', sign).waitFor();
+      await press('Sign with Right');
+      await second.getByText(/A wallet of this browser was asked to send it\./).waitFor();
+      // What one tab has given up another may ask for meanwhile.
+      await press('It has sent nothing: sign it again');
+      const again = { name: 'It has sent nothing: sign it again', exact: true };
+      await second.getByRole('button', again).click();
+      await second.getByRole('button', sign).click();
+      await vi.waitFor(() => expect(wallets[0].sent).toHaveLength(2));
+      await see(/A wallet of this browser was asked to send it\./);
+      expect(await page.getByRole('button', sign).count()).toBe(0);
+      await world.mine(11);
+      await page.locator('.badge', { hasText: 'Returned' }).waitFor();
+      // Other tests have nothing to do.
+      await world.service.query('update refunds set labels = null');
+    });
+
     test('is not signed again if it is on the chain already', async () => {
       const { account, refund, wallets } = await start();
       await page.route('**/ListRefunds', (route) => route.abort());
@@ -356,6 +380,12 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByRole('link', { name: 'Whose is it?' }).click();
     await page.getByRole('link', { name: 'order-9' }).waitFor();
     await see('1.00 USDC less');
+    // One that is not among the nearest five is named.
+    const named = await world.createIntent({ amount_units: 1_000_000, metadata: { order_id: 'order-10' } });
+    await page.getByLabel('Another payment, by its id').fill(` ${named.id}`);
+    await page.getByRole('link', { name: 'order-10' }).last().waitFor();
+    await see('1.00 USDC more');
+    await world.service.call('cancelPaymentIntent', { id: named.id });
     await press('It is this one');
     await see('The payment gets a part of its money, and keeps waiting for the rest.');
     await press('Attribute the transfer');
@@ -410,6 +440,29 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await press('Enable it');
     await see('It is enabled.');
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
+  });
+
+  test('what is not among the newest is found', async () => {
+    const { id } = world.service.merchant;
+    const dayMs = 86_400_000;
+    const wallet = '0x00000000000000000000000000000000000000aa';
+    const old = { status: `'succeeded'`, succeeded_at: 'now()', labels: `'{overpaid}'` };
+    const columns = { ...old, expected_wallet: `'\\x${wallet.slice(2)}'` };
+    await world.service.query(
+      ...insertOf({ merchantId: id, count: 1, firstAtMs: Date.now() - 3 * dayMs, columns }),
+    );
+    const expired = { status: `'expired'`, expired_at: 'now()' };
+    const newer = { merchantId: id, count: 25_000, firstAtMs: Date.now() - dayMs, columns: expired };
+    await world.service.query(...insertOf(newer));
+    await signIn('/payments?label=overpaid');
+    await see('None among the newest.');
+    await press('Show more');
+    await page.locator('tbody tr').waitFor();
+    await page.goto(`${url}/search?q=${wallet}`);
+    await page.locator('tbody tr').waitFor();
+    await world.service.query(
+      `delete from payment_intents where status = 'expired' or labels = '{overpaid}'`,
+    );
   });
 
   test('the search finds by what support is asked, and says what it looked for', async () => {

@@ -47,7 +47,10 @@
   const go = (option                    ) => {
     if (option === null) return;
     dialog.close();
-    location.hash = option.dataset.target ?? '';
+    const hash = `#${option.dataset.target ?? ''}`;
+    // One that is in the address already is gone to again.
+    if (location.hash === hash) dispatchEvent(new Event('hashchange'));
+    location.hash = hash;
   };
 
   const open = async () => {
