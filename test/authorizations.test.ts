@@ -27,7 +27,7 @@ import { listenInTest } from './support/listen.ts';
 import { startLyingNode } from './support/lying-node.ts';
 import { createSigningSafe } from './support/safe.ts';
 import { startService } from './support/service.ts';
-import { createTestWatcher } from './support/settlement.ts';
+import { createTestWatcher, idBytes } from './support/settlement.ts';
 import {
   type Behaviour,
   callOf,
@@ -530,6 +530,36 @@ describe('never twice', () => {
     await readBlockAnew();
     expect(await statusesOf(hidden.order.id)).toEqual(['landed']);
   });
+});
+
+test('one in a transaction whose receipt no node serves holds up no other payment, and is not signed again', async () => {
+  const { order, signed, validBefore } = await submitted();
+  const selfish = await startLyingNode(chain.url);
+  onTestFinished(selfish.close);
+  const half = createTestWatcher(service, { urls: [selfish.url] });
+  await watcher.release();
+  await half.catchUp();
+  selfish.lie('receipt too large');
+  await facilitator.send(signed);
+  await chain.mine();
+  const [other, payer] = [await createIntent(), await newAccount()];
+  const to = service.merchant.wallets.testnet.base as Hex;
+  await chain.transfer({ from: payer.address, to, amountUnits: 7n, suffix: idBytes(other.id) });
+  await chain.mine();
+  await half.catchUp();
+  expect((await statusOf(other.id)).amount_received_units).toBe(7);
+  // Nothing of it was seen, whatever is read again, and whatever the node says of the nonce.
+  await chain.mine(1, { timestamp: validBefore });
+  await chain.mine(confirmationsRequired);
+  await half.readAllAgain();
+  await half.release();
+  expect(await statusesOf(order.id)).toEqual(['submitted']);
+  expect(await checkoutOf(order)).toMatchObject({ gasless: false });
+  const { transfers } = (await service.call('listTransfers', { status: 'unattributed' })).json;
+  const unread = transfers.find((each: Json) => each.from_address === order.account.address);
+  await service.call('attributeTransfer', { id: unread.id, payment_intent: order.id });
+  expect((await statusOf(order.id)).amount_received_units).toBe(amount);
+  await half.release();
 });
 
 describe('whose payment', () => {

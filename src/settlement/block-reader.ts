@@ -91,10 +91,6 @@ export async function readTransfers(
   const namedBy = (log: RelevantLog): Promise<string | undefined> | undefined => {
     const receipt = receipts.get(log.transactionHash);
     const isTooLarge = tooLarge.has(log.transactionHash);
-    if (isTooLarge && log.mayBeAuthorized) {
-      // Without its nonce, what was signed would seem unused, and the payer would be asked to pay again.
-      throw new NodeError('too_large', `${node.name} does not serve the receipt of a payment by a signature`);
-    }
     if (needing.has(log) && !isTooLarge && (receipt === undefined || !receiptHasTransfer(receipt, log))) {
       throw new NodeError(
         'contradiction',

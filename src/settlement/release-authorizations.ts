@@ -46,9 +46,10 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     const isOver = endMs <= confirmedMs;
     if (!isOver && endMs <= tip.time.getTime()) continue;
     if (endMs > readTwiceMs) await ledger.renew(lease);
+    // That nothing was seen of one says something if everything was.
     const isReleased = isOver
-      ? endMs <= readTwiceMs || (await allSay(unused, context, nodes, each, deep))
-      : await allSay(used, context, nodes, each, Math.min(deep, verified));
+      ? (endMs <= readTwiceMs && !each.isDoubtful) || (await allSay(unused, context, nodes, each, deep))
+      : !each.isDoubtful && (await allSay(used, context, nodes, each, Math.min(deep, verified)));
     if (isReleased) released.push(each.id);
     else later.set(each.id, now + againMs);
   }

@@ -7,7 +7,7 @@ import { isRightToken } from '../../contract/chains.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { TransferLog } from '../node-answers.ts';
-import type { KnownTransfer } from './known-transfers.ts';
+import type { FoundTransfer, KnownTransfer } from './known-transfers.ts';
 import type { Lease } from './lease.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
@@ -18,6 +18,8 @@ export interface DueAuthorization {
   from: Hex;
   nonce: Hash;
   validBefore: Date;
+  /** A transfer may have used it whose receipt no node serves. */
+  isDoubtful: boolean;
 }
 
 /** An authorization that a transfer has used. */
@@ -68,6 +70,7 @@ export function createAuthorizations(
         from: hashOf(row.from_address),
         nonce: hashOf(row.nonce),
         validBefore: new Date(row.valid_before),
+        isDoubtful: row.is_doubtful,
       }));
     },
     /** Releases authorizations that the chain will never take. Throws LeaseLost. */
@@ -105,6 +108,27 @@ export async function findClaims(
 }
 
 /**
+ * Notes the authorizations that transfers may have used whose receipts no node serves: that none was seen of them says
+ * nothing any more. Returns the UUIDs of their intents.
+ */
+export async function noteDoubtful(
+  run: RunPrepared,
+  { networks }: Pick<ChainSettings, 'networks'>,
+  unread: readonly FoundTransfer[],
+): Promise<string[]> {
+  const intents: string[] = [];
+  for (const some of inChunks(unread)) {
+    const { rows } = await run(doubt, [
+      some.map(({ log }) => bytes(log.from)),
+      some.map(({ log }) => bytes(log.to)),
+      networks.map(({ id }) => id),
+    ]);
+    for (const { payment_intent: intent } of rows) intents.push(intent);
+  }
+  return intents;
+}
+
+/**
  * Notes the authorizations that these transfers have used, in the transaction that records them. That of a transfer which is
  * not its intent's payment stays submitted: whoever signs again would pay twice.
  */
@@ -138,10 +162,17 @@ const findUsed = preparedStatement(
               and a.wallet = w.wallet
             order by a.merchant_id = w.merchant_id desc, a.id limit 1) a`,
 );
+const doubt = preparedStatement(
+  'doubt_authorizations',
+  `update authorizations a set is_doubtful = true from unnest($1::bytea[], $2::bytea[]) as w (from_address, wallet)
+    where a.from_address = w.from_address and a.wallet = w.wallet and a.network = any ($3::smallint[])
+      and a.status = 'submitted' and not a.is_doubtful
+   returning a.payment_intent`,
+);
 const isUnused = `not exists (select from transfers t where t.authorized_by = a.id and t.state <> 'reorged')`;
 const findDue = preparedStatement(
   'find_due_authorizations',
-  `select a.id, a.network, a.from_address, a.nonce, a.valid_before from authorizations a
+  `select a.id, a.network, a.from_address, a.nonce, a.valid_before, a.is_doubtful from authorizations a
     where a.status = 'submitted' and a.network = any ($1::smallint[])
       and (a.valid_before <= $2 or a.created_at < now() - interval '1 minute') and a.id <> all ($4::uuid[])
       and ${isUnused}

@@ -16,7 +16,7 @@ import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
-import { type Claim, findClaims } from './authorizations.ts';
+import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
@@ -95,6 +95,7 @@ export class Recording {
   ): Promise<Recorded> {
     const { run, revertTransfers, proveRefunds, settings } = this.#options;
     const at = new Date();
+    await this.#noteUnread(block, read);
     const found = await proveRefunds(read);
     const replaced = [settings.chainId, block.number, bytes(block.hash)];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
@@ -106,6 +107,18 @@ export class Recording {
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: [...reverted, ...changes], ...seen };
+  }
+
+  /** Before anything is recorded: whatever else happens, what a payer has signed is not signed anew. */
+  async #noteUnread(block: Block, read: readonly FoundTransfer[]): Promise<void> {
+    const { run, settings, logger } = this.#options;
+    const unread = read.filter(({ isUnread }) => isUnread);
+    for (const intent of await noteDoubtful(run, settings, unread)) {
+      logger.warn(
+        { payment_intent: formatIdentifier('pi', intent), block_number: block.number },
+        'a payment by a signature may be in a transaction whose receipt the node does not serve: attribute it by hand',
+      );
+    }
   }
 
   async #readKnown(found: readonly FoundTransfer[]): Promise<TransferRow[]> {
