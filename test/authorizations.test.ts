@@ -15,7 +15,7 @@ import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { offerGasless } from '../src/authorizations/gasless.ts';
 import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
-import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
+import { authorizationUsedTopic, transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import type { ChainName } from '../src/contract/words.ts';
 import type { PaymentRequirements } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -557,7 +557,7 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   expect(await checkoutOf(order)).toMatchObject({ gasless: false });
   const { transfers } = (await service.call('listTransfers', { status: 'unattributed' })).json;
   const unread = transfers.find((each: Json) => each.from_address === order.account.address);
-  await service.call('attributeTransfer', { id: unread.id, payment_intent: order.id });
+  await service.call('attributeTransfer', { id: unread?.id, payment_intent: order.id });
   expect((await statusOf(order.id)).amount_received_units).toBe(amount);
   await half.release();
 });
@@ -826,6 +826,33 @@ describe('a stranger', () => {
       expect((await pay(stranger.secret, paymentHeader(signed, stranger.offer))).status).toBe(402);
     }
     expect((await payAndMine(victim, await sign(victim.account, victim.offer))).status).toBe(200);
+  });
+
+  test('with many checkouts has the node asked a few things at a time', async () => {
+    let [asking, most] = [0, 0];
+    const counting = createServer(async (request, response) => {
+      const body = JSON.stringify(await json(request));
+      const isPayers = body.includes(transferWithAuthorization.slice(2));
+      if (isPayers) most = Math.max(most, ++asking);
+      const headers = { 'content-type': 'application/json' };
+      const answer = await fetch(chain.url, { method: 'POST', body, headers });
+      const text = await answer.text();
+      // Others come meanwhile.
+      if (isPayers) await sleep(50);
+      if (isPayers) asking--;
+      response.end(text);
+    });
+    const beside = await start(await listenInTest(counting), { beside: service });
+    onTestFinished(() => beside.close());
+    const { offer } = await newOrder();
+    const poor = privateKeyToAccount(generatePrivateKey());
+    const all = Array.from({ length: 20 }, async () => {
+      const { secret } = await createIntent();
+      const signed = await sign(poor, offer, { nonce: randomNonce() });
+      return (await pay(secret, paymentHeader(signed, offer), beside)).status;
+    });
+    expect(await Promise.all(all)).toContain(402);
+    expect(most).toBe(4);
   });
 
   test('tells the facilitator nothing but what was checked', async () => {

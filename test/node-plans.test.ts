@@ -299,6 +299,17 @@ test('a pace is halved once for concurrent refusals, and grows again', async () 
   expect(pace.perSecond).toBeCloseTo(25, 0);
 });
 
+test('requests that were sent together and refused halve the rate once', async () => {
+  const pace = createNodePace();
+  for (let i = 0; i < 8; i++) pace.answered();
+  const sentAtMs = await pace.turn();
+  pace.refused(0, sentAtMs);
+  const halved = pace.perSecond;
+  pace.answered();
+  pace.refused(0, sentAtMs);
+  expect(pace.perSecond).toBeGreaterThanOrEqual(halved);
+});
+
 test('a node that stopped answering keeps its rate', () => {
   const pace = createNodePace();
   for (let i = 0; i < 5; i++) pace.refused();

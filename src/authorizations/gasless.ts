@@ -8,6 +8,7 @@ import type { ChainNodes } from '../config/rpc-urls.ts';
 import { type ChainSettings, networkFor } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
+import { createTurns } from '../database/turns.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
@@ -19,6 +20,8 @@ export interface GaslessChain {
   readonly settings: ChainSettings;
   readonly facilitator: Facilitator;
   readonly domain: TokenDomain;
+  /** Runs what asks a node for somebody who wants to pay this intent, a few at a time. Throws `unavailable`. */
+  inTurn<T>(intentId: string, work: () => Promise<T>): Promise<T>;
   /** What the signature proves by itself. */
   proofOf(payment: SignedPayment): Proof;
   /** True if the address has code: an answer is kept, and asked again after a minute if it had none. Throws NodeError. */
@@ -39,6 +42,8 @@ interface Candidate {
 
 const refreshEveryMs = 600_000;
 const maxRetryMs = 60_000;
+/** Payers that ask the nodes of a chain at once: the watcher, which shares their rate, waits for no more of them. */
+const maxAsking = 4;
 const maxCodes = 10_000;
 const codelessMs = 60_000;
 /** `name()` and `version()`. */
@@ -123,6 +128,7 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
     settings,
     facilitator,
     domain,
+    inTurn: createTurns(maxAsking, 'payments by a signature'),
     proofOf: createProof(network, domain),
     async hasCode(address) {
       const known = codes.get(address);

@@ -157,14 +157,13 @@ class PayCheckout {
     // Accounts cost nothing to make, so that each counts for the intent, too; anybody may name another's without a proof.
     takeFromPayerLimit(intent.id);
     if (proof === 'owner') takeFromPayerLimit(payment.from);
+    if (proof === 'unknown') context.charge?.(contractSignatureCost);
     try {
-      if (proof === 'unknown') {
-        context.charge?.(contractSignatureCost);
-        if (!(await chain.hasCode(payment.from))) {
-          return refused('invalid_exact_evm_signature', 'The signature is not that of the account.');
-        }
-      }
-      return await chain.refusalOf(payment);
+      return await chain.inTurn(intent.id, async () =>
+        proof === 'unknown' && !(await chain.hasCode(payment.from))
+          ? refused('invalid_exact_evm_signature', 'The signature is not that of the account.')
+          : chain.refusalOf(payment),
+      );
     } catch (reason) {
       if (!(reason instanceof NodeError)) throw reason;
       // Nothing is stored yet: the same signature can be sent again.

@@ -33,45 +33,44 @@ export async function inChangeTurn<T>(
 }
 
 /**
- * Returns a function that runs the work when it is the merchant's turn. It throws `unavailable` without running it if
- * too much waits, or if it would wait too long. `slots` is how much may run at once. With several merchants, each may use all
- * but one.
+ * Returns a function that runs the work when it is the turn of its key, such as a merchant. It throws `unavailable` without
+ * running it if too much waits, or if it would wait too long. `slots` is how much may run at once. With several keys, each may
+ * use all but one.
  */
-function createTurns(slots: number, kind: Kind) {
-  const maxOfMerchant = Math.max(1, slots - 1);
-  /** By merchant, in the order of service. */
+export function createTurns(slots: number, kind: string) {
+  const maxOfKey = Math.max(1, slots - 1);
+  /** By key, in the order of service. */
   const waiting = new Map<string, (() => void)[]>();
   const running = new Map<string, number>();
   let waitingCount = 0;
   let runningCount = 0;
 
-  const mayBegin = (merchantId: string) =>
-    runningCount < slots && (running.get(merchantId) ?? 0) < maxOfMerchant;
+  const mayBegin = (key: string) => runningCount < slots && (running.get(key) ?? 0) < maxOfKey;
 
-  const count = (merchantId: string, change: 1 | -1) => {
+  const count = (key: string, change: 1 | -1) => {
     runningCount += change;
-    const left = (running.get(merchantId) ?? 0) + change;
-    if (left > 0) running.set(merchantId, left);
-    else running.delete(merchantId);
+    const left = (running.get(key) ?? 0) + change;
+    if (left > 0) running.set(key, left);
+    else running.delete(key);
   };
 
   const beginNext = () => {
-    for (const [merchantId, queue] of waiting) {
+    for (const [key, queue] of waiting) {
       if (runningCount >= slots) return;
-      if (!mayBegin(merchantId)) continue;
+      if (!mayBegin(key)) continue;
       const begin = queue.shift();
       // After the others, if it has more.
-      waiting.delete(merchantId);
-      if (queue.length > 0) waiting.set(merchantId, queue);
+      waiting.delete(key);
+      if (queue.length > 0) waiting.set(key, queue);
       waitingCount--;
-      count(merchantId, 1);
+      count(key, 1);
       begin?.();
     }
   };
 
-  const wait = (merchantId: string): Promise<void> => {
-    const queue = waiting.get(merchantId) ?? [];
-    // Above the limit each merchant may have its share.
+  const wait = (key: string): Promise<void> => {
+    const queue = waiting.get(key) ?? [];
+    // Above the limit each key may have its share.
     if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
       return Promise.reject(overloaded(`${maxWaiting} ${kind} wait already`));
     }
@@ -84,23 +83,23 @@ function createTurns(slots: number, kind: Kind) {
         const place = queue.indexOf(begin);
         if (place === -1) return;
         queue.splice(place, 1);
-        if (queue.length === 0) waiting.delete(merchantId);
+        if (queue.length === 0) waiting.delete(key);
         waitingCount--;
         reject(overloaded(`${kind}: no turn within ${maxWaitMs} ms`));
       }, maxWaitMs).unref();
       queue.push(begin);
-      waiting.set(merchantId, queue);
+      waiting.set(key, queue);
       waitingCount++;
     });
   };
 
-  return async <Result>(merchantId: string, work: () => Promise<Result>): Promise<Result> => {
-    if (mayBegin(merchantId) && !waiting.has(merchantId)) count(merchantId, 1);
-    else await wait(merchantId);
+  return async <Result>(key: string, work: () => Promise<Result>): Promise<Result> => {
+    if (mayBegin(key) && !waiting.has(key)) count(key, 1);
+    else await wait(key);
     try {
       return await work();
     } finally {
-      count(merchantId, -1);
+      count(key, -1);
       beginNext();
     }
   };

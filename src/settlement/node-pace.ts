@@ -19,6 +19,7 @@ export function createNodePace() {
   let pausedUntilMs = 0;
   /** Answers since the rate was last halved. */
   let answers = 0;
+  let halvedAtMs = 0;
   let pauseMs = firstPauseMs;
   /** Answers in the current second, and in the one before. */
   let [beganAtMs, count, before] = [performance.now(), 0, 0];
@@ -36,12 +37,13 @@ export function createNodePace() {
     },
     /** Milliseconds until the end of the pause that the node asked for. */
     pausedMs: () => Math.max(0, pausedUntilMs - performance.now()),
-    /** Resolves when the next request may be sent. */
-    async turn(): Promise<void> {
+    /** Resolves when the next request may be sent, with the time of that. */
+    async turn(): Promise<number> {
       const now = performance.now();
       const atMs = Math.max(now, nextAtMs);
       nextAtMs = atMs + 1_000 / perSecond;
       if (atMs > now) await setTimeout(atMs - now);
+      return performance.now();
     },
     answered() {
       note(performance.now());
@@ -50,8 +52,8 @@ export function createNodePace() {
       pauseMs = firstPauseMs;
       perSecond += growth;
     },
-    /** The node has refused a request for its rate. */
-    refused(retryAfterMs = 0) {
+    /** The node has refused a request for its rate, which was sent at that time. */
+    refused(retryAfterMs = 0, sentAtMs = performance.now()) {
       const now = performance.now();
       note(now);
       pausedUntilMs = Math.max(pausedUntilMs, now + retryAfterMs);
@@ -59,8 +61,10 @@ export function createNodePace() {
       pauseMs = Math.min(2 * pauseMs, maxPauseMs);
       // If nothing was answered there is no rate to halve: only the pause applies.
       const reached = Math.min(perSecond, Math.max(before, count));
-      if (answers === 0 || reached === 0) return;
+      // Of those that are sent together many are refused: that says once that they were too many.
+      if (answers === 0 || reached === 0 || sentAtMs <= halvedAtMs) return;
       answers = 0;
+      halvedAtMs = now;
       perSecond = Math.max(minPerSecond, reached / 2);
     },
   };

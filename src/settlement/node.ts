@@ -240,7 +240,7 @@ export class Node {
         const seconds = Math.ceil(pausedMs / 1_000);
         throw new NodeError('rate_limited', `${this.name} asked to wait ${seconds} s more (rate limit)`);
       }
-      await this.pace.turn();
+      const sentAtMs = await this.pace.turn();
       this.#options.onRequest?.(method);
       const send = async () =>
         read(await callJsonRpc(this.#address, method, params, timeoutMs, elements?.()));
@@ -250,17 +250,17 @@ export class Node {
         this.failingSinceMs = undefined;
         return found;
       } catch (reason) {
-        if (!this.#mayRetry(reason, deadlineMs)) throw reason;
+        if (!this.#mayRetry(reason, deadlineMs, sentAtMs)) throw reason;
       }
     }
   }
 
-  #mayRetry(reason: unknown, deadlineMs: number): boolean {
+  #mayRetry(reason: unknown, deadlineMs: number, sentAtMs: number): boolean {
     if (!(reason instanceof NodeError)) return false;
     const { fault, retryAfterMs } = reason;
     this.#options.onFault?.(reason);
     if (fault === 'rate_limited') {
-      this.pace.refused(retryAfterMs);
+      this.pace.refused(retryAfterMs, sentAtMs);
       return performance.now() + (retryAfterMs ?? 0) < deadlineMs;
     }
     if (failureFaults.has(fault)) this.failingSinceMs ??= performance.now();
