@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Pool } from 'pg';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { Batcher } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
 import { createInsert, createPaymentIntentStore } from '../src/payment-intents/insert-or-replay.ts';
+import { isServerGone } from '../src/requests/unavailable.ts';
 import { blockCreates } from './support/blocker.ts';
+import { startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -144,6 +147,29 @@ describe('one batch', () => {
   });
 });
 
+test('a create that was stored is not said to be missing if what its batch needs next fails', async () => {
+  const env = { ROLES: 'api', DATABASE_POOL: '1', DATABASE_CONNECT_TIMEOUT: '1' };
+  const narrow = await startService(env, { beside: service });
+  onTestFinished(() => narrow.close());
+  const { em } = narrow.database.orm;
+  const stores = createPaymentIntentStore(em, { maxWaiting: 10, maxWaitMs: 2_500 });
+  const pool: Pool = await em.getConnection().getNativeClient();
+  const first = keyed(randomUUID());
+  await stores.create(first);
+  // The only connection is somebody else's before the insert, and again behind it.
+  const holder = await pool.connect();
+  const fresh = row();
+  const creates = Promise.allSettled([stores.create(fresh), stores.create({ ...first, id: newUuid() })]);
+  await vi.waitFor(() => expect(pool.waitingCount).toBe(1), { interval: 1 });
+  const next = pool.connect();
+  holder.release();
+  const again = await next;
+  expect(await idsIn([fresh.id])).toEqual([fresh.id]);
+  const reason = { code: 'unavailable', message: expect.stringContaining('may have been created') };
+  expect(await creates).toMatchObject([{ reason }, { reason }]);
+  again.release();
+});
+
 describe('the batcher', () => {
   /** A commit that waits until it is released, and the batches it received. */
   function gated(options: {
@@ -193,6 +219,16 @@ describe('the batcher', () => {
       { reason: new Error('bad -6') },
     ]);
     expect(batches).toEqual([[1], [2, 3, 4], [5, -6]]);
+  });
+
+  test('what may have been done by a held run is not refused as if it was not', async () => {
+    const errors = ['08006', '53100'].map((code) => Object.assign(new Error(code), { code }));
+    const batcher = new Batcher<number, string>({
+      ...{ slots: 1, maxBatchSize: 1, isHeldAfter: isServerGone },
+      run: () => Promise.reject(errors.shift()),
+    });
+    await expect(batcher.add(1)).rejects.toThrow('08006');
+    expect(errors).toEqual([]);
   });
 
   test('items of one turn of the event loop are one batch', async () => {

@@ -143,14 +143,14 @@ export class Batcher<Item, Result> {
       );
       this.#isHolding = false;
       this.#pauseMs = firstPauseMs;
-      batch.forEach(({ resolve, reject }, i) => {
+      batch.forEach((waiter, i) => {
         const outcome = outcomes[i];
-        if (outcome instanceof Error) reject(outcome);
-        else resolve(outcome as Result);
+        if (outcome instanceof Error) waiter.reject(reasonFor(waiter, outcome));
+        else waiter.resolve(outcome as Result);
       });
     } catch (reason) {
       if (this.#options.isHeldAfter?.(reason)) this.#hold(batch, reason);
-      else for (const { reject } of batch) reject(reason);
+      else for (const waiter of batch) waiter.reject(reasonFor(waiter, reason));
     } finally {
       this.#options.onBatch?.(batch.length, performance.now() - startedAtMs);
       this.#busySlots--;
@@ -188,6 +188,12 @@ export class Batcher<Item, Result> {
     clearTimeout(this.#expiry);
     this.#expiry = next && setTimeout(this.#expire, Math.max(1, next.refusedAtMs - now)).unref();
   };
+}
+
+/** Why an item is refused. What may have been done by an earlier run stays so, unless this one says what has become of it. */
+function reasonFor({ heldAfter }: { heldAfter: unknown }, reason: unknown): unknown {
+  const isAnswer = reason instanceof ServiceError && reason.code !== 'unavailable';
+  return !isAnswer && mayHaveRun(heldAfter) ? heldAfter : reason;
 }
 
 /** The refusal of what would wait too long. */

@@ -13,7 +13,13 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { commitNothing } from '../database/writability.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Trace } from '../requests/trace.ts';
-import { isServerGone, mayHaveRun, orUnavailable, serverGoneError } from '../requests/unavailable.ts';
+import {
+  isServerGone,
+  mayBeStoredError,
+  mayHaveRun,
+  orUnavailable,
+  serverGoneError,
+} from '../requests/unavailable.ts';
 import { traceStatement } from '../telemetry/spans.ts';
 
 export type PaymentIntentStore = ReturnType<typeof createPaymentIntentStore>;
@@ -68,7 +74,11 @@ export function createPaymentIntentStore(
     const insertedCount = await traced('INSERT', creates, () => insert(inLockOrder(batch)));
     if (insertedCount > 0) onWrite?.();
     if (insertedCount === batch.length) return batch.map((intent) => ({ intent, replayed: false }));
-    const found = await traced('SELECT', creates, () => findStored(batch, insertedCount > 0 || isRepeated));
+    const found = await traced('SELECT', creates, () =>
+      findStored(batch, insertedCount > 0 || isRepeated),
+    ).catch((reason) => {
+      throw insertedCount > 0 ? mayBeStoredError(reason) : reason;
+    });
     return batch.map((intent) => {
       if (found.ids.has(intent.id)) return { intent, replayed: false };
       const first = found.firsts.get(idempotencyOf(intent));
@@ -83,7 +93,8 @@ export function createPaymentIntentStore(
       batch.map((create) => orUnavailable(() => commit([create], isRepeated)).catch(asOutcome)),
     );
     const gone = outcomes.flat().find((outcome) => isServerGone(outcome));
-    if (gone !== undefined) throw gone;
+    const isAnyStored = outcomes.flat().some((outcome) => !(outcome instanceof Error));
+    if (gone !== undefined) throw isAnyStored ? mayBeStoredError(gone) : gone;
     return outcomes.flat();
   };
 

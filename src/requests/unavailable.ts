@@ -71,6 +71,11 @@ export function serverGoneError(message: string): Error {
   return Object.assign(new Error(message), { code: readOnly });
 }
 
+/** An error after a part was stored: `transaction_resolution_unknown`, whatever has failed then. */
+export function mayBeStoredError(cause: unknown): Error {
+  return Object.assign(new Error('a part was stored before this failed', { cause }), { code: '08007' });
+}
+
 /** Errors of the sockets to the database: those of other sockets look the same. MikroORM throws copies of them. */
 const ofDatabase = new WeakSet<Error>();
 
