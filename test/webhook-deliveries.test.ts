@@ -1,7 +1,9 @@
 // Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, describe, expect, test } from 'vitest';
+import pg from 'pg';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/retry-schedule.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
@@ -486,6 +488,18 @@ describe('an endpoint is disabled', () => {
     ]);
   });
 
+  test('not by an answer of the URL that it had before', async () => {
+    const shop = await Shop.open();
+    const endpoint = await shop.endpoint({}, async (request, response) => {
+      // The old server is taken down while it handles the last of them.
+      await shop.call('updateWebhookEndpoint', { id: endpoint.id, url: `${receiver.url}/new` });
+      answering(410, 'gone')(request, response);
+    });
+    await shop.event();
+    await worker.deliverAll();
+    expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 0, failing: false });
+  });
+
   test('after 5 days without a success and at least 10 failures, and not before', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(500));
@@ -757,6 +771,35 @@ describe.each(doors)('over %s', (door) => {
     await shop.call('redeliverEvent', { id: event, webhook_endpoint: endpoint.id }, { door });
     await worker.deliverAll();
     expect(arrivedAt(endpoint)).toEqual([event, event]);
+  });
+
+  test('an event that is removed meanwhile is not found', async () => {
+    const shop = await Shop.open();
+    const endpoint = await shop.endpoint();
+    const event = await shop.event();
+    await worker.deliverAll();
+    await service.query(`update webhook_deliveries set status = 'failed' where endpoint_id = $1`, [
+      endpoint.uuid,
+    ]);
+    const removal = new pg.Client(pgConfigOf(service.location));
+    await removal.connect();
+    const uuid = parseIdentifier('evt', event);
+    await removal.query('begin');
+    await removal.query('delete from events where id = $1', [uuid]);
+    expect(await shop.call('redeliverWebhookEndpoint', { id: endpoint.id })).toEqual({ deliveries_count: 0 });
+    const { apiKey } = shop;
+    const again = service.call('redeliverEvent', { id: event }, { door, apiKey });
+    const waiting = async () =>
+      await service.query(
+        `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
+      );
+    await vi.waitFor(async () => expect(await waiting()).toHaveLength(1));
+    await removal.query('delete from webhook_deliveries where event_id = $1', [uuid]);
+    await removal.query('commit');
+    await removal.end();
+    expect((await again).code).toBe('resource_missing');
+    const left = 'select from webhook_deliveries where event_id = $1';
+    expect(await service.query(left, [uuid])).toEqual([]);
   });
 
   test('an unknown event, or one without a position, is not found', async () => {

@@ -501,8 +501,10 @@ test('concurrent failures counted by several workers all count', async () => {
   for (let i = 0; i < 10; i++) {
     const at = new Date(beganAtMs + i * 1000);
     // In opposite orders.
-    for (const { uuid } of endpoints) counted.push(a.health.failed(uuid, at, 500));
-    for (const { uuid } of endpoints.toReversed()) counted.push(b.health.failed(uuid, at, 500));
+    for (const { uuid, path } of endpoints) counted.push(a.health.failed(uuid, receiver.url + path, at, 500));
+    for (const { uuid, path } of endpoints.toReversed()) {
+      counted.push(b.health.failed(uuid, receiver.url + path, at, 500));
+    }
     await nextTurn();
   }
   await Promise.all(counted);

@@ -124,7 +124,11 @@ const notHttp = 'the answer was not HTTP, or the connection broke';
 const cases: Record<string, Case> = {
   'never answers': { statusCode: undefined, error: noAnswer, ms: afterTen },
   'sends its headers byte by byte': { statusCode: undefined, error: noAnswer, ms: afterTen },
-  'sends interim answers without end': { statusCode: undefined, error: noAnswer, ms: afterTen },
+  'sends interim answers without end': {
+    statusCode: undefined,
+    error: 'more than 10 interim answers (1xx) came before an answer',
+    ms: soon,
+  },
   'never finishes the TLS handshake': {
     statusCode: undefined,
     error: /^no (?:connection|answer) within 10 s$/,

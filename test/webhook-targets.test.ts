@@ -325,6 +325,17 @@ describe('a name', () => {
     });
   });
 
+  test('that a name server says nothing of in the other family is reached', async () => {
+    const sender = openSender(withPublic());
+    const name = nameOf(() => ['127.0.0.1']);
+    const answer = answers.get(name);
+    answers.set(name, (type, asked) => (type === 'AAAA' ? 'no answer' : (answer?.(type, asked) ?? [])));
+    const { statusCode, durationMs } = await sendTo(sender, name);
+    expect(statusCode).toBe(204);
+    // The question for the other family takes four seconds to fail.
+    expect(durationMs).toBeLessThan(3_000);
+  });
+
   test.each(privateAddresses)('that resolves to %s (%s) is not reached', async (address) => {
     expect(strict.reachOf(address)).toBeUndefined();
     const name = nameOf(() => [address]);

@@ -23,7 +23,9 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
       if (row?.highest != null) {
         await runInside(recordRemoved, [row.highest]);
         await runInside(removeAttempts, [row.ids]);
-        await runInside(removeDeliveries, [row.ids]);
+        const [removed] = (await runInside(removeDeliveries, [row.ids])).rows;
+        // Redelivered between the question and the lock of its event. Nothing is removed, and all is looked at again.
+        if (removed?.pending > 0) throw new Error('an event was redelivered while it was to be removed');
       }
       return row;
     });
@@ -66,8 +68,12 @@ const removeAttempts = preparedStatement(
 /** Joins `removed_events`, because the index begins with the merchant. */
 const removeDeliveries = preparedStatement(
   'remove_webhook_deliveries',
-  `delete from webhook_deliveries d using removed_events r
-    where r.id = any ($1::uuid[]) and d.merchant_id = r.merchant_id and d.event_id = r.id`,
+  `with removed as (
+     delete from webhook_deliveries d using removed_events r
+      where r.id = any ($1::uuid[]) and d.merchant_id = r.merchant_id and d.event_id = r.id
+     returning d.status
+   )
+   select count(*) filter (where status = 'pending')::int as pending from removed`,
 );
 
 const recordRemoved = preparedStatement(

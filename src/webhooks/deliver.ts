@@ -93,7 +93,7 @@ export function createDeliverer(
     if (isSuccess) return;
     const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const disabled = await health.failed(endpointId, result.at, result.statusCode);
+    const disabled = await health.failed(endpointId, delivery.url, result.at, result.statusCode);
     if (disabled === undefined) return;
     onDisabled?.();
     logDisabled(logger, delivery, disabled);

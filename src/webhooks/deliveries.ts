@@ -148,6 +148,8 @@ export function createRedeliveryMethods(
           if (ids.length === 0) return [];
           await run(redeliver, [eventId, ids]);
           const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
+          // Its retention has removed it meanwhile.
+          if (rows.length === 0) throw new ServiceError('resource_missing');
           return present(rows.map(readShown));
         };
         const webhookDeliveries = await chargedByRows(context, isToAll ? maxEndpoints : 1, work, rowsOf);
@@ -240,7 +242,7 @@ function statementsOf(em: EntityManager) {
      select e.merchant_id, e.id, w.id, ${newDeliveryId}, 'pending', now(), now()
        from events e, webhook_endpoints w
       where e.id = $1 and w.id = any ($2::uuid[]) and w.enabled
-      order by w.id
+      order by w.id for key share of e
          on conflict (merchant_id, event_id, endpoint_id) do update
         set status = 'pending', next_attempt_at = least(d.next_attempt_at, now()), scheduled = 0
       where ${isInFlight} is not true`,
@@ -266,6 +268,9 @@ function statementsOf(em: EntityManager) {
     `with chosen as materialized (
        select d.place
          from unnest($3::uuid[]) as wanted (event_id)
+        cross join lateral (
+          select from events e where e.id = wanted.event_id limit 1 for key share skip locked
+        ) e
         cross join lateral (
           select d.ctid as place, d.* from webhook_deliveries d
            where d.merchant_id = $1 and d.endpoint_id = $2 and d.event_id = wanted.event_id

@@ -25,7 +25,7 @@ export interface Disabled {
 export function createEndpointHealth(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
-  type Failure = { endpointId: string; at: Date };
+  type Failure = { endpointId: string; url: string; at: Date };
   const counter = new Batcher<Failure, { failures: number; since: Date } | undefined>({
     slots: 1,
     maxBatchSize: 512,
@@ -34,6 +34,7 @@ export function createEndpointHealth(em: EntityManager) {
     run: async (failures) => {
       const { rows } = await run(countFailures, [
         failures.map(({ endpointId }) => endpointId),
+        failures.map(({ url }) => url),
         failures.map(({ at }) => at.toISOString()),
       ]);
       const byId = new Map(
@@ -47,13 +48,17 @@ export function createEndpointHealth(em: EntityManager) {
     async succeeded(endpointId: string): Promise<void> {
       await run(forgetFailures, [endpointId]);
     },
-    /** Counts a failure. Disables the endpoint if the limit is reached and returns the consequences. */
+    /**
+     * Counts a failure at this URL, if it still is the endpoint's. Disables the endpoint if the limit is reached and returns
+     * the consequences.
+     */
     async failed(
       endpointId: string,
+      url: string,
       at: Date,
       statusCode: number | undefined,
     ): Promise<Disabled | undefined> {
-      const failing = await counter.add({ endpointId, at });
+      const failing = await counter.add({ endpointId, url, at });
       if (failing === undefined) return undefined;
       const isLong = failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
       const reason =
@@ -64,7 +69,7 @@ export function createEndpointHealth(em: EntityManager) {
             : undefined;
       if (reason === undefined) return undefined;
       return em.fork().transactional(async (tx) => {
-        const enabled = { id: endpointId, enabled: true };
+        const enabled = { id: endpointId, url, enabled: true };
         const disabled = { enabled: false, disabledReason: reason };
         if ((await tx.nativeUpdate(WebhookEndpointEntity, enabled, disabled)) === 0) return undefined;
         return { reason, deliveries: await giveUpDeliveries(tx, endpointId) };
@@ -83,10 +88,10 @@ const forgetFailures = preparedStatement(
 const countFailures = preparedStatement(
   'count_webhook_failures',
   `with failed as (
-     select id, count(*)::int as failures, min(at) as first_at from unnest($1::uuid[], $2::timestamptz[]) as f (id, at)
-      group by id
+     select id, url, count(*)::int as failures, min(at) as first_at
+       from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as f (id, url, at) group by id, url
    ), locked as materialized (
-     select w.id, f.failures, f.first_at from failed f join webhook_endpoints w using (id)
+     select w.id, f.failures, f.first_at from failed f join webhook_endpoints w using (id, url)
       where w.enabled order by w.id for update of w
    )
    update webhook_endpoints w

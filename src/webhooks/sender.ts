@@ -4,6 +4,7 @@
 import type { LookupAddress } from 'node:dns';
 import { lookup as lookUpOnMachine, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
 import { Agent, buildConnector, type Dispatcher } from 'undici';
 import manifest from '../../package.json' with { type: 'json' };
@@ -13,10 +14,14 @@ import type { AddressPolicy } from './address-policy.ts';
 const timeoutMs = 10_000;
 /** For the answer's body, after its status. */
 const maxReadMs = 2_000;
+/** Interim answers (1xx) before the answer. */
+const maxInterim = 10;
 const maxReadBytes = 64 * 1024;
 const maxKeptBytes = 1024;
 /** Timeout of one DNS query; each name is queried twice. */
 const dnsTimeoutMs = 2_000;
+/** So long the addresses of one family wait for those of the other. */
+const otherFamilyMs = 500;
 /** Most origins remembered as reached only by the operator's permission. */
 const maxPermittedOrigins = 10_000;
 const userAgent = `payment-intent-service/${manifest.version}`;
@@ -87,13 +92,20 @@ async function attempt(
   const problem = policy.urlProblem(text);
   if (problem !== undefined) throw new ForbiddenAddress(`the URL ${problem}`);
   const url = new URL(text);
+  const flooded = new AbortController();
+  let interim = 0;
   const answer = await agent.request({
     origin: url.origin,
     path: url.pathname + url.search,
     method: 'POST',
     headers: { ...headers, 'content-type': 'application/json', 'user-agent': userAgent },
     body,
-    signal: AbortSignal.timeout(timeoutMs),
+    // Each begins a new limit of headers, and all of them are parsed as fast as they come.
+    onInfo() {
+      if (++interim > maxInterim)
+        flooded.abort(Object.assign(new Error('interim answers'), { code: 'EINTERIM' }));
+    },
+    signal: AbortSignal.any([AbortSignal.timeout(timeoutMs), flooded.signal]),
   });
   const { statusCode } = answer;
   const isSuccess = statusCode >= 200 && statusCode <= 299;
@@ -174,13 +186,13 @@ function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | und
   const resolver = new Resolver({ timeout: dnsTimeoutMs, tries: 2 });
   if (dnsServers !== undefined) resolver.setServers(dnsServers);
   const resolve = async (hostname: string): Promise<LookupAddress[]> => {
-    const [v4, v6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)]);
-    const addresses = [
-      ...(v4.status === 'fulfilled' ? v4.value.map((address) => ({ address, family: 4 })) : []),
-      ...(v6.status === 'fulfilled' ? v6.value.map((address) => ({ address, family: 6 })) : []),
-    ];
-    if (addresses.length > 0) return addresses;
-    throw v4.status === 'rejected' ? v4.reason : new Error(`${hostname} has no address`);
+    const of = (family: number) => (all: string[]) => all.map((address) => ({ address, family }));
+    const v4 = resolver.resolve4(hostname).then(of(4));
+    const families = [v4, resolver.resolve6(hostname).then(of(6))];
+    await Promise.any(families).catch(() => v4);
+    // Some name servers, and firewalls before them, leave one kind of question without an answer.
+    const late = sleep(otherFamilyMs, [], { ref: false });
+    return (await Promise.all(families.map((each) => Promise.race([each.catch(() => []), late])))).flat();
   };
   const resolveChecked = async (hostname: string): Promise<LookupAddress[]> => {
     // The operator may have defined the name on this machine.
@@ -233,5 +245,6 @@ const faults: Readonly<Record<string, string>> = {
   UND_ERR_CONNECT_TIMEOUT: `no connection within ${timeoutMs / 1000} s`,
   UND_ERR_HEADERS_TIMEOUT: `no answer within ${timeoutMs / 1000} s`,
   UND_ERR_BODY_TIMEOUT: `no answer within ${timeoutMs / 1000} s`,
+  EINTERIM: `more than ${maxInterim} interim answers (1xx) came before an answer`,
   UND_ERR_HEADERS_OVERFLOW: 'the headers of the answer are larger than 16 KiB',
 };
