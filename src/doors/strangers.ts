@@ -8,7 +8,7 @@ import type { Duplex } from 'node:stream';
 
 /** Time of one turn of the event loop after which no more work of strangers starts in it. */
 const turnMs = 3;
-/** KB that strangers may hold together. Above it, the one that has held some for longest is closed. */
+/** KB that strangers may hold together. Above it, the one that has held some for longest is closed, a payer last. */
 const maxHeldKb = 20_480;
 /** What a request over HTTP/1.1 holds that was parsed and not answered, about. */
 const kbOfRequest = 5;
@@ -27,8 +27,12 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   readonly #withValidKey = new WeakSet<object>();
   /** Anybody who opens a checkout is a payer: their work waits for no turn, and what they hold is bounded. */
   readonly #payers = new WeakSet<object>();
+  /** On these a key was sent that only we can have issued, and that is being looked up. */
+  readonly #withIssuedKey = new WeakSet<object>();
   /** The longest holding first. */
   readonly #heldKb = new Map<Holder, number>();
+  /** The same of payers, once they were passed over. */
+  readonly #heldByPayersKb = new Map<Holder, number>();
   #totalKb = 0;
   /** Work that waits for its turn. */
   readonly #waiting: (() => void)[] = [];
@@ -53,9 +57,22 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     this.emit('clientSecret', connection);
   }
 
+  /** A key came on the connection that only we can have issued: it holds nothing while that is looked up. */
+  noteIssuedKey(connection: Connection): void {
+    this.#withIssuedKey.add(connection);
+    this.release(connection);
+  }
+
+  /** A request on the connection was refused: until another is not, it is like any stranger's. */
+  noteRefused(connection: Connection): void {
+    this.#withIssuedKey.delete(connection);
+    this.#payers.delete(connection);
+  }
+
   /** The connection has so many requests over HTTP/1.1 without an answer, and bytes that were read and not parsed. */
   countUnanswered(connection: Duplex, requests: number, bytes: number): void {
-    if (this.has(connection)) this.#hold(connection, requests * kbOfRequest + Math.ceil(bytes / 1024));
+    if (this.has(connection) && !this.#withIssuedKey.has(connection))
+      this.#hold(connection, requests * kbOfRequest + Math.ceil(bytes / 1024));
   }
 
   /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */
@@ -80,15 +97,26 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   }
 
   #hold(holder: Holder, kb: number): void {
-    this.#totalKb += kb - (this.#heldKb.get(holder) ?? 0);
-    if (kb > 0) this.#heldKb.set(holder, kb);
-    else this.#heldKb.delete(holder);
-    const [longest] = this.#totalKb > maxHeldKb ? this.#heldKb.keys() : [];
+    const held = this.#heldByPayersKb.has(holder) ? this.#heldByPayersKb : this.#heldKb;
+    this.#totalKb += kb - (held.get(holder) ?? 0);
+    if (kb > 0) held.set(holder, kb);
+    else held.delete(holder);
+    const longest = this.#totalKb > maxHeldKb ? this.#longestHolding() : undefined;
     if (longest === undefined) return;
     this.release(longest);
     if ('rstCode' in longest) (longest as Http2Stream).close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     // A stream that is only closed would stay in memory as long as its session.
     longest.destroy();
+  }
+
+  #longestHolding(): Holder | undefined {
+    for (const [holder, kb] of this.#heldKb) {
+      const connection = 'session' in holder ? holder.session : holder;
+      if (connection === undefined || !this.#payers.has(connection)) return holder;
+      this.#heldKb.delete(holder);
+      this.#heldByPayersKb.set(holder, kb);
+    }
+    return this.#heldByPayersKb.keys().next().value;
   }
 
   /** Starts the work of a connection at once if the connection is not a stranger's, otherwise in its turn. */

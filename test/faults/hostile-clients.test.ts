@@ -7,8 +7,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import tls from 'node:tls';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../../src/config/config.ts';
+import { pgConfigOf } from '../../src/config/database-location.ts';
 import { type Door, doors, openCalls } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
@@ -149,7 +151,7 @@ async function timed<T>(work: Promise<T>): Promise<[result: T, tookMs: number]> 
   return [await work, performance.now() - startedAtMs];
 }
 
-const authorized = () => `Authorization: Bearer ${cluster.apiKey}\r\n`;
+const authorized = (credential = cluster.apiKey) => `Authorization: Bearer ${credential}\r\n`;
 const grpcHeaders = (more: Record<string, string> = {}) =>
   Object.entries({
     ':method': 'POST',
@@ -448,16 +450,46 @@ describe('without a valid key', () => {
     expect(percentile(tookMs, 0.5)).toBeLessThan(200);
   });
 
-  test('300 connections that send 45 requests and read nothing; a client that pipelines is answered', async () => {
+  test('100 connections that pipeline the secret of one checkout', async () => {
+    const { call, close } = openCalls(service, cluster.apiKey);
+    const { json } = await call('createPaymentIntent', { amount_units: 1 });
+    await close();
+    const request = `GET /v1/checkout HTTP/1.1\r\nHost: x\r\n${authorized(json.client_secret)}\r\n`;
+    const tookMs = await whileServing(async () => {
+      const sockets = await Promise.all(Array.from({ length: 100 }, () => connect(httpPort)));
+      const many = request.repeat(400);
+      for (const { socket } of sockets) {
+        const send = () => socket.write(many);
+        socket.on('drain', send);
+        send();
+      }
+      await sleep(3_000);
+      for (const { socket } of sockets) socket.destroy();
+    });
+    expect(percentile(tookMs, 0.5)).toBeLessThan(200);
+  });
+
+  test('300 connections that send 45 requests and read nothing; clients with a key are answered', async () => {
     await whileServing(async () => {
+      const body = '{"amount_units":1}';
+      const createWith = (apiKey: string) =>
+        `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized(apiKey)}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      // Its key is looked up as long as the flood lasts.
+      const blocker = new pg.Client(pgConfigOf(cluster.location));
+      await blocker.connect();
+      const { apiKey } = await cluster.newKey();
+      await blocker.query('begin; lock table api_keys in access exclusive mode');
+      const waiting = await connect(httpPort);
+      waiting.socket.end(createWith(apiKey));
       const sockets = await Promise.all(Array.from({ length: 300 }, () => connect(httpPort)));
       for (const { socket } of sockets) {
         socket.pause();
         socket.write('GET /docs HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(45));
       }
       await sleep(1_000);
-      const body = '{"amount_units":1}';
-      const create = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized()}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      await blocker.end();
+      expect(await waiting.closed).toMatch(/^HTTP\/1\.1 201 /);
+      const create = createWith(cluster.apiKey);
       for (const count of [2, 17, 40]) {
         const { socket, closed } = await connect(httpPort);
         // The first request identifies the client; then many at once.

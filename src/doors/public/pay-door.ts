@@ -56,7 +56,13 @@ export function createPayDoor(options: PayDoorOptions): Site {
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
-      const opened = await admit(context, header);
+      let opened: OpenedIntent;
+      try {
+        opened = await admit(context, header);
+      } catch (reason) {
+        strangers.noteRefused(connection);
+        throw reason;
+      }
       strangers.noteClientSecret(connection);
       // Nothing is read from it.
       discardBody(request);

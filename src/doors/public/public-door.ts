@@ -108,6 +108,8 @@ export function createPublicDoor(
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
       context.onIssuedKey = () => options.strangers.release(stream);
+    } else {
+      context.onIssuedKey = () => options.strangers.noteIssuedKey(request.socket);
     }
     const path = pathWithoutSlashOf(request);
     const match = router.find(path);
