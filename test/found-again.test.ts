@@ -2,13 +2,13 @@
 
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { type Door, doors, pagesOf, type Request } from './support/call.ts';
-import { insertIntents } from './support/intent-rows.ts';
+import { insertIntents, insertOf } from './support/intent-rows.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -250,6 +250,18 @@ test('an intent that commits after later ones is found, too', async () => {
     await endSessions(orm);
     await quiet.close();
   }
+});
+
+test('what is new is entered as fast as it is created, and a backlog in parts', async () => {
+  const quiet = await startService({ ROLES: 'api' });
+  onTestFinished(() => quiet.close());
+  const enter = createMetadataIndexing(quiet.database.orm.em);
+  const insert = (count: number, firstAtMs: number) =>
+    quiet.query(...insertOf({ merchantId: quiet.merchant.id, count, firstAtMs }));
+  await insert(9_000, Date.now() - 600_000);
+  expect([await enter(), await enter(), await enter()]).toEqual([true, true, false]);
+  await insert(9_000, Date.now() - 20_000);
+  expect(await enter()).toBe(false);
 });
 
 test('the first ten texts of metadata are entered, by the bytes of their keys', async () => {

@@ -9,6 +9,7 @@ import { doors } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 
@@ -100,6 +101,18 @@ describe('the rate limit counts rows', () => {
       `webhook_endpoints/${failing.endpoints[0]}/deliveries?page_size=100`,
     );
     expect([retried.json.webhook_deliveries.length, retried.left]).toEqual([40, burst - 40]);
+  });
+
+  test('an intent with 100 payments costs 5 requests', async () => {
+    const merchant = await service.newMerchant();
+    const { apiKey } = merchant.keys.testnet;
+    const { json } = await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey });
+    await insertTransfers(service, merchant, Array(100).fill({ paymentIntent: json.id }));
+    await service.query('update payment_intents set payments_count = 100 where merchant_id = $1', [
+      merchant.id,
+    ]);
+    const answer = await call(merchant, 'GET', `payment_intents/${json.id}`);
+    expect([answer.json.payments.length, answer.left]).toEqual([100, burst - 5]);
   });
 
   test('a page of 100 endpoints costs 5 requests, and a redelivery to them the same', async () => {

@@ -10,8 +10,9 @@ import { createPreparedStatements, jsonOfRows, preparedStatement } from '../data
 import { ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
+import { chargedByRows } from '../requests/row-cost.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import { createTransfersReader } from './payments.ts';
+import { createTransfersReader, maxPayments } from './payments.ts';
 
 /** `GetPaymentIntent`: the current state of the intent. */
 export function getPaymentIntent(
@@ -22,7 +23,14 @@ export function getPaymentIntent(
     ratePolicy: 'reads',
     async run(request, identity, { context }) {
       const row = await reader.find(request.id, identity, context);
-      return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
+      // Strangers decide how many there are.
+      const payments = await chargedByRows(
+        context,
+        Math.min(row.paymentsCount, maxPayments),
+        () => reader.paymentsOf(row),
+        ({ length }) => length,
+      );
+      return presentPaymentIntent(row, payments, clientSecretKeys);
     },
   };
 }

@@ -25,9 +25,12 @@ const maxBatchSize = 4_000;
 const minBatchSize = 100;
 /** Ids are not in the order of commits. An insert takes less than this; the time that a create may wait before it is added. */
 const insertMs = 60_000;
+const nowMs = 'extract(epoch from now())::bigint * 1000';
 /** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
-const positionMs =
-  "least(('x' || left(replace(position::text, '-', ''), 12))::bit(48)::bigint, extract(epoch from now())::bigint * 1000)";
+const positionMs = (position: string) =>
+  `least(('x' || left(replace(${position}::text, '-', ''), 12))::bit(48)::bigint, ${nowMs})`;
+/** Intents that are newer than this are entered as fast as they are created. Older ones are a backlog, which has time. */
+const keepUpMs = 60_000;
 
 /**
  * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
@@ -37,12 +40,15 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
   const { run } = createPreparedStatements(em);
   let nextSize = maxBatchSize;
   return async () => {
-    const size = nextSize;
-    // What takes longer than a statement may is tried again in parts.
-    nextSize = Math.max(minBatchSize, size >> 1);
-    const { rows } = await run(enterIntents, [size, insertMs + maxWaitMs]);
-    nextSize = Math.min(maxBatchSize, 2 * size);
-    return rows[0]?.fresh >= size;
+    for (;;) {
+      const size = nextSize;
+      // What takes longer than a statement may is tried again in parts.
+      nextSize = Math.max(minBatchSize, size >> 1);
+      const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs])).rows;
+      nextSize = Math.min(maxBatchSize, 2 * size);
+      const hasMore = row?.fresh >= size;
+      if (!hasMore || Number(row?.behind_ms) > keepUpMs) return hasMore;
+    }
   };
 }
 
@@ -57,7 +63,7 @@ const enterIntents = preparedStatement(
      select position, snapshot::pg_snapshot as snapshot,
             pg_snapshot_xmax(pg_current_snapshot())::text::bigint as newest,
             age(pg_snapshot_xmin(snapshot::pg_snapshot)::xid) as youth,
-            (lpad(to_hex(greatest(0, ${positionMs} - $2::bigint)), 12, '0') || repeat('0', 20))::uuid as since
+            (lpad(to_hex(greatest(0, ${positionMs('position')} - $2::bigint)), 12, '0') || repeat('0', 20))::uuid as since
        from metadata_progress where id = 1 for update skip locked
    ), fresh as materialized (
      select i.id, i.merchant_id, i.mode, i.metadata
@@ -85,5 +91,5 @@ const enterIntents = preparedStatement(
    update metadata_progress m
       set position = coalesce((select id from fresh order by id desc limit 1), m.position), snapshot = pg_current_snapshot()::text
      from progress where m.id = 1
-   returning (select count(*)::int from fresh) as fresh`,
+   returning (select count(*)::int from fresh) as fresh, ${nowMs} - ${positionMs('m.position')} as behind_ms`,
 );

@@ -33,7 +33,7 @@ const removeEveryMs = 60_000;
 const removePaceMs = 175;
 /** How late an intent is found by its metadata. */
 const indexMetadataEveryMs = 1_000;
-/** Four thousand intents at a time, so at most 2,200 a second of a backlog: creates keep most of their rate beside it. */
+/** Four thousand intents at a time, so at most 2,200 a second of a backlog of over a minute: creates keep most of their rate. */
 const indexMetadataPaceMs = 1_800;
 /** How many seconds of changes a summary adds up. */
 const foldReportsEveryMs = 2_000;

@@ -6,6 +6,7 @@ import {
   Health,
   HealthCheckResponse_ServingStatus as ServingStatus,
 } from '../../contract/gen/health/v1/health_pb.ts';
+import { ServiceError } from '../../requests/errors.ts';
 import { requestContextOf } from '../../requests/request-context.ts';
 import type { Readiness, ReadinessStatus } from '../operations/readiness.ts';
 
@@ -31,10 +32,9 @@ export function registerHealth(
     },
     async *watch({ service }, { signal, values }) {
       if (watches >= maxHealthWatches) {
-        throw new ConnectError(
-          'too many health checks are watched already. Call Check from time to time instead.',
-          Code.ResourceExhausted,
-        );
+        throw new ServiceError('rate_limited', {
+          message: 'Too many health checks are watched already. Call Check from time to time instead.',
+        });
       }
       watches++;
       requestContextOf(values).stayOpen?.();
