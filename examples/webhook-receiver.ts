@@ -124,9 +124,11 @@ async function openEndpoint(url: string): Promise<string> {
   const path = '/v1/webhook_endpoints';
   const create = () => ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
   const secret = WEBHOOK_SECRET ?? (await create()).secret;
-  for (const endpoint of (await ask('GET', path)).webhook_endpoints) {
-    if (endpoint.url === url) await ask('PATCH', `${path}/${endpoint.id}`, { enabled: true });
+  const own = (await ask('GET', path)).webhook_endpoints.filter((endpoint) => endpoint.url === url);
+  if (own.length === 0) {
+    throw new Error('it was deleted: create another with this URL, and set WEBHOOK_SECRET to its secret');
   }
+  for (const { id } of own) await ask('PATCH', `${path}/${id}`, { enabled: true });
   for (let page: string | undefined = '/v1/events'; page !== undefined; ) {
     const { events, next_page_token: token } = await ask('GET', page);
     for (const event of events) storeOnce.run(event.id, JSON.stringify(event));

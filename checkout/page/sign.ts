@@ -113,7 +113,9 @@ export async function askToSign(
     params: [account, JSON.stringify(typedData)],
   });
   if (!isHex(signature)) throw new Error('no signature');
-  const payment = { x402Version: 2, accepted: offer, payload: { signature, authorization } };
+  // Some wallets, such as a Ledger's, number its recovery from 0; the token's contract takes 27 and 28.
+  const own = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);
+  const payment = { x402Version: 2, accepted: offer, payload: { signature: own, authorization } };
   return { header: btoa(JSON.stringify(payment)), validUntilMs: validBefore * 1_000 };
 }
 
@@ -150,7 +152,7 @@ export async function sendSignature(
   }
 }
 
-function failureOf(response: { errorReason?: RefusalReason } | undefined): Failure {
+function failureOf(response: { errorReason?: RefusalReason } | undefined): Failure | undefined {
   switch (response?.errorReason) {
     case 'invalid_exact_evm_insufficient_balance':
       return 'sign-too-little';
@@ -163,6 +165,9 @@ function failureOf(response: { errorReason?: RefusalReason } | undefined): Failu
     case 'invalid_exact_evm_payload_authorization_valid_before':
     case 'authorization_released':
       return 'sign-lapsed';
+    // Nobody was given it: the checkout says so, and offers another.
+    case 'facilitator_unreachable':
+      return undefined;
     default:
       return 'sign-refused';
   }

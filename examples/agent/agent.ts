@@ -28,9 +28,17 @@ const readCheckout = async () => {
   return (await answer.json()) as Checkout;
 };
 
-// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy.
+// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy. The link says what is asked
+// for, and may be anybody's: it must not choose what counts as a dollar.
+const usdc: Readonly<Record<number, string>> = {
+  8453: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+  84532: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+  137: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359',
+  80002: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582',
+};
 const { chain_id, token_address, amount_units, merchant_name } = await readCheckout();
 const maxUnits = 20_000_000;
+if (token_address !== usdc[chain_id]) throw new Error(`${token_address} is not USDC on chain ${chain_id}`);
 if (amount_units > maxUnits) throw new Error(`${merchant_name} asks for ${amount_units} units: too much`);
 const allowed = {
   network: `eip155:${chain_id}`,

@@ -65,7 +65,8 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
     if (orders.delete(order)) paidOrders.set(order, intent);
     const paid = await pay(intent.clientSecret, signature);
     if (!paid.ok) {
-      if (paidOrders.delete(order)) orders.set(order, intent);
+      // Otherwise it is paid, or may be, by another request with this order.
+      if (paid.status === 402 && paidOrders.delete(order)) orders.set(order, intent);
       return end(response, paid.status, await paid.text());
     }
     for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {

@@ -26,6 +26,8 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
   }
 }
 
+const anotherEndpoint = 'create another, and start the shop with its secret in WEBHOOK_SECRET';
+
 /**
  * Creates the shop's webhook endpoint, unless its secret is known: the idempotency key makes a repeated call return the same
  * one, with its first secret. A shop of your own stores it, because it is not this one any more after a rotation. What the
@@ -42,9 +44,13 @@ export async function registerWebhook(
   const secret = known ?? (await create()).secret;
   // The service gives up on what has failed for three days, and in the end on the endpoint. A shop with many events of a
   // month begins after one that it has stored.
+  let isThere = false;
   for await (const endpoint of payments.listWebhookEndpoints()) {
-    if (endpoint.url === url) await payments.updateWebhookEndpoint(endpoint.id, { enabled: true });
+    if (endpoint.url !== url) continue;
+    await payments.updateWebhookEndpoint(endpoint.id, { enabled: true });
+    isThere = true;
   }
+  if (!isThere) throw new Error(`the webhook endpoint of ${url} was deleted: ${anotherEndpoint}`);
   for await (const event of payments.listEvents()) handle(event);
   return secret;
 }
