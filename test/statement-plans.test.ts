@@ -7,11 +7,12 @@ import { PaymentIntentEntity } from '../src/database/entities/payment-intent.ts'
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
-import { createDeliveries } from '../src/webhooks/delivery-queue.ts';
+import { createDeliveries, createDeliveryQueue } from '../src/webhooks/delivery-queue.ts';
 import { openCalls } from './support/call.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { createTestDatabase, startService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
+import { nothingInFlight } from './support/webhook-worker.ts';
 import { nonceOf } from './support/x402.ts';
 
 test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
@@ -134,6 +135,24 @@ test('positions cost the same for each event, however many wait, also in a new d
   expect(rows).toHaveLength(2);
   await client.end();
   await database.drop();
+});
+
+test('a claim visits no merchant whose deliveries all wait for their next attempt', async () => {
+  const service = await startService({ ROLES: 'api' });
+  await service.query(
+    `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
+     select gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'pending', now(),
+            now() + interval '1 hour' from generate_series(1, 500)`,
+  );
+  const orm = createOrm(service.location, 1);
+  expect(await createDeliveryQueue(orm.em).claim(nothingInFlight)).toEqual([]);
+  // A session's counts are complete when it has ended.
+  await endSessions(orm);
+  const [turns] = await service.query<{ scans: number }>(
+    `select idx_scan::int as scans from pg_stat_user_indexes where indexrelname = 'webhook_deliveries_turns_index'`,
+  );
+  expect(turns?.scans).toBeLessThan(10);
+  await service.close();
 });
 
 test('storing a signed payment costs the same, however many intents and open authorizations there are', async () => {

@@ -13,6 +13,7 @@ import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import {
   createWebhookWorker,
+  nothingInFlight,
   type WebhookWorker,
   type WebhookWorkerOptions,
 } from './support/webhook-worker.ts';
@@ -211,21 +212,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
 });
 
-const inFlight = (settings: Partial<InFlight>): InFlight => ({
-  byEndpoint: new Map(),
-  byMerchant: new Map(),
-  slow: new Set(),
-  prompt: new Set(),
-  paused: new Map(),
-  maxHealthy: 8,
-  maxFailing: 1,
-  maxOfMerchant: 64,
-  merchantReserve: 16,
-  maxInReserve: 4,
-  room: 128,
-  roomForFailing: 256,
-  ...settings,
-});
+const inFlight = (settings: Partial<InFlight>): InFlight => ({ ...nothingInFlight, ...settings });
 
 test('endpoints take turns across claims', async () => {
   const endpoints = await newEndpoints(5);

@@ -48,6 +48,7 @@ const migrationNames = [
   '2026-11-27-sum-refunds',
   '2026-11-27-take-enabled-endpoints',
   '2026-11-28-doubt-authorizations',
+  '2026-11-28-find-due-deliveries',
   '2026-11-28-keep-former-wallets',
 ];
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(

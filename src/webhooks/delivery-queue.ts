@@ -216,6 +216,9 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
   });
 }
 
+/** Due deliveries of which the merchants are read. If more are due, all merchants with pending ones are visited. */
+const maxSoonest = 500;
+
 /** Visits the merchants or endpoints of pending deliveries `d`. `order` is the index's order from the column on. */
 const ringOfPending = (name: string, column: string, begin: string, where: string, order: string) =>
   ring({
@@ -228,15 +231,26 @@ const ringOfPending = (name: string, column: string, begin: string, where: strin
   });
 
 /**
- * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. Rows are
- * updated in place: claims are known before any row changes. The ring of endpoints names `pass`, so that no plan can
+ * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. If few are due,
+ * only their merchants are visited: tens of thousands may have one that waits for hours. Rows are updated in place: claims are known before any row changes. The ring of endpoints names `pass`, so that no plan can
  * take both passes of one endpoint before the next endpoint.
  */
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
     'claim_webhook_deliveries',
-    `with recursive ${ringOfPending('merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
-     due as materialized (
+    `with recursive ${ringOfPending('pending_merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
+     soonest as materialized (
+       select d.merchant_id from webhook_deliveries d where d.status = 'pending' and d.next_attempt_at <= now()
+        order by d.next_attempt_at limit ${maxSoonest}
+     ), merchants as (
+       select * from (
+         select s.merchant_id from soonest s where (select count(*) from soonest) < ${maxSoonest}
+          group by s.merchant_id order by s.merchant_id <= $1::uuid, s.merchant_id
+       ) s
+       union all
+       select r.merchant_id from pending_merchants r
+        where (select count(*) from soonest) = ${maxSoonest} and r.place > 0
+     ), due as materialized (
        select d.*, row_number() over () as turn
          from (
            select d.row_place, d.event_id, d.endpoint_id
@@ -278,7 +292,6 @@ const claimStatement = (eventColumns: string) =>
                limit greatest(0, least($10::int, $7::int - held.attempts
                               - case when held.attempts < $7::int - $8::int then $8::int else 0 end))
             ) d
-            where m.place > 0
             limit $11
          ) d
      ), claimed as (

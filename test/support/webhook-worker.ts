@@ -11,6 +11,7 @@ import {
   createDeliveries,
   createDeliveryQueue,
   type DeliveryQueue,
+  type InFlight,
 } from '../../src/webhooks/delivery-queue.ts';
 import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/endpoint-health.ts';
 import { type AttemptResult, createSender, type Sender } from '../../src/webhooks/sender.ts';
@@ -118,3 +119,19 @@ export function createWebhookWorker(
     },
   };
 }
+
+/** What a worker says that has nothing in flight, with room for a whole claim. */
+export const nothingInFlight: InFlight = {
+  byEndpoint: new Map(),
+  byMerchant: new Map(),
+  slow: new Set(),
+  prompt: new Set(),
+  paused: new Map(),
+  maxHealthy: 8,
+  maxFailing: 1,
+  maxOfMerchant: 64,
+  merchantReserve: 16,
+  maxInReserve: 4,
+  room: 128,
+  roomForFailing: 256,
+};
