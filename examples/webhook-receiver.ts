@@ -124,9 +124,11 @@ async function openEndpoint(url: string): Promise<string> {
   const path = '/v1/webhook_endpoints';
   const create = () => ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
   const secret = WEBHOOK_SECRET ?? (await create()).secret;
-  const own = (await ask('GET', path)).webhook_endpoints.filter((endpoint) => endpoint.url === url);
-  if (own.length === 0) {
-    throw new Error('it was deleted: create another with this URL, and set WEBHOOK_SECRET to its secret');
+  // All that there may be.
+  const { webhook_endpoints } = await ask('GET', `${path}?page_size=100`);
+  const own = webhook_endpoints.filter((endpoint) => endpoint.url === url);
+  if (own.length === 0 && WEBHOOK_SECRET === undefined) {
+    throw new Error(`that of ${url} was deleted: create another, and set WEBHOOK_SECRET to its secret`);
   }
   for (const { id } of own) await ask('PATCH', `${path}/${id}`, { enabled: true });
   for (let page: string | undefined = '/v1/events'; page !== undefined; ) {
@@ -143,7 +145,7 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     if (PAYMENTS_API_KEY !== undefined) secret = await openEndpoint(url);
   } catch (error) {
     const { message, cause } = error as Error;
-    console.error(`no webhook endpoint could be created at ${PAYMENTS_URL}: ${cause ?? message}`);
+    console.error(`no webhook endpoint at ${PAYMENTS_URL}: ${cause ?? message}`);
     process.exit(1);
   }
   console.log(`receiving at ${url}`);

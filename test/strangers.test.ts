@@ -8,13 +8,14 @@ let strangers: Strangers;
 const open = () => new PassThrough();
 /** About 10 MB, by the bytes that were read and not parsed. */
 const hold = (connection: PassThrough) => strangers.countUnanswered(connection, 1, 10_000_000);
+const refusal = () => Promise.reject(new Error('refused'));
 const closed = (...all: PassThrough[]) => all.map(({ destroyed }) => destroyed);
 
 beforeEach(() => {
   strangers = new Strangers();
 });
 
-test('the one that has held some for longest, but a payer last', () => {
+test('it is the one that has held some for longest, and a payer last', () => {
   const [payer, first, second, third] = [open(), open(), open(), open()];
   hold(payer);
   // Its secret was read after its request was counted.
@@ -30,20 +31,20 @@ test('the one that has held some for longest, but a payer last', () => {
   expect(closed(payer, ...payers)).toEqual([true, false, false]);
 });
 
-test('one that was refused is no payer any more', () => {
+test('it is a payer too whose request was refused', async () => {
   const [refused, other, third] = [open(), open(), open()];
   strangers.noteClientSecret(refused);
-  strangers.noteRefused(refused);
+  await expect(strangers.admit(refused, refusal)).rejects.toThrow();
   for (const each of [refused, other, third]) hold(each);
   expect(closed(refused, other, third)).toEqual([true, false, false]);
 });
 
-test('none whose key is looked up', () => {
+test('it is none whose key is looked up', async () => {
   const [looked, other, third, last] = [open(), open(), open(), open()];
   strangers.noteIssuedKey(looked);
   for (const each of [looked, other, third, last]) hold(each);
   expect(closed(looked, other, third, last)).toEqual([false, true, false, false]);
-  strangers.noteRefused(looked);
+  await expect(strangers.admit(looked, refusal)).rejects.toThrow();
   for (const each of [third, last]) strangers.release(each);
   for (const each of [looked, open(), open()]) hold(each);
   expect(closed(looked)).toEqual([true]);

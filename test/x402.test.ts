@@ -1,6 +1,7 @@
 // Programs that speak x402, unmodified, beside the chains of the embedded mode with their facilitator.
 
 import { execFile } from 'node:child_process';
+import { createServer } from 'node:http';
 import { promisify } from 'node:util';
 import { x402Client } from '@x402/core/client';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
@@ -11,6 +12,7 @@ import type { Checkout } from '../checkout/sdk/gen/checkout.ts';
 import { verifyWebhook } from '../client/webhook.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { httpRequest } from './support/http-request.ts';
+import { listenInTest } from './support/listen.ts';
 import { startLocalX402 } from './support/local-x402.ts';
 
 const chains = ['base', 'polygon'] as const;
@@ -94,6 +96,17 @@ test('the example of an agent pays the link of a checkout, waits until it is fin
   const { stdout } = await promisify(execFile)(process.execPath, ['examples/agent/agent.ts', link], { env });
   expect(stdout).toMatch(/^processing 0x[0-9a-f]{64}\n(?:processing .*\n)*succeeded 0x[0-9a-f]{64}\n$/);
   await succeeded(intent.id);
+});
+
+test('the example of an agent signs nothing but USDC, whatever the link asks for', async () => {
+  const hostile = createServer((_, response) => {
+    const token_address = '0xcbB7C0000aB88B473b1f5aFd9ef808440eed33Bf';
+    response.end(JSON.stringify({ chain_id: 8453, token_address, amount_units: 20_000_000 }));
+  });
+  const link = `${await listenInTest(hostile)}/checkout#pi_x`;
+  const env = { ...process.env, AGENT_KEY: `0x${'11'.repeat(32)}` };
+  const run = promisify(execFile)(process.execPath, ['examples/agent/agent.ts', link], { env });
+  await expect(run).rejects.toThrow(/is not USDC on chain 8453/);
 });
 
 test('a checkout that asks for more than the agent may spend is not paid', async () => {

@@ -113,9 +113,9 @@ export async function askToSign(
     params: [account, JSON.stringify(typedData)],
   });
   if (!isHex(signature)) throw new Error('no signature');
-  // Some wallets, such as a Ledger's, number its recovery from 0; the token's contract takes 27 and 28.
-  const own = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);
-  const payment = { x402Version: 2, accepted: offer, payload: { signature: own, authorization } };
+  // The recovery id is 0 or 1 in some wallets, such as a Ledger's; the token's contract takes 27 and 28.
+  const normalized = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);
+  const payment = { x402Version: 2, accepted: offer, payload: { signature: normalized, authorization } };
   return { header: btoa(JSON.stringify(payment)), validUntilMs: validBefore * 1_000 };
 }
 
@@ -134,7 +134,10 @@ function nonceFor(intentId: string): string {
   return bytesToHex(bytes);
 }
 
-/** Sends a signature until the service has said what becomes of it. Returns why it cannot pay; nothing if it may have. */
+/**
+ * Sends a signature until the service has said what becomes of it. Returns why it cannot pay; nothing if the checkout says how
+ * it stands: it may have paid, or nobody was given it.
+ */
 export async function sendSignature(
   secret: string,
   { header, validUntilMs }: Signature,

@@ -33,7 +33,10 @@ export interface Methods {
    */
   createPaymentIntent<Metadata extends object>(create: requests.CreatePaymentIntent<Metadata>, options?: CreateOptions): Promise<resources.PaymentIntent>;
 
-  /** Returns an intent in its present state. */
+  /**
+   * Returns an intent in its present state. It counts as one request of the rate limit for each 20 payments
+   * shown, at least one.
+   */
   retrievePaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
   /** Lists intents, newest first. */

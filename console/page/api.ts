@@ -4,7 +4,7 @@ import { Code, ConnectError, createClient, type Interceptor } from '@connectrpc/
 import { createConnectTransport } from '@connectrpc/connect-web';
 import { Access, accessOf } from '../../src/contract/access.ts';
 import { ConsoleService } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import { BadRequestSchema } from '../../src/contract/gen/google/rpc/error_details_pb.ts';
+import { BadRequestSchema, ErrorInfoSchema } from '../../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { RefundService } from '../../src/contract/gen/payments/v1/refund_service_pb.ts';
@@ -134,6 +134,13 @@ function isLostConnection(reason: unknown): boolean {
 export function isWorthAsking(reason: unknown): boolean {
   const { code } = ConnectError.from(reason);
   return isLostConnection(reason) || code === Code.Internal || code === Code.ResourceExhausted;
+}
+
+/** True if something else was asked for with the same idempotency key. */
+export function isReusedKey(reason: unknown): boolean {
+  return ConnectError.from(reason)
+    .findDetails(ErrorInfoSchema)
+    .some((info) => info.reason === 'IDEMPOTENCY_KEY_REUSED');
 }
 
 /** True if there is no such thing, or not for this session. */

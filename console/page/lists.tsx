@@ -19,7 +19,7 @@ interface LiveListProps<Row, Answer> {
   children: (rows: readonly Row[]) => ComponentChildren;
 }
 
-/** A page of which the service has looked at some thousand rows may be empty, and not the last. */
+/** Pages without a row that are passed over at once: the service looks through some thousand rows for each. */
 const maxEmptyPages = 10;
 
 /** The first page from this one on that has a row, or the last of some. */

@@ -79,7 +79,7 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   );
 }
 
-/** What was looked at before, or the newest. A chosen one may be too old for the list: it has no name then. */
+/** What was looked at before, or the newest. A chosen one that is too old for the list is shown by its id. */
 function lookedAt(merchants: readonly Merchant[], chosen: string) {
   const [chosenId, chosenMode] = chosen.split(' ');
   const unlisted = chosenId ? { id: chosenId, name: chosenId } : undefined;
@@ -131,7 +131,10 @@ function Shell({
               isBare
               label="Merchant"
               value={id}
-              options={merchants.map((each) => [each.id, each.name])}
+              options={[
+                ...(merchants.some((each) => each.id === id) ? [] : [[id, name] as const]),
+                ...merchants.map((each) => [each.id, each.name] as const),
+              ]}
               onChoose={(other) => onChoose(other, mode)}
             />
             <Choice isBare label="Mode" value={mode} options={modes} onChoose={(to) => onChoose(id, to)} />

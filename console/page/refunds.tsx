@@ -1,6 +1,5 @@
 // Money that goes back: the list, and the form that prepares a refund of a payment. The merchant's wallet signs it.
 
-import { Code, ConnectError } from '@connectrpc/connect';
 import { useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
 import {
@@ -9,7 +8,7 @@ import {
 } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { Advice, refundApi } from './api.ts';
+import { Advice, isReusedKey, refundApi } from './api.ts';
 import { Button, Field, Opener } from './forms.tsx';
 import { LiveList } from './lists.tsx';
 import { Link } from './routing.tsx';
@@ -143,8 +142,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
     await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
       // Only this form has the key: the answer to it was lost, and what it asks for was changed since.
-      const { code, rawMessage } = ConnectError.from(reason);
-      if (code !== Code.FailedPrecondition || !/idempotency key/.test(rawMessage)) throw reason;
+      if (!isReusedKey(reason)) throw reason;
       throw new Advice(
         'What you asked for before was prepared after all. It is listed under Refunds: leave this, and look there.',
       );

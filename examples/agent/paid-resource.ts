@@ -65,8 +65,9 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
     if (orders.delete(order)) paidOrders.set(order, intent);
     const paid = await pay(intent.clientSecret, signature);
     if (!paid.ok) {
-      // Otherwise it is paid, or may be, by another request with this order.
-      if (paid.status === 402 && paidOrders.delete(order)) orders.set(order, intent);
+      // It may be paid by another request: that is on its way, or the service has not looked at this one.
+      const mayBePaid = paid.status >= 500 || paid.status === 409 || paid.status === 429;
+      if (!mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
       return end(response, paid.status, await paid.text());
     }
     for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {

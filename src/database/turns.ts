@@ -1,5 +1,5 @@
-// Reads and changes take turns by merchant, each kind within its own part of the pool, so that one merchant delays neither
-// creates nor other merchants.
+// Turns, so that one of many delays none of the others. Reads and changes take them by merchant, each kind within its own part
+// of the pool, so that creates have theirs; payers, by intent, to ask a chain's node.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';

@@ -59,13 +59,8 @@ export async function serveCall(
   { gate, tracing, strangers }: CallOptions,
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
-  let caller: unknown;
-  try {
-    caller = await gate(service, implementation, context, header);
-  } catch (reason) {
-    if (connection !== undefined) strangers.noteRefused(connection);
-    throw reason;
-  }
+  const admit = () => gate(service, implementation, context, header);
+  const caller = await (connection === undefined ? admit() : strangers.admit(connection, admit));
   if (connection !== undefined)
     context.identity ? strangers.noteValidKey(connection) : strangers.noteClientSecret(connection);
   const message = await decode(caller);

@@ -22,7 +22,7 @@ export type Connection = Duplex | Http2Session;
 
 type Holder = Connection | Http2Stream;
 
-/** Emits `validKey` and `clientSecret` with each connection on which one comes, once. */
+/** Emits `validKey` with each connection on which one comes, once, and `clientSecret` with each that becomes a payer's. */
 export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', [connection: Connection]>> {
   readonly #withValidKey = new WeakSet<object>();
   /** Anybody who opens a checkout is a payer: their work waits for no turn, and what they hold is bounded. */
@@ -63,10 +63,15 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     this.release(connection);
   }
 
-  /** A request on the connection was refused: until another is not, it is like any stranger's. */
-  noteRefused(connection: Connection): void {
-    this.#withIssuedKey.delete(connection);
-    this.#payers.delete(connection);
+  /** Admits a request. If it is refused, the connection's work and what it holds are any stranger's, until another is not. */
+  async admit<Caller>(connection: Connection, gate: () => Caller | Promise<Caller>): Promise<Caller> {
+    try {
+      return await gate();
+    } catch (reason) {
+      this.#withIssuedKey.delete(connection);
+      this.#payers.delete(connection);
+      throw reason;
+    }
   }
 
   /** The connection has so many requests over HTTP/1.1 without an answer, and bytes that were read and not parsed. */

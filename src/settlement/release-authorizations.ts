@@ -1,6 +1,7 @@
 // Releases the signed authorizations that no block can take any more. Either a block at or after their end has all
 // confirmations, and both nodes have them unused in it or everything up to it was read twice. Or both have them used in a
-// block that was read twice without their transfers: their payers have canceled them.
+// block that was read twice without their transfers: their payers have canceled them. Of those that a transfer may have used
+// whose receipt no node serves, only what both nodes say counts.
 
 import { concat, pad } from 'viem';
 import { authorizationState } from '../contract/eip-3009.ts';
@@ -46,7 +47,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     const isOver = endMs <= confirmedMs;
     if (!isOver && endMs <= tip.time.getTime()) continue;
     if (endMs > readTwiceMs) await ledger.renew(lease);
-    // That nothing was seen of one says something if everything was.
+    // That no transfer was seen says that there is none only if every receipt was read.
     const isReleased = isOver
       ? (endMs <= readTwiceMs && !each.isDoubtful) || (await allSay(unused, context, nodes, each, deep))
       : !each.isDoubtful && (await allSay(used, context, nodes, each, Math.min(deep, verified)));

@@ -305,7 +305,7 @@ export const PaymentIntentService: GenService<{
     output: typeof PaymentIntentSchema;
   },
   /**
-   * Returns an intent in its present state.
+   * Returns an intent in its present state. It counts as one request of the rate limit for each 20 payments shown, at least one.
    *
    * @generated from rpc payments.v1.PaymentIntentService.GetPaymentIntent
    */
