@@ -8,7 +8,6 @@ let strangers: Strangers;
 const open = () => new PassThrough();
 /** About 10 MB, by the bytes that were read and not parsed. */
 const hold = (connection: PassThrough) => strangers.countUnanswered(connection, 1, 10_000_000);
-const refusal = () => Promise.reject(new Error('refused'));
 const closed = (...all: PassThrough[]) => all.map(({ destroyed }) => destroyed);
 
 beforeEach(() => {
@@ -31,20 +30,31 @@ test('it is the one that has held some for longest, and a payer last', () => {
   expect(closed(payer, ...payers)).toEqual([true, false, false]);
 });
 
-test('it is a payer too whose request was refused', async () => {
+test('it is a payer if payers hold most of it, and not whoever has just come', () => {
+  const payers = Array.from({ length: 3 }, open);
+  for (const each of payers) {
+    strangers.countUnanswered(each, 1, 6_900_000);
+    strangers.noteClientSecret(each);
+  }
+  const newcomer = open();
+  strangers.countUnanswered(newcomer, 0, 500_000);
+  expect(closed(newcomer, ...payers)).toEqual([false, true, false, false]);
+});
+
+test('it is a payer too whose request was refused', () => {
   const [refused, other, third] = [open(), open(), open()];
   strangers.noteClientSecret(refused);
-  await expect(strangers.admit(refused, refusal)).rejects.toThrow();
+  strangers.noteOther(refused);
   for (const each of [refused, other, third]) hold(each);
   expect(closed(refused, other, third)).toEqual([true, false, false]);
 });
 
-test('it is none whose key is looked up', async () => {
+test('it is none whose key is looked up', () => {
   const [looked, other, third, last] = [open(), open(), open(), open()];
   strangers.noteIssuedKey(looked);
   for (const each of [looked, other, third, last]) hold(each);
   expect(closed(looked, other, third, last)).toEqual([false, true, false, false]);
-  await expect(strangers.admit(looked, refusal)).rejects.toThrow();
+  strangers.noteOther(looked);
   for (const each of [third, last]) strangers.release(each);
   for (const each of [looked, open(), open()]) hold(each);
   expect(closed(looked)).toEqual([true]);

@@ -59,8 +59,13 @@ export async function serveCall(
   { gate, tracing, strangers }: CallOptions,
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
-  const admit = () => gate(service, implementation, context, header);
-  const caller = await (connection === undefined ? admit() : strangers.admit(connection, admit));
+  let caller: unknown;
+  try {
+    caller = await gate(service, implementation, context, header);
+  } catch (reason) {
+    if (connection !== undefined) strangers.noteOther(connection);
+    throw reason;
+  }
   if (connection !== undefined)
     context.identity ? strangers.noteValidKey(connection) : strangers.noteClientSecret(connection);
   const message = await decode(caller);

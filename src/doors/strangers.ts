@@ -8,7 +8,10 @@ import type { Duplex } from 'node:stream';
 
 /** Time of one turn of the event loop after which no more work of strangers starts in it. */
 const turnMs = 3;
-/** KB that strangers may hold together. Above it, the one that has held some for longest is closed, a payer last. */
+/**
+ * KB that strangers may hold together. Above it, the one that has held some for longest is closed: of payers while they hold
+ * half of it, otherwise of the others.
+ */
 const maxHeldKb = 20_480;
 /** What a request over HTTP/1.1 holds that was parsed and not answered, about. */
 const kbOfRequest = 5;
@@ -34,6 +37,8 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   /** The same of payers, once they were passed over. */
   readonly #heldByPayersKb = new Map<Holder, number>();
   #totalKb = 0;
+  /** Of it, that of payers who were passed over. */
+  #totalOfPayersKb = 0;
   /** Work that waits for its turn. */
   readonly #waiting: (() => void)[] = [];
 
@@ -63,15 +68,10 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     this.release(connection);
   }
 
-  /** Admits a request. If it is refused, the connection's work and what it holds are any stranger's, until another is not. */
-  async admit<Caller>(connection: Connection, gate: () => Caller | Promise<Caller>): Promise<Caller> {
-    try {
-      return await gate();
-    } catch (reason) {
-      this.#withIssuedKey.delete(connection);
-      this.#payers.delete(connection);
-      throw reason;
-    }
+  /** A request on the connection was refused, or had no secret: its work and what it holds are any stranger's until one has. */
+  noteOther(connection: Connection): void {
+    this.#withIssuedKey.delete(connection);
+    this.#payers.delete(connection);
   }
 
   /** The connection has so many requests over HTTP/1.1 without an answer, and bytes that were read and not parsed. */
@@ -102,8 +102,11 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   }
 
   #hold(holder: Holder, kb: number): void {
-    const held = this.#heldByPayersKb.has(holder) ? this.#heldByPayersKb : this.#heldKb;
-    this.#totalKb += kb - (held.get(holder) ?? 0);
+    const isPayers = this.#heldByPayersKb.has(holder);
+    const held = isPayers ? this.#heldByPayersKb : this.#heldKb;
+    const moreKb = kb - (held.get(holder) ?? 0);
+    this.#totalKb += moreKb;
+    if (isPayers) this.#totalOfPayersKb += moreKb;
     if (kb > 0) held.set(holder, kb);
     else held.delete(holder);
     const longest = this.#totalKb > maxHeldKb ? this.#longestHolding() : undefined;
@@ -115,13 +118,19 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   }
 
   #longestHolding(): Holder | undefined {
+    let other: Holder | undefined;
     for (const [holder, kb] of this.#heldKb) {
       const connection = 'session' in holder ? holder.session : holder;
-      if (connection === undefined || !this.#payers.has(connection)) return holder;
+      if (connection === undefined || !this.#payers.has(connection)) {
+        other = holder;
+        break;
+      }
       this.#heldKb.delete(holder);
       this.#heldByPayersKb.set(holder, kb);
+      this.#totalOfPayersKb += kb;
     }
-    return this.#heldByPayersKb.keys().next().value;
+    const [payer] = this.#heldByPayersKb.keys();
+    return this.#totalOfPayersKb > maxHeldKb / 2 ? payer : (other ?? payer);
   }
 
   /** Starts the work of a connection at once if the connection is not a stranger's, otherwise in its turn. */

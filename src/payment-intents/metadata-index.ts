@@ -31,6 +31,8 @@ const positionMs = (position: string) =>
   `least(('x' || left(replace(${position}::text, '-', ''), 12))::bit(48)::bigint, ${nowMs})`;
 /** Intents that are newer than this are entered as fast as they are created. Older ones are a backlog, which has time. */
 const keepUpMs = 60_000;
+/** Longest time that is spent on them at once: a process that stops waits for it. */
+const keepingUpMs = 1_000;
 
 /**
  * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
@@ -40,14 +42,15 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
   const { run } = createPreparedStatements(em);
   let nextSize = maxBatchSize;
   return async () => {
-    for (;;) {
+    for (const endsAtMs = performance.now() + keepingUpMs; ; ) {
       const size = nextSize;
       // What takes longer than a statement may is tried again in parts.
       nextSize = Math.max(minBatchSize, size >> 1);
       const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs])).rows;
       nextSize = Math.min(maxBatchSize, 2 * size);
       const hasMore = row?.fresh >= size;
-      if (!hasMore || Number(row?.behind_ms) > keepUpMs) return hasMore;
+      const isBacklog = Number(row?.behind_ms) > keepUpMs;
+      if (!hasMore || isBacklog || performance.now() > endsAtMs) return hasMore;
     }
   };
 }

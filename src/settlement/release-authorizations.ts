@@ -13,6 +13,8 @@ import { NodeError } from './node-answers.ts';
 
 /** An authorization that cannot be released is looked at again after this time. */
 const againMs = 60_000;
+/** One that a transfer may have used whose receipt no node serves may never be. */
+const doubtfulAgainMs = 3_600_000;
 /** So long nodes are asked in a pass. */
 const maxReleasingMs = 1_000;
 const unused = `0x${'0'.repeat(64)}`;
@@ -52,7 +54,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
       ? (endMs <= readTwiceMs && !each.isDoubtful) || (await allSay(unused, context, nodes, each, deep))
       : !each.isDoubtful && (await allSay(used, context, nodes, each, Math.min(deep, verified)));
     if (isReleased) released.push(each.id);
-    else later.set(each.id, now + againMs);
+    else later.set(each.id, now + (each.isDoubtful ? doubtfulAgainMs : againMs));
   }
   if (released.length > 0) await ledger.releaseAuthorizations(lease, released);
 }

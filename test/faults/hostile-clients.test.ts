@@ -450,18 +450,21 @@ describe('without a valid key', () => {
     expect(percentile(tookMs, 0.5)).toBeLessThan(200);
   });
 
-  test('100 connections that pipeline the secret of one checkout', async () => {
+  test.each([
+    ['the same', '/v1/checkout'],
+    ['unknown paths', '/v1/unknown'],
+  ])('100 connections that ask with the secret of one checkout, and then pipeline %s', async (_, path) => {
     const { call, close } = openCalls(service, cluster.apiKey);
     const { json } = await call('createPaymentIntent', { amount_units: 1 });
     await close();
-    const request = `GET /v1/checkout HTTP/1.1\r\nHost: x\r\n${authorized(json.client_secret)}\r\n`;
+    const secret = authorized(json.client_secret);
+    const request = (of: string) => `GET ${of} HTTP/1.1\r\nHost: x\r\n${secret}\r\n`;
     const tookMs = await whileServing(async () => {
       const sockets = await Promise.all(Array.from({ length: 100 }, () => connect(httpPort)));
-      const many = request.repeat(400);
+      const many = request(path).repeat(400);
       for (const { socket } of sockets) {
-        const send = () => socket.write(many);
-        socket.on('drain', send);
-        send();
+        socket.on('drain', () => socket.write(many));
+        socket.write(request('/v1/checkout') + many);
       }
       await sleep(3_000);
       for (const { socket } of sockets) socket.destroy();

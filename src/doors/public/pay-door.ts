@@ -56,7 +56,7 @@ export function createPayDoor(options: PayDoorOptions): Site {
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
-      const opened = await strangers.admit(connection, () => admit(context, header));
+      const opened = await admit(context, header);
       strangers.noteClientSecret(connection);
       // Nothing is read from it.
       discardBody(request);

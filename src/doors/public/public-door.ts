@@ -140,6 +140,9 @@ export function createPublicDoor(
     };
     serve()
       .then((outcome) => {
+        // Whatever else is asked for on a payer's connection is any stranger's.
+        const isSecret = (context.identity ?? context.openedIntent) !== undefined;
+        if (outcome !== 'ok' || !isSecret) options.strangers.noteOther(connection);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {

@@ -60,7 +60,7 @@ export function createAuthorizations(
     },
     /**
      * Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except
-     * these and those whose transfers are on the chain.
+     * these and those whose transfers are on the chain. Doubtful ones come last.
      */
     async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
@@ -176,11 +176,11 @@ const findDue = preparedStatement(
     where a.status = 'submitted' and a.network = any ($1::smallint[])
       and (a.valid_before <= $2 or a.created_at < now() - interval '1 minute') and a.id <> all ($4::uuid[])
       and ${isUnused}
-    order by a.valid_before limit $3`,
+    order by a.is_doubtful, a.valid_before limit $3`,
 );
 const release = preparedStatement(
   'release_authorizations',
-  `update authorizations a set status = 'released' where a.id = any ($1::uuid[]) and a.status = 'submitted' and ${isUnused}`,
+  `update authorizations a set status = 'released', is_doubtful = false where a.id = any ($1::uuid[]) and a.status = 'submitted' and ${isUnused}`,
 );
 const land = preparedStatement(
   'land_authorizations',
