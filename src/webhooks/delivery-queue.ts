@@ -232,8 +232,9 @@ const ringOfPending = (name: string, column: string, begin: string, where: strin
 
 /**
  * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. If few are due,
- * only their merchants are visited: tens of thousands may have one that waits for hours. Rows are updated in place: claims are known before any row changes. The ring of endpoints names `pass`, so that no plan can
- * take both passes of one endpoint before the next endpoint.
+ * only their merchants are visited: tens of thousands may have one that waits for hours. Rows are updated in place: claims are
+ * known before any row changes. The ring of endpoints names `pass`, so that no plan can take both passes of one endpoint before
+ * the next endpoint.
  */
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
