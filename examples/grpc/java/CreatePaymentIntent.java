@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 /**
  * A gRPC client in Java: creates the intent of an order, repeats the call safely, and reads a refusal.
  *
- * <pre>PAYMENTS_API_KEY=sk_testnet_… java -cp … CreatePaymentIntent 127.0.0.1:50051</pre>
+ * <pre>PAYMENTS_API_KEY=sk_testnet_... java -cp ... CreatePaymentIntent 127.0.0.1:50051</pre>
  *
  * examples/grpc/README.md explains how to generate the code.
  */

@@ -11,7 +11,7 @@ import java.util.concurrent.TimeUnit;
 /**
  * A gRPC client in Java: retrieves an intent in its present state.
  *
- * <pre>PAYMENTS_API_KEY=sk_testnet_… java -cp … RetrievePaymentIntent 127.0.0.1:50051 pi_…</pre>
+ * <pre>PAYMENTS_API_KEY=sk_testnet_... java -cp ... RetrievePaymentIntent 127.0.0.1:50051 pi_...</pre>
  *
  * examples/grpc/README.md explains how to generate the code.
  */
