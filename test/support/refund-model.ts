@@ -143,15 +143,20 @@ export class RefundModel {
 
   /** `isDeep` tells of a height whether it has all confirmations; `isOver`, whether the chain's clock is later than that. */
   settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
-    const unexpected = new Set<number | undefined>();
-    for (const each of this.transfers.values()) {
-      if (each.isConfirmed || each.height === undefined || !isDeep(each.height)) continue;
-      each.isConfirmed = true;
-      if (!each.counts) unexpected.add(each.refund);
+    const due = [...this.transfers.values()].filter(
+      ({ isConfirmed, height }) => !isConfirmed && height !== undefined && isDeep(height),
+    );
+    // Blocks are confirmed one after the other.
+    const byHeight = Map.groupBy(due, ({ height = 0 }) => height);
+    for (const [, own] of [...byHeight].sort(([a], [b]) => a - b)) {
+      for (const each of own) each.isConfirmed = true;
+      for (const [place, refund] of this.refunds.entries()) {
+        this.#succeed(refund);
+        if (own.some((each) => each.refund === place && !each.counts)) refund.events.push('unexpected');
+      }
     }
-    for (const [place, refund] of this.refunds.entries()) {
+    for (const refund of this.refunds) {
       this.#succeed(refund);
-      if (unexpected.has(place)) refund.events.push('unexpected');
       if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
     }
   }
