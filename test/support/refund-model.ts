@@ -143,6 +143,9 @@ export class RefundModel {
 
   /** `isDeep` tells of a height whether it has all confirmations; `isOver`, whether the chain's clock is later than that. */
   settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
+    for (const refund of this.refunds) {
+      if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
+    }
     const due = [...this.transfers.values()].filter(
       ({ isConfirmed, height }) => !isConfirmed && height !== undefined && isDeep(height),
     );
@@ -155,10 +158,7 @@ export class RefundModel {
         if (own.some((each) => each.refund === place && !each.counts)) refund.events.push('unexpected');
       }
     }
-    for (const refund of this.refunds) {
-      this.#succeed(refund);
-      if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
-    }
+    for (const refund of this.refunds) this.#succeed(refund);
   }
 
   #judge(refund: ModelRefund, arrived: readonly [ModelTransfer, ModelReturn][]): void {
