@@ -10,7 +10,7 @@ import { createPreparedStatements, jsonOfRows, preparedStatement } from '../data
 import { ServiceError } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
-import { chargedByRows } from '../requests/row-cost.ts';
+import { chargeRows } from '../requests/row-cost.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
 import { createTransfersReader, maxPayments } from './payments.ts';
 
@@ -24,13 +24,8 @@ export function getPaymentIntent(
     async run(request, identity, { context }) {
       const row = await reader.find(request.id, identity, context);
       // Strangers decide how many there are.
-      const payments = await chargedByRows(
-        context,
-        Math.min(row.paymentsCount, maxPayments),
-        () => reader.paymentsOf(row),
-        ({ length }) => length,
-      );
-      return presentPaymentIntent(row, payments, clientSecretKeys);
+      chargeRows(context, Math.min(row.paymentsCount, maxPayments));
+      return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
     },
   };
 }

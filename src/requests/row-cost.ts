@@ -13,6 +13,12 @@ export const rowsOfText = (text: string) => text.length / charactersPerRow;
 
 const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
 
+/** Charges the API key for rows whose number is known before they are read, of a request that was counted as one. */
+export function chargeRows({ charge }: RequestContext, rows: number): void {
+  const cost = costOf(rows);
+  if (cost > 1) charge?.(cost - 1);
+}
+
 /**
  * Runs the work of a request that was counted as one, and charges the API key for its rows. The maximum number of rows
  * is charged until the actual one is known, so that many concurrent requests are refused before they start. A charge

@@ -108,7 +108,7 @@ export function createPublicDoor(
       const { stream } = request;
       limitStream(stream, options.requestTimeoutMs);
       context.onIssuedKey = () => options.strangers.release(stream);
-    } else {
+    } else if (options.strangers.has(request.socket)) {
       context.onIssuedKey = () => options.strangers.noteIssuedKey(request.socket);
     }
     const path = pathWithoutSlashOf(request);
