@@ -1,9 +1,11 @@
 // A database that answers but cannot store intents is not ready until it can.
 
 import { afterAll, expect, test } from 'vitest';
+import { loadConfig } from '../src/config/config.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
+import { openDatabase } from '../src/processes/open-database.ts';
 import { canLimitDisk, startOwnPostgres } from './support/own-postgres.ts';
 import { grantServiceRights } from './support/service-rights.ts';
 
@@ -49,6 +51,20 @@ test('is ready again after the rights are granted', () =>
     await postgres.query('grant insert on payment_intents to writer');
     expect(await check()).toBe('ready');
   }));
+
+test.each([
+  ['DateStyle', 'German, DMY'],
+  ['bytea_output', 'escape'],
+  ['default_transaction_isolation', 'serializable'],
+  ['client_min_messages', 'error'],
+])('with %s = %s nothing starts, and the message names it', async (name, value) => {
+  await postgres.query(`create role other login; alter role other set ${name} = ${value.replace(/ /g, '')}`);
+  const config = loadConfig({ DATABASE_URL: postgres.url('other', 'postgres') }, []);
+  await expect(openDatabase(config)).rejects.toThrow(
+    `${name} is "${value}", with which the service does not work: reset it for the role and the database`,
+  );
+  await postgres.query('drop role other');
+});
 
 test.runIf(canLimitDisk)('is not ready on a full disk, after a write has failed', () =>
   withReadiness('postgres', async (check, onFailedWrite) => {

@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { StartupError } from '../config/startup-error.ts';
 import { preparedStatement } from './prepared.ts';
 import { faultOf, insufficientPrivilege } from './remedies.ts';
 
@@ -33,6 +34,31 @@ const neededRights = {
   export_tickets: ['select', 'insert', 'delete'],
   audit_log: ['select', 'insert', 'update', 'delete'],
 };
+
+/** Settings without which the service reads or writes something else than it means, and what they have to be. */
+const neededSettings = {
+  DateStyle: /^ISO/,
+  bytea_output: /^hex$/,
+  standard_conforming_strings: /^on$/,
+  default_transaction_isolation: /^read committed$/,
+  // Otherwise a notice that a commit did not reach its standby is not sent.
+  client_min_messages: /^(?!error|fatal|panic)/,
+};
+
+/** Throws StartupError if the database or the role has a setting with which the service does not work. */
+export async function assertSettings(em: EntityManager): Promise<void> {
+  const found = await em
+    .fork()
+    .execute<{ name: keyof typeof neededSettings; value: string }[]>(
+      `select name, current_setting(name) as value from unnest(?::text[]) as name`,
+      [`{${Object.keys(neededSettings)}}`],
+    );
+  const wrong = found.find(({ name, value }) => !neededSettings[name].test(value));
+  if (wrong === undefined) return;
+  throw new StartupError(
+    `${wrong.name} is "${wrong.value}", with which the service does not work: reset it for the role and the database`,
+  );
+}
 
 interface MissingRight {
   table: string;

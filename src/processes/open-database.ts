@@ -5,6 +5,7 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { connectToAny, createOrm, endSessions, migrate, pendingMigrations } from '../database/orm.ts';
 import { remedyFor } from '../database/remedies.ts';
+import { assertSettings } from '../database/writability.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
 import { loadSecrets } from '../embedded/secrets.ts';
 import { isDatabaseUnavailable } from '../requests/unavailable.ts';
@@ -83,6 +84,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   try {
     await connectToAny(orm, location);
+    await assertSettings(orm.em);
     const pending = await pendingMigrations(orm.em.fork());
     return {
       orm,
@@ -100,6 +102,7 @@ async function openExternal(config: Config, url: string): Promise<Database> {
     };
   } catch (cause) {
     await orm.close();
+    if (cause instanceof StartupError) throw cause;
     const urls = urlsOf(url);
     const hosts = urls.map(({ hostname, port }) => `${hostname || 'localhost'}:${port || 5432}`);
     throw new StartupError(
