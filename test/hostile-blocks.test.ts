@@ -374,7 +374,7 @@ test('twelve thousand payments of one intent are reverted in parts, and not read
     `select from events where payment_intent = $1 and type = 'payment_intent.reorged'`,
     [id],
   );
-  expect(events).toHaveLength(3);
+  expect(events).toHaveLength(6);
   expect(await calls.getIntent(intent.id)).toMatchObject({
     status: 'requires_payment',
     amount_received_units: 0,

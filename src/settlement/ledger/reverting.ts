@@ -22,8 +22,11 @@ interface ReorgedTransfer {
   refund: string | null;
 }
 
-/** Most payments of one intent in one transaction: strangers decide how many there are. */
-const maxTogether = 5_000;
+/**
+ * Most payments of one intent in one transaction: strangers decide how many there are. They take a tenth of a second of the
+ * second and a half that a statement has.
+ */
+const maxTogether = 2_000;
 
 export type Reverting = ReturnType<typeof createReverting>;
 
