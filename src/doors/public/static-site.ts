@@ -1,5 +1,5 @@
-// The static files of the public port. They are read and compressed before the port opens, so answers do not depend on
-// the disk.
+// The static files of the public port. They are read before the port opens, so answers do not depend on the disk, and
+// compressed when a browser first asks for it.
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -47,16 +47,20 @@ const contentTypes: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
+/** Smallest first. */
+const codings = ['br', 'gzip'] as const;
+type Coding = (typeof codings)[number];
+
 interface LoadedFile {
   body: Buffer;
-  /** The same body, compressed, smallest first. */
-  compressed: readonly { coding: 'br' | 'gzip'; content: Buffer }[];
+  /** The same body, once it was asked for. */
+  compressed: Partial<Record<Coding, Buffer>>;
   etag: string;
   headers: OutgoingHttpHeaders;
 }
 
 /**
- * Reads and compresses the files, and answers GET and HEAD requests for them without authentication. Throws
+ * Reads the files, and answers GET and HEAD requests for them without authentication. Throws
  * StartupError if a file cannot be read, because it would be missing for as long as the service runs.
  */
 export async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
@@ -93,10 +97,7 @@ async function load(
   const body = edit === undefined ? read : Buffer.from(edit(read.toString()));
   return {
     body,
-    compressed: [
-      { coding: 'br', content: brotliCompressSync(body, { params: brotliParams(body.length) }) },
-      { coding: 'gzip', content: gzipSync(body) },
-    ],
+    compressed: {},
     etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
     headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentTypes[extname(name)] },
   };
@@ -109,30 +110,35 @@ const accepts = {
 };
 
 /**
- * The start waits for the compression. This quality takes milliseconds; the best takes half a second and saves only a
- * tenth more. A window no larger than the file uses less memory than the default. The thread pool would be slower.
+ * This quality takes some 10 ms; the best takes half a second and saves only a tenth more. A window no larger than the file
+ * uses less memory than the default. The thread pool would be slower.
  */
-function brotliParams(bytes: number): Record<number, number> {
-  return {
-    [constants.BROTLI_PARAM_QUALITY]: 6,
-    [constants.BROTLI_PARAM_LGWIN]: 18,
-    [constants.BROTLI_PARAM_SIZE_HINT]: bytes,
-  };
-}
+const compress: Record<Coding, (body: Buffer) => Buffer> = {
+  br: (body) =>
+    brotliCompressSync(body, {
+      params: {
+        [constants.BROTLI_PARAM_QUALITY]: 6,
+        [constants.BROTLI_PARAM_LGWIN]: 18,
+        [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
+      },
+    }),
+  gzip: gzipSync,
+};
 
 function answer(
   { body, compressed, etag, headers }: LoadedFile,
   { request, response, context }: SiteRequest,
 ): void {
   const accepted = String(request.headers['accept-encoding'] ?? '');
-  const choice = compressed.find(({ coding }) => accepts[coding].test(accepted));
-  const content = choice?.content ?? body;
+  const coding = codings.find((each) => accepts[each].test(accepted));
+  if (coding !== undefined) compressed[coding] ??= compress[coding](body);
+  const content = (coding && compressed[coding]) ?? body;
   // Weak, because it is the same for every coding.
   const known = String(request.headers['if-none-match'] ?? '').split(',');
   const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
   (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
     ...headers,
-    ...(choice === undefined ? {} : { 'Content-Encoding': choice.coding }),
+    ...(coding === undefined ? {} : { 'Content-Encoding': coding }),
     ...(isUnchanged ? {} : { 'Content-Length': content.length }),
     Vary: 'Accept-Encoding',
     ETag: `W/"${etag}"`,
