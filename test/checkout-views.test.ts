@@ -4,6 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Checkout, Payment } from '../checkout/page/checkout.ts';
 import { type Facts, noticesOf, offeringViews, viewOf } from '../checkout/page/state.ts';
+import { intent } from './support/checkout-stage.ts';
 
 const expiresAtMs = Date.parse('2026-11-22T12:30:00.000Z');
 const ownHash = `0x${'ab'.repeat(32)}`;
@@ -12,22 +13,9 @@ const payer = '0xb3dCfD0Ec24729637512CA9eA8093D71838705C8';
 const wallet = { id: 'io.example', name: 'Example' };
 
 const checkoutOf = (fields: Partial<Checkout> = {}): Checkout => ({
-  id: 'pi_01m82k0z3we7hsbkekxtcp7kbm',
-  status: 'requires_payment',
-  mode: 'testnet',
-  merchant_name: 'Example Shop',
-  lane: 'sdk',
-  chain: 'base',
-  chain_id: 84532,
-  confirmations_required: 10,
+  ...(intent as Checkout),
   amount_units: 100,
-  decimals: 6,
-  token_symbol: 'USDC',
-  token_address: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
-  expected_wallet: '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2',
   expires_at: new Date(expiresAtMs).toISOString(),
-  amount_received_units: 0,
-  payments_count: 0,
   gasless: false,
   allowed_origins: [],
   ...fields,

@@ -83,23 +83,16 @@ const changesBurst = 40;
 
 describe('the rate limit counts rows', () => {
   test('a page of 100 deliveries costs 5 requests, one of 7 costs 1, and more attempts cost more', async () => {
-    const { merchant, endpoints } = await openShop({ events: 100 });
-    const list = (key: TestMerchant, size: number) =>
-      call(key, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries?page_size=${size}`);
-    const full = await list(merchant, 100);
+    const list = ({ merchant, endpoints }: Awaited<ReturnType<typeof openShop>>) =>
+      call(merchant, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries?page_size=100`);
+    const full = await list(await openShop({ events: 100 }));
     expect([full.json.webhook_deliveries.length, full.left]).toEqual([100, burst - 5]);
 
-    const few = await openShop({ events: 7 });
-    const path = `webhook_endpoints/${few.endpoints[0]}/deliveries?page_size=100`;
-    expect((await call(few.merchant, 'GET', path)).left).toBe(burst - 1);
+    expect((await list(await openShop({ events: 7 }))).left).toBe(burst - 1);
 
     const failing = await openShop({ events: 40 });
     await addAttempts(failing.merchant, 20);
-    const retried = await call(
-      failing.merchant,
-      'GET',
-      `webhook_endpoints/${failing.endpoints[0]}/deliveries?page_size=100`,
-    );
+    const retried = await list(failing);
     expect([retried.json.webhook_deliveries.length, retried.left]).toEqual([40, burst - 40]);
   });
 
