@@ -21,6 +21,18 @@ const newMerchant = async () => {
 };
 const uuidOf = (id: string) => parseIdentifier('pi', id);
 
+type Row = [query: Request, found: (string | undefined)[]];
+
+/** Page by page, over both doors. */
+async function expectFound(method: 'listTransfers' | 'listPaymentIntents', rows: Row[], apiKey: string) {
+  for (const door of doors) {
+    for (const [query, found] of rows) {
+      const pages = await pagesOf(service.call, method, { ...query, page_size: 1 }, { door, apiKey });
+      expect([query, pages.flat().map(({ id }) => id)]).toEqual([query, found]);
+    }
+  }
+}
+
 test('transfers are found by each filter, and by several at once', async () => {
   const { merchant, apiKey } = await newMerchant();
   const { id: paid } = (await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey })).json;
@@ -36,7 +48,7 @@ test('transfers are found by each filter, and by several at once', async () => {
     { chain: 'polygon' },
     { blockTime: noon },
   ]);
-  const rows: [Request, (string | undefined)[]][] = [
+  const rows: Row[] = [
     [{ transaction_hash: transactionHash }, [hashed]],
     [{ transaction_hash: transactionHash.toUpperCase().replace('0X', '0x') }, [hashed]],
     [{ transaction_hash: transactionHash, chain: 'polygon' }, []],
@@ -50,17 +62,7 @@ test('transfers are found by each filter, and by several at once', async () => {
     [{ block_time_from: '2026-11-03T12:00:00.001Z' }, [polygon, received, sent, attributed, hashed, plain]],
     [{ status: 'unattributed', from_address: fromAddress, chain: 'base' }, [sent]],
   ];
-  for (const door of doors) {
-    for (const [query, found] of rows) {
-      const pages = await pagesOf(
-        service.call,
-        'listTransfers',
-        { ...query, page_size: 1 },
-        { door, apiKey },
-      );
-      expect([query, pages.flat().map(({ id }) => id)]).toEqual([query, found]);
-    }
-  }
+  await expectFound('listTransfers', rows, apiKey);
 });
 
 test.each<[Request, string, RegExp]>([
@@ -120,11 +122,7 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
     expect(candidates[1]).toMatchObject({ amount_units: 1_000, status: 'succeeded' });
   }
   // Intents created after the block were not what it was sent for.
-  expect([await candidatesOf(known), await candidatesOf(reorged), await candidatesOf(early)]).toEqual([
-    [],
-    [],
-    [],
-  ]);
+  for (const other of [known, reorged, early]) expect(await candidatesOf(other)).toEqual([]);
 });
 
 test.each([999, 1_001])('of many at %i units, nearly what was sent, the newest is shown', async (amount) => {
@@ -173,7 +171,7 @@ test('intents are found by label, wallet, success and metadata', async () => {
     [uuidOf(paid)],
   );
   const before = new Date(Date.now() + 60_000).toISOString();
-  const rows: [Request, string[]][] = [
+  const rows: Row[] = [
     [{ label: 'overpaid' }, [labeled]],
     [{ label: 'reorged' }, []],
     [{ expected_wallet: wallet_address.toUpperCase().replace('0X', '0x') }, [elsewhere]],
@@ -184,27 +182,9 @@ test('intents are found by label, wallet, success and metadata', async () => {
     [{ metadata_key: 'order_id', metadata_value: 'order-2' }, []],
     [{ metadata_key: 'item', metadata_value: '7' }, []],
   ];
-  await expect
-    .poll(
-      async () =>
-        (await service.call('listPaymentIntents', rows[5]?.[0] as Request, { apiKey })).json.payment_intents
-          .length,
-      {
-        timeout: 5_000,
-      },
-    )
-    .toBe(2);
-  for (const door of doors) {
-    for (const [query, found] of rows) {
-      const pages = await pagesOf(
-        service.call,
-        'listPaymentIntents',
-        { ...query, page_size: 1 },
-        { door, apiKey },
-      );
-      expect([query, pages.flat().map(({ id }) => id)]).toEqual([query, found]);
-    }
-  }
+  const indexed = () => service.call('listPaymentIntents', rows[5]?.[0] as Request, { apiKey });
+  await expect.poll(async () => (await indexed()).json.payment_intents, { timeout: 5_000 }).toHaveLength(2);
+  await expectFound('listPaymentIntents', rows, apiKey);
 });
 
 test.each<[Request, string, RegExp]>([
