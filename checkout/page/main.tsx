@@ -27,8 +27,9 @@ import {
   fundsOf,
   isRefusal,
   isReverted,
+  paymentCall,
   refusalOf,
-  sendPayment,
+  sendTransaction,
   switchChain,
   type Wallet,
 } from './wallets.ts';
@@ -269,7 +270,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     return change({ failure: 'storage' });
   }
   change({ transfer, transferPhase: 'asking', failure: undefined });
-  const answered = sendPayment(wallet, account, checkout).then(
+  const answered = sendTransaction(wallet, account, paymentCall(checkout), checkout.chain_id).then(
     (hash) => noteHash(checkout.id, transfer, hash),
     (reason) => noteRefusal(checkout.id, transfer, reason),
   );

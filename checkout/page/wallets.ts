@@ -3,12 +3,13 @@
 
 import { type EIP1193Provider, type EIP6963ProviderDetail, requestProviders } from 'mipd';
 import {
-  encodeFunctionData,
+  concat,
   hexToBigInt,
   hexToNumber,
   isAddress,
   isHex,
   numberToHex,
+  pad,
   stringToHex,
 } from 'viem/utils';
 import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
@@ -84,15 +85,12 @@ function walletOf(label: { id: string; name: string; icon?: string }, provider: 
   };
 }
 
-/** What a wallet has answered that no wallet should. */
-class NonsenseFromWallet extends Error {}
-
 /** The account that the payer lets this page see. `isSilent` asks the payer nothing, and may find none. */
 export async function accountOf(wallet: Wallet, isSilent = false): Promise<Address | undefined> {
   const accounts = await wallet.request({ method: isSilent ? 'eth_accounts' : 'eth_requestAccounts' });
   const [account] = Array.isArray(accounts) ? accounts : [];
   if (account === undefined && isSilent) return undefined;
-  if (typeof account !== 'string' || !isAddress(account, { strict: false })) throw new NonsenseFromWallet();
+  if (typeof account !== 'string' || !isAddress(account, { strict: false })) throw new Error('nonsense');
   return account;
 }
 
@@ -102,7 +100,7 @@ export async function chainIdOf(wallet: Wallet): Promise<number> {
 
 async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
   const answer = await wallet.request({ method, params });
-  if (!isHex(answer)) throw new NonsenseFromWallet();
+  if (!isHex(answer)) throw new Error('nonsense');
   return answer;
 }
 
@@ -132,38 +130,20 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
 }
 
 /** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
-function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
-  const transfer = encodeFunctionData({
-    abi: erc20,
-    functionName: 'transfer',
-    args: [checkout.expected_wallet, BigInt(missingUnits(checkout))],
-  });
-  return { to: checkout.token_address, data: `${transfer}${stringToHex(checkout.id).slice(2)}` };
+export function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
+  const { expected_wallet, token_address, id } = checkout;
+  const amount = numberToHex(missingUnits(checkout), { size: 32 });
+  const to = pad(expected_wallet.toLowerCase() as Address, { size: 32 });
+  return { to: token_address, data: concat([transferSelector, to, amount, stringToHex(id)]) };
 }
 
-const erc20 = [
-  {
-    type: 'function',
-    name: 'transfer',
-    stateMutability: 'nonpayable',
-    inputs: [
-      { name: 'to', type: 'address' },
-      { name: 'value', type: 'uint256' },
-    ],
-    outputs: [{ name: '', type: 'bool' }],
-  },
-  {
-    type: 'function',
-    name: 'balanceOf',
-    stateMutability: 'view',
-    inputs: [{ name: 'account', type: 'address' }],
-    outputs: [{ name: '', type: 'uint256' }],
-  },
-] as const;
+/** `transfer(address,uint256)` and `balanceOf(address)`. */
+const transferSelector = '0xa9059cbb';
+const balanceSelector = '0x70a08231';
 
 /** Whether the account can pay what is missing: its balance, the token's consent, and the fee. */
 export async function fundsOf(wallet: Wallet, account: Address, checkout: Checkout): Promise<Funds> {
-  const balanceData = encodeFunctionData({ abi: erc20, functionName: 'balanceOf', args: [account] });
+  const balanceData = concat([balanceSelector, pad(account, { size: 32 })]);
   const balanceUnits = hexToBigInt(
     await hexFrom(wallet, 'eth_call', [{ to: checkout.token_address, data: balanceData }, 'latest']),
   );
@@ -188,11 +168,6 @@ export async function fundsOf(wallet: Wallet, account: Address, checkout: Checko
     : { kind: 'enough' };
 }
 
-/** Asks the wallet to pay. Resolves with the transaction's hash. */
-export function sendPayment(wallet: Wallet, account: Address, checkout: Checkout): Promise<string> {
-  return sendTransaction(wallet, account, paymentCall(checkout), checkout.chain_id);
-}
-
 /** Asks the wallet to send a transaction without money of the chain's own. Resolves with its hash. */
 export async function sendTransaction(
   wallet: Wallet,
@@ -204,7 +179,7 @@ export async function sendTransaction(
     method: 'eth_sendTransaction',
     params: [{ from: account, ...call, value: '0x0', chainId: numberToHex(chainId) }],
   });
-  if (!isHex(hash) || hash.length !== 66) throw new NonsenseFromWallet();
+  if (!isHex(hash) || hash.length !== 66) throw new Error('nonsense');
   return hash.toLowerCase();
 }
 

@@ -2,19 +2,10 @@
 
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 
-/** Converts between a table and the rows of its entity. */
-export interface EntityColumns<Row> {
-  /** The columns for a SELECT, of the table or subquery with that alias. */
-  of(alias: string): string;
-  /** An INSERT of the rows that are `$1`, as JSON. */
-  insert: string;
-  /** Rows for `json_populate_recordset`. */
-  json(rows: readonly Row[]): string;
-  /** The entity's row for a result of `pg`. */
-  read(result: Readonly<Record<string, unknown>>): Row;
-}
+export type EntityColumns<Row> = ReturnType<typeof entityColumns<Row>>;
 
-export function entityColumns<Row>(em: EntityManager, entity: EntitySchema): EntityColumns<Row> {
+/** Converts between a table and the rows of its entity. */
+export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
   const platform = em.getPlatform();
   const { props, tableName } = em.getMetadata(entity);
   const columns = props.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
@@ -34,9 +25,12 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema): Ent
   const of = (alias: string) => columns.map(({ column }) => `${alias}."${column}"`).join(', ');
   const names = columns.map(({ column }) => `"${column}"`).join(', ');
   return {
+    /** The columns for a SELECT, of the table or subquery with that alias. */
     of,
+    /** An INSERT of the rows that are `$1`, as JSON. */
     insert: `insert into ${tableName} (${names}) select ${of('n')} from json_populate_recordset(null::${tableName}, $1) n`,
-    json: (rows) =>
+    /** Rows for `json_populate_recordset`. */
+    json: (rows: readonly Row[]) =>
       JSON.stringify(
         rows.map((row) =>
           Object.fromEntries(
@@ -44,7 +38,8 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema): Ent
           ),
         ),
       ),
-    read(result) {
+    /** The entity's row for a result of `pg`. */
+    read(result: Readonly<Record<string, unknown>>): Row {
       const row: Record<string, unknown> = {};
       for (const { name, column, convert } of columns) {
         const value = result[column];

@@ -10,13 +10,7 @@ import { preparedStatement, type RunPrepared } from './prepared.ts';
  */
 export async function inHalves<T, R>(
   items: readonly T[],
-  {
-    work,
-    alone,
-    run,
-    isFatal,
-    beforeRetry,
-  }: {
+  how: {
     work: (items: readonly T[]) => Promise<R>;
     alone: (item: T, reason: unknown) => Promise<R>;
     run: RunPrepared;
@@ -27,12 +21,12 @@ export async function inHalves<T, R>(
 ): Promise<R[]> {
   const attempt = async (some: readonly T[], isSecond: boolean): Promise<R[]> => {
     try {
-      return [await work(some)];
+      return [await how.work(some)];
     } catch (reason) {
-      if (isFatal(reason)) throw reason;
+      if (how.isFatal(reason)) throw reason;
       if (isDatabaseUnavailable(reason) && !isStatementTimeout(reason)) throw reason;
-      await run(ping, []);
-      await beforeRetry();
+      await how.run(ping, []);
+      await how.beforeRetry();
       const [only] = some;
       if (some.length > 1) {
         const middle = some.length >> 1;
@@ -40,7 +34,7 @@ export async function inHalves<T, R>(
         return [...first, ...(await attempt(some.slice(middle), false))];
       }
       if (only === undefined) throw reason;
-      return isSecond ? [await alone(only, reason)] : attempt(some, true);
+      return isSecond ? [await how.alone(only, reason)] : attempt(some, true);
     }
   };
   return attempt(items, false);

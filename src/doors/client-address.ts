@@ -11,10 +11,7 @@ type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => 
 
 export function createClientAddress(trustedProxies: readonly string[]): ClientAddress {
   const trusted = trustedProxies.map((network) => ipaddr.parseCIDR(network));
-  const isTrusted = (address: Address) =>
-    trusted.some(
-      ([network, bits]) => network.kind() === address.kind() && address.match([network, bits] as never),
-    );
+  const isTrusted = (address: Address) => ipaddr.subnetMatch(address, { trusted }, 'other') === 'trusted';
   return (peer, forwardedFor) => {
     let client = addressIn(peer ?? '');
     if (client === undefined) return 'unknown';
@@ -37,9 +34,5 @@ function addressIn(text: string): Address | undefined {
 
 function nameOf(address: Address): string {
   if (address.kind() === 'ipv4') return address.toString();
-  const { parts } = address as ipaddr.IPv6;
-  return `${parts
-    .slice(0, 4)
-    .map((part) => part.toString(16))
-    .join(':')}::/64`;
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`)}/64`;
 }

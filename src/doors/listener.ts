@@ -150,11 +150,8 @@ export class Listener {
 
   /** Resolves once no connection is left, or after the timeout. */
   async #disconnected(timeoutMs: number): Promise<void> {
-    const timer = new AbortController();
     const closed = [...this.#open].map((socket) => new Promise((resolve) => socket.once('close', resolve)));
-    const late = sleep(timeoutMs, undefined, { signal: timer.signal }).catch(() => {});
-    await Promise.race([Promise.all(closed), late]);
-    timer.abort();
+    await Promise.race([Promise.all(closed), sleep(timeoutMs, undefined, { ref: false })]);
   }
 
   #explain({ code, message }: NodeJS.ErrnoException, host: string): string {

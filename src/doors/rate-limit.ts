@@ -1,11 +1,8 @@
-import { TokenBucket } from 'limiter';
-import { LRUCache } from 'lru-cache';
 import type { RatePolicy } from '../config/config.ts';
 import { ServiceError } from '../requests/errors.ts';
+import { createBuckets } from '../requests/minute-limit.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 
-/** Most keys counted per policy. The least recently used is forgotten, which refills its bucket. */
-const maxKeys = 10_000;
 /** The burst, in seconds' worth of requests. */
 const burstSeconds = 2;
 
@@ -37,19 +34,9 @@ function createPolicy(name: string, perSecond: number): Policy {
   if (perSecond === 0) return () => {};
   const bucketSize = perSecond * burstSeconds;
   const policy = `"${name}";q=${bucketSize};w=${burstSeconds}`;
-  const buckets = new LRUCache<string, TokenBucket>({ max: maxKeys });
-
-  const bucketOf = (keyId: string): TokenBucket => {
-    const known = buckets.get(keyId);
-    if (known !== undefined) return known;
-    const bucket = new TokenBucket({ bucketSize, tokensPerInterval: perSecond, interval: 'second' });
-    bucket.content = bucketSize;
-    buckets.set(keyId, bucket);
-    return bucket;
-  };
-
+  const buckets = createBuckets(bucketSize, perSecond, 'second');
   return (context) => {
-    const bucket = bucketOf(bucketKeyOf(context));
+    const bucket = buckets.memo(bucketKeyOf(context));
     const isAllowed = bucket.tryRemoveTokens(1);
     const setHeaders = () => {
       const left = Math.max(0, Math.floor(bucket.content));

@@ -36,32 +36,28 @@ export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffe
     const chunks: Buffer[] = [];
     let bytes = 0;
     // Over HTTP/1 the server itself enforces the timeout.
-    const timer = 'stream' in request ? setTimeout(() => onLate(), timeoutMs) : undefined;
+    const timer =
+      'stream' in request
+        ? setTimeout(() => fail(new ServiceError('invalid_body', { message: requestIsLate })), timeoutMs)
+        : undefined;
     const settle = () => {
       clearTimeout(timer);
       request.off('data', onData).off('end', onEnd).off('error', onGone).off('close', onGone);
     };
+    const fail = (error: Error) => {
+      settle();
+      reject(error);
+    };
     const onData = (chunk: Buffer) => {
       bytes += chunk.length;
-      if (bytes > maxBodyBytes) {
-        settle();
-        reject(new ServiceError('body_too_large'));
-        return;
-      }
-      chunks.push(chunk);
+      if (bytes > maxBodyBytes) fail(new ServiceError('body_too_large'));
+      else chunks.push(chunk);
     };
     const onEnd = () => {
       settle();
       resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
     };
-    const onGone = () => {
-      settle();
-      reject(new ClientGone());
-    };
-    const onLate = () => {
-      settle();
-      reject(new ServiceError('invalid_body', { message: requestIsLate }));
-    };
+    const onGone = () => fail(new ClientGone());
     request.on('data', onData).on('end', onEnd).on('error', onGone).on('close', onGone);
   });
 }

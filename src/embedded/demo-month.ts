@@ -338,7 +338,7 @@ class DemoMonth {
 
   #transfer(row: PaymentIntentRow, from: string, to: string, units: bigint, blockTime: Date) {
     const place = { blockNumber: BigInt(this.#block++), logIndex: Math.floor(this.#random() * 300) };
-    return transferRow(row, { from, to, units, blockTime, ...place });
+    return transferRow(row, { fromAddress: from, toAddress: to, amountUnits: units, blockTime, ...place });
   }
 
   /** Every event gets its place before there is an endpoint; the newest are then those that it was sent. */

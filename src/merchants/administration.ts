@@ -130,7 +130,7 @@ export async function createApiKey(
   peppers: KeyRing,
   merchantId: string,
   mode: ModeName,
-  expiresAt: Date | undefined,
+  expiresAt?: Date,
 ): Promise<NewApiKey> {
   return insertKey(em.fork(), peppers, await findMerchant(em, merchantId), mode, expiresAt);
 }

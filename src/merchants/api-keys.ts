@@ -132,14 +132,8 @@ function createLookupBatchers(
   maxWaitMs: number,
 ): Record<ApiKeyFormat, LookupBatcher> {
   const run = (batch: readonly Lookup[]) => {
-    const find = () =>
-      findKeys(
-        em,
-        peppers,
-        batch.map(({ apiKey }) => apiKey),
-      );
-    const traces = batch.map(({ trace }) => trace);
-    return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, traces, find));
+    const find = () => findKeys(em, peppers, batch);
+    return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, batch, find));
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
     new Batcher({ maxBatchSize, maxWaitMs, slots, isHeldAfter: isServerGone, run });
@@ -153,9 +147,9 @@ function createLookupBatchers(
 async function findKeys(
   em: EntityManager,
   peppers: KeyRing,
-  apiKeys: readonly string[],
+  lookups: readonly Lookup[],
 ): Promise<(KnownKey | undefined)[]> {
-  const hashes = apiKeys.map((apiKey) =>
+  const hashes = lookups.map(({ apiKey }) =>
     peppers.versions.map((version) => peppers.hmac(version, apiKey, 'hex')),
   );
   const pool: Pool = await em.getConnection().getNativeClient();

@@ -57,14 +57,8 @@ export function createPaymentIntentStore(
   const insert = createInsert(em);
   const findStored = createFindStored(em);
 
-  const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> => {
-    const statement = { operation, table: 'payment_intents', creates: creates.length };
-    return traceStatement(
-      statement,
-      creates.map(({ trace }) => trace),
-      run,
-    );
-  };
+  const traced = <T>(operation: string, creates: readonly Create[], run: () => Promise<T>): Promise<T> =>
+    traceStatement({ operation, table: 'payment_intents', creates: creates.length }, creates, run);
 
   const commit = async (
     creates: readonly Create[],

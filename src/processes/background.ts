@@ -162,10 +162,7 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
     wake: delivery.wake,
     async stop(timeoutMs: number) {
       await Promise.all([delivery.stop(), measuring.stop(), upkeep.stop()]);
-      const isIdle = new AbortController();
-      const timeout = sleep(timeoutMs, undefined, { signal: isIdle.signal }).catch(() => {});
-      await Promise.race([deliverer.idle(), timeout]);
-      isIdle.abort();
+      await Promise.race([deliverer.idle(), sleep(timeoutMs, undefined, { ref: false })]);
       // What is broken off says nothing of the receiver: it is attempted again when its lease expires.
       deliverer.forgetUnanswered();
       await sender.close();

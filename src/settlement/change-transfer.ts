@@ -143,9 +143,11 @@ function assertPossible(
   intent: PaymentIntentRow | undefined,
   allowEnded: boolean,
 ): asserts intent is PaymentIntentRow {
-  const problem = problemOf(transfer, intent);
-  if (intent === undefined || problem !== undefined) {
-    throw invalidBody([{ field: 'payment_intent', message: problem ?? 'is not an intent of yours' }]);
+  const refuse = (message: string) => invalidBody([{ field: 'payment_intent', message }]);
+  if (intent === undefined) throw refuse('is not an intent of yours in the mode of this API key');
+  if (networkOf(intent.network)?.chainId !== transfer.chainId) throw refuse('is an intent of another chain');
+  if (intent.expectedWallet !== transfer.toAddress) {
+    throw refuse('expects another wallet than the transfer went to');
   }
   if (transfer.state === 'reorged') {
     throw invalidState(
@@ -164,14 +166,6 @@ function assertPossible(
 function endOf(intent: PaymentIntentRow): string | undefined {
   if (!isOpen(intent)) return `is ${intent.status}`;
   return BigInt(intent.amountReceivedUnits) >= BigInt(intent.amountUnits) ? 'is fully paid' : undefined;
-}
-
-/** Returns why the transfer cannot be a payment of the intent, as the end of a sentence. */
-function problemOf(transfer: TransferRow, intent: PaymentIntentRow | undefined): string | undefined {
-  if (intent === undefined) return 'is not an intent of yours in the mode of this API key';
-  if (networkOf(intent.network)?.chainId !== transfer.chainId) return 'is an intent of another chain';
-  if (intent.expectedWallet !== transfer.toAddress) return 'expects another wallet than the transfer went to';
-  return undefined;
 }
 
 const setIntent = preparedStatement(

@@ -129,7 +129,10 @@ export class Node {
   /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
   async transfersOf(block: Header) {
     for (let empty = 0; ; ) {
-      const logs = await this.#logsOf(block);
+      const logs = await this.#logs(
+        { blockHash: block.hash, topics: [transferTopic] },
+        ({ blockHash, blockNumber }) => blockHash === block.hash && blockNumber === block.number,
+      );
       if (logs.length > 0 || !this.#mayHaveTransfers(block)) return { logs, isDoubtful: false };
       if (++empty === emptyAnswers) return { logs, isDoubtful: true };
     }
@@ -139,13 +142,8 @@ export class Node {
   transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]> {
     const topics =
       recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)];
-    const filter = { fromBlock: hex(from), toBlock: hex(to), address: this.#options.tokens, topics };
-    const read = (answer: unknown) => {
-      const logs = readTransferLogs(answer);
-      if (logs.some(({ blockNumber }) => blockNumber < from || blockNumber > to)) throw this.#anotherBlock();
-      return logs;
-    };
-    return this.#ask('eth_getLogs', [filter], read, () => transferLogs(this.#wanted));
+    const filter = { fromBlock: hex(from), toBlock: hex(to), topics };
+    return this.#logs(filter, ({ blockNumber }) => blockNumber >= from && blockNumber <= to);
   }
 
   /** The transactions of one block with these hashes, as far as the node has them. */
@@ -188,16 +186,14 @@ export class Node {
     return this.#ask('eth_getCode', [address, 'latest'], (answer) => readBytes(answer, 'code') !== '0x');
   }
 
-  #logsOf(header: Header): Promise<TransferLog[]> {
-    const filter = { blockHash: header.hash, address: this.#options.tokens, topics: [transferTopic] };
+  #logs(filter: object, isAsked: (log: TransferLog) => boolean): Promise<TransferLog[]> {
     const read = (answer: unknown) => {
       const logs = readTransferLogs(answer);
-      if (logs.some((log) => log.blockHash !== header.hash || log.blockNumber !== header.number)) {
-        throw this.#anotherBlock();
-      }
+      if (!logs.every(isAsked)) throw this.#anotherBlock();
       return logs;
     };
-    return this.#ask('eth_getLogs', [filter], read, () => transferLogs(this.#wanted));
+    const asked = { ...filter, address: this.#options.tokens };
+    return this.#ask('eth_getLogs', [asked], read, () => transferLogs(this.#wanted));
   }
 
   #mayHaveTransfers({ logsBloom }: Header): boolean {

@@ -132,19 +132,11 @@ function metricsOf(
   const counted = new WeakSet<object>();
   return {
     /** Records the reader's newest and newest final block, and the last block read. */
-    head({
-      head,
-      finalized,
-      cursor,
-    }: {
-      head: { number: number; time: Date };
-      finalized: number;
-      cursor: number;
-    }) {
-      series.headBlock.set(of, head.number);
-      series.finalBlock.set(of, finalized);
-      series.readBlock.set(of, cursor);
-      series.headTime.set(of, head.time.getTime() / 1000);
+    head(state: { head: { number: number; time: Date }; finalized: number; cursor: number }) {
+      series.headBlock.set(of, state.head.number);
+      series.finalBlock.set(of, state.finalized);
+      series.readBlock.set(of, state.cursor);
+      series.headTime.set(of, state.head.time.getTime() / 1000);
       series.seenAt.set(of, Date.now() / 1000);
     },
     /** Records the last final block that was read a second time. */

@@ -106,11 +106,7 @@ function withEscapesKept(line: string): string {
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { message: String(error) };
   const { name, message, stack, cause } = error;
-  const { code, constraint, previous } = error as {
-    code?: unknown;
-    constraint?: unknown;
-    previous?: unknown;
-  };
+  const { code, constraint, previous } = error as Error & Record<string, unknown>;
   const inner = cause ?? previous;
   return {
     type: name,

@@ -94,21 +94,12 @@ function logRequest(
     code: outcome,
     fields: faultyFields(context),
     replayed: context.replayed,
-    trace_id: traceIdOf(context),
+    trace_id: context.trace?.span.isRecording() ? context.trace.span.spanContext().traceId : undefined,
     duration_ms: Math.round((performance.now() - context.startedAtMs) * 1000) / 1000,
   };
   const message = `${rpc ?? 'request'} ${outcome}`;
   if (error?.code === 'internal') logger.error({ ...line, err: error.cause }, message);
   else if (error?.code === 'unavailable' || error?.code === 'chain_unwatched')
-    logger.warn({ ...line, reason: reasonOf(error.cause) }, message);
+    logger.warn({ ...line, reason: error.cause instanceof Error ? error.cause.message : undefined }, message);
   else logger.info(line, message);
-}
-
-/** Returns the id of the request's trace, or undefined if the trace is not sampled. */
-function traceIdOf({ trace }: RequestContext): string | undefined {
-  return trace?.span.isRecording() ? trace.span.spanContext().traceId : undefined;
-}
-
-function reasonOf(cause: unknown): string | undefined {
-  return cause instanceof Error ? cause.message : undefined;
 }

@@ -31,7 +31,7 @@ interface Statement {
  */
 export function traceStatement<T>(
   { operation, table, creates }: Statement,
-  traces: readonly (Trace | undefined)[],
+  requests: readonly { trace: Trace | undefined }[],
   run: () => Promise<T>,
 ): Promise<T> {
   const attributes = {
@@ -40,7 +40,7 @@ export function traceStatement<T>(
     'db.collection.name': table,
     ...(creates !== undefined && { 'payment_intents.commit_batch_size': creates }),
   };
-  const spans = traces.flatMap((trace) =>
+  const spans = requests.flatMap(({ trace }) =>
     trace?.span.isRecording()
       ? tracer.startSpan(`${operation} ${table}`, { kind: SpanKind.CLIENT, attributes }, trace.inside)
       : [],

@@ -29,8 +29,7 @@ export function createAddressPolicy(allowed: AllowedTargets) {
   const networks = allowed.networks.map((network) => ipaddr.parseCIDR(network));
   const hosts = new Set(allowed.hosts);
 
-  const isPermitted = (address: Address) =>
-    networks.some(([network, bits]) => network.kind() === address.kind() && address.match(network, bits));
+  const isPermitted = (address: Address) => ipaddr.subnetMatch(address, { networks }, 'none') === 'networks';
 
   /** Returns why a numeric address may be reached, or undefined if it may not. */
   const reachOf = (text: string): Reach | undefined => {

@@ -126,26 +126,15 @@ export async function createEndpoint(
     const id = newUuid(now.getTime());
     const endpoint = tx.create(WebhookEndpointEntity, {
       ...owner,
+      ...settings,
       id,
-      url: settings.url,
-      eventTypes: settings.eventTypes,
-      enabled: settings.enabled,
-      disabledReason: null,
       description: settings.description === '' ? null : settings.description,
       createdAt: now,
-      deletedAt: null,
-      failures: 0,
-      failingSince: null,
       idempotencyKey: idempotencyKey ?? null,
       requestFingerprint: idempotencyKey === undefined ? null : fingerprint,
     });
     const secret = { endpointId: id, generation: 1, keyVersion: keys.newestVersion, createdAt: now };
-    tx.create(WebhookSecretEntity, {
-      ...secret,
-      expiresAt: null,
-      idempotencyKey: null,
-      requestFingerprint: null,
-    });
+    tx.create(WebhookSecretEntity, secret);
     return { endpoint, secret: webhookSecret(keys, id, secret), replayed: false };
   });
 }
@@ -257,7 +246,6 @@ export async function rotateSecret(
     };
     tx.create(WebhookSecretEntity, {
       ...next,
-      expiresAt: null,
       idempotencyKey: idempotencyKey ?? null,
       requestFingerprint: idempotencyKey === undefined ? null : fingerprint,
     });

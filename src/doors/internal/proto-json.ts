@@ -14,7 +14,7 @@ import {
   notAnInteger,
   unsafeNumber,
 } from '../../contract/json/json-codec.ts';
-import { invalidBody } from '../../requests/errors.ts';
+import { refuseInvalid } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
 /**
@@ -24,100 +24,87 @@ import { parseJsonBody } from '../public/json-body.ts';
 export function createProtoJsonDecoder(desc: DescMessage) {
   return {
     decode(bytes: Uint8Array = new Uint8Array()): string {
-      const violations: FieldViolation[] = [];
-      const normalized = normalizeMessage(desc, parseJsonBody(bytes), '', violations);
-      if (violations.length > 0) throw invalidBody(violations);
+      const normalizer = new Normalizer();
+      const normalized = normalizer.message(desc, parseJsonBody(bytes), '');
+      refuseInvalid(normalizer.violations);
       return JSON.stringify(normalized);
     },
   };
 }
 
-function normalizeMessage(
-  desc: DescMessage,
-  json: IJsonValue,
-  path: string,
-  violations: FieldViolation[],
-): unknown {
-  // Any JSON, or strings that protobuf-es itself reads strictly.
-  if (desc.typeName.startsWith('google.protobuf.')) return exact(json, path, violations);
-  if (!isObject(json)) {
-    violations.push({ field: path || 'body', message: 'must be an object' });
-    return undefined;
-  }
-  const names = desc.fields.map(({ name }) => name);
-  const seen = new Set<DescField>();
-  const entries = Object.entries(json).flatMap(([name, value]) => {
-    const field = desc.fields.find((candidate) => candidate.jsonName === name || candidate.name === name);
-    if (field === undefined) {
-      violations.push(notAField(path, name, names, violations.length));
-      return [];
+class Normalizer {
+  readonly violations: FieldViolation[] = [];
+
+  message(desc: DescMessage, json: IJsonValue, path: string): unknown {
+    // Any JSON, or strings that protobuf-es itself reads strictly.
+    if (desc.typeName.startsWith('google.protobuf.')) return this.exact(json, path);
+    if (!isObject(json)) {
+      this.violations.push({ field: path || 'body', message: 'must be an object' });
+      return undefined;
     }
-    const place = path === '' ? field.name : `${path}.${field.name}`;
-    if (seen.has(field))
-      violations.push({ field: place, message: 'is given twice, under both of its names' });
-    seen.add(field);
-    return [[field.jsonName, normalizeField(field, value, place, violations)]];
-  });
-  return Object.fromEntries(entries);
-}
-
-function normalizeField(
-  field: DescField,
-  json: IJsonValue,
-  path: string,
-  violations: FieldViolation[],
-): unknown {
-  if (json === null) return null;
-  if (field.fieldKind === 'list') {
-    if (!Array.isArray(json)) return exact(json, path, violations);
-    if (json.length === 0 && refusesEmptyList(field)) violations.push({ field: path, message: emptyList });
-    return json.map((item, i) => normalizeValue(field, item, `${path}[${i}]`, violations));
+    const names = desc.fields.map(({ name }) => name);
+    const seen = new Set<DescField>();
+    const entries = Object.entries(json).flatMap(([name, value]) => {
+      const field = desc.fields.find((candidate) => candidate.jsonName === name || candidate.name === name);
+      if (field === undefined) {
+        this.violations.push(notAField(path, name, names, this.violations.length));
+        return [];
+      }
+      const place = path === '' ? field.name : `${path}.${field.name}`;
+      if (seen.has(field))
+        this.violations.push({ field: place, message: 'is given twice, under both of its names' });
+      seen.add(field);
+      return [[field.jsonName, this.field(field, value, place)]];
+    });
+    return Object.fromEntries(entries);
   }
-  return normalizeValue(field, json, path, violations);
-}
 
-/** One value of the field: its own or a list item. */
-function normalizeValue(
-  field: DescField,
-  json: IJsonValue,
-  path: string,
-  violations: FieldViolation[],
-): unknown {
-  if (field.message !== undefined) return normalizeMessage(field.message, json, path, violations);
-  const range = field.scalar === undefined ? undefined : integerRangeOf(field.scalar);
-  return range === undefined
-    ? exact(json, path, violations)
-    : normalizeInteger(field, range, json, path, violations);
-}
-
-/**
- * Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's
- * range.
- */
-function normalizeInteger(
-  field: DescField,
-  { min, max }: { min: bigint; max: bigint },
-  json: IJsonValue,
-  path: string,
-  violations: FieldViolation[],
-): unknown {
-  let value: bigint | undefined;
-  if (typeof json === 'number' && Number.isInteger(json)) value = BigInt(json);
-  else if (json instanceof InexactNumber && json.isInteger) value = json.toBigInt(min, max);
-  else if (typeof json === 'string' && /^(?:0|-?[1-9][0-9]*)$/.test(json)) {
-    value = new InexactNumber(json).toBigInt(min, max);
+  field(field: DescField, json: IJsonValue, path: string): unknown {
+    if (json === null) return null;
+    if (field.fieldKind === 'list') {
+      if (!Array.isArray(json)) return this.exact(json, path);
+      if (json.length === 0 && refusesEmptyList(field))
+        this.violations.push({ field: path, message: emptyList });
+      return json.map((item, i) => this.value(field, item, `${path}[${i}]`));
+    }
+    return this.value(field, json, path);
   }
-  if (value === undefined) {
-    violations.push({ field: path, message: notAnInteger(field, json) });
+
+  /** One value of the field: its own or a list item. */
+  value(field: DescField, json: IJsonValue, path: string): unknown {
+    if (field.message !== undefined) return this.message(field.message, json, path);
+    const range = field.scalar === undefined ? undefined : integerRangeOf(field.scalar);
+    return range === undefined ? this.exact(json, path) : this.integer(field, range, json, path);
+  }
+
+  /**
+   * Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's
+   * range.
+   */
+  integer(
+    field: DescField,
+    { min, max }: { min: bigint; max: bigint },
+    json: IJsonValue,
+    path: string,
+  ): unknown {
+    let value: bigint | undefined;
+    if (typeof json === 'number' && Number.isInteger(json)) value = BigInt(json);
+    else if (json instanceof InexactNumber && json.isInteger) value = json.toBigInt(min, max);
+    else if (typeof json === 'string' && /^(?:0|-?[1-9][0-9]*)$/.test(json)) {
+      value = new InexactNumber(json).toBigInt(min, max);
+    }
+    if (value === undefined) {
+      this.violations.push({ field: path, message: notAnInteger(field, json) });
+      return undefined;
+    }
+    return String(value < min ? min : value > max ? max : value);
+  }
+
+  /** Returns the value unchanged if none of its numbers would be rounded. */
+  exact(json: IJsonValue, path: string): unknown {
+    const inexact = findInexactNumber(json);
+    if (inexact === undefined) return json;
+    this.violations.push({ field: path || 'body', message: unsafeNumber(inexact) });
     return undefined;
   }
-  return String(value < min ? min : value > max ? max : value);
-}
-
-/** Returns the value unchanged if none of its numbers would be rounded. */
-function exact(json: IJsonValue, path: string, violations: FieldViolation[]): unknown {
-  const inexact = findInexactNumber(json);
-  if (inexact === undefined) return json;
-  violations.push({ field: path || 'body', message: unsafeNumber(inexact) });
-  return undefined;
 }

@@ -100,7 +100,10 @@ async function serve(
     header.get('grpc-timeout'),
     Number.MAX_SAFE_INTEGER,
   );
-  const deadline = startDeadline(Math.min(timeoutMs ?? Infinity, options.requestTimeoutMs), ended);
+  const deadline = setTimeout(
+    () => ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded)),
+    Math.min(timeoutMs ?? Infinity, options.requestTimeoutMs),
+  );
   const decode = async (): Promise<Message> => {
     if (timeoutError !== undefined) throw unreadable(timeoutError);
     const bytes = await readMessage(stream, ended.signal);
@@ -125,12 +128,6 @@ async function serve(
     clearTimeout(deadline);
   }
   options.onEnd(context, method.name, outcome);
-}
-
-function startDeadline(timeoutMs: number, ended: AbortController): NodeJS.Timeout {
-  return setTimeout(() => {
-    ended.abort(new ConnectError('the operation timed out', Code.DeadlineExceeded));
-  }, timeoutMs);
 }
 
 function unreadable(cause: unknown): ServiceError {
@@ -203,11 +200,7 @@ function respond(
     stream.sendTrailers(trailers);
     discardStream(stream);
   });
-  if (message === undefined) {
-    stream.end();
-    return;
-  }
-  stream.end(encodeEnvelope(0, message));
+  stream.end(message && encodeEnvelope(0, message));
 }
 
 /** HTTP/2 has names in lower case. */

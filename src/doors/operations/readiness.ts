@@ -46,7 +46,10 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
           probe = undefined;
         });
     }
-    running ??= withTimeout(probe, probeTimeoutMs)
+    running ??= Promise.race([
+      probe,
+      new Promise<never>((_, reject) => setTimeout(reject, probeTimeoutMs).unref()),
+    ])
       .then(
         (isWritable) => {
           wasReady ||= isWritable;
@@ -106,16 +109,4 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
       become('draining');
     },
   };
-}
-
-async function withTimeout<T>(work: Promise<T>, timeoutMs: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('timed out')), timeoutMs);
-  });
-  try {
-    return await Promise.race([work, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

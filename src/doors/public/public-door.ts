@@ -203,8 +203,12 @@ async function decodeRequest(
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
     : messageFromQuery(route, header, request);
-  violations.push(...queryViolations(route, request));
-  if (message !== undefined) bindVariables(message, route, match);
+  // A query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first release.
+  if (route.hasBody && route.method !== PaymentIntentService.method.createPaymentIntent)
+    parseQuery(queryOf(request), [], violations);
+  route.pathFields.forEach(({ localName }, i) => {
+    if (message !== undefined) Object.assign(message, { [localName]: match.values[i] });
+  });
   if (message === undefined || violations.length > 0) {
     throw invalidBody(allViolations(route, message, violations, caller));
   }
@@ -289,28 +293,6 @@ function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: Nod
   const json = parseQuery(queryOf(request), route.queryFields, violations);
   const decoded = route.input.decode(json);
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
-}
-
-/**
- * Returns the violations of a query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first
- * release.
- */
-function queryViolations({ hasBody, method }: CompiledRoute, request: NodeRequest): FieldViolation[] {
-  const violations: FieldViolation[] = [];
-  if (hasBody && method !== PaymentIntentService.method.createPaymentIntent)
-    parseQuery(queryOf(request), [], violations);
-  return violations;
-}
-
-/** Sets the fields of the path variables. */
-function bindVariables(
-  message: Message,
-  { pathFields }: CompiledRoute,
-  { values }: Match<CompiledRoute>,
-): void {
-  pathFields.forEach(({ localName }, i) => {
-    (message as Message & Record<string, unknown>)[localName] = values[i];
-  });
 }
 
 /** Most characters of an unknown method and path in the message. */

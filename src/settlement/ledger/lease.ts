@@ -40,8 +40,8 @@ export function createLease(
   const limits = `set local lock_timeout = ${lockMs}; set local statement_timeout = ${statementMs}`;
   const limited = <T>(work: (inside: RunPrepared) => Promise<T>) => transaction(work, limits);
   const runLimited: RunPrepared = (statement, values) => limited((inside) => inside(statement, values));
-  const hold = async (runs: RunPrepared, lease: bigint): Promise<void> => {
-    const { rowCount } = await runs(holdLease, [chainId, String(lease), leaseMs]);
+  const hold = async (runs: RunPrepared, lease: bigint, statement = holdLease, seen: number[] = []) => {
+    const { rowCount } = await runs(statement, [chainId, String(lease), leaseMs, ...seen]);
     if (rowCount !== 1) throw new LeaseLost();
     keptAtMs = performance.now();
   };
@@ -52,17 +52,8 @@ export function createLease(
       return rows[0] && BigInt(rows[0].lease_number);
     },
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
-    async keep(lease: bigint, seen: { head: number; finalized: number }): Promise<void> {
-      const { rowCount } = await runLimited(keepLease, [
-        chainId,
-        String(lease),
-        leaseMs,
-        seen.head,
-        seen.finalized,
-      ]);
-      if (rowCount !== 1) throw new LeaseLost();
-      keptAtMs = performance.now();
-    },
+    keep: (lease: bigint, { head, finalized }: { head: number; finalized: number }): Promise<void> =>
+      hold(runLimited, lease, keepLease, [head, finalized]),
     /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
     async renew(lease: bigint): Promise<void> {
       if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);

@@ -145,7 +145,8 @@ export class Recording {
       if (!isThere) return true;
       if (refund !== undefined) return before?.refund == null && refund.id !== undefined;
       if (before?.paymentIntent == null) return (transfer.named ?? transfer.nonce) !== undefined;
-      return isNamedOtherwise(transfer, before);
+      const isSame = transfer.named === formatIdentifier('pi', before.paymentIntent);
+      return transfer.named !== undefined && !before.attributedByHand && !isSame;
     });
     const payments = arriving.filter(({ refund }) => refund === undefined);
     const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings, payments);
@@ -280,16 +281,6 @@ export class Recording {
 /** The public id of the intent that was shown the authorization. */
 function namedBy(claim: Claim | undefined): string | undefined {
   return claim && formatIdentifier('pi', claim.intent);
-}
-
-/** True of an automatic attribution to another intent than the transfer names. */
-function isNamedOtherwise(
-  { named }: FoundTransfer,
-  { paymentIntent, attributedByHand }: TransferRow,
-): boolean {
-  return (
-    named !== undefined && !attributedByHand && named !== formatIdentifier('pi', paymentIntent as string)
-  );
 }
 
 /** The UUID of the authorization, unless another intent than its own is paid. */
