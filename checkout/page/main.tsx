@@ -41,9 +41,8 @@ const maxClockSkewMs = 120_000;
 
 const opening: Opening = takeOpening();
 const root = document.getElementById('page') as HTMLElement;
-const standIns = (document.querySelector('meta[name="test-wallet"]')?.getAttribute('content') ?? '').split(
-  ' ',
-);
+const testWallet = document.querySelector('meta[name="test-wallet"]')?.getAttribute('content') ?? '';
+const standIns = testWallet.split(' ');
 const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 
 let feed: ReturnType<typeof followCheckout> | undefined;
