@@ -3,7 +3,7 @@
 import { create } from '@bufbuild/protobuf';
 import { afterAll, expect, test } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
-import { newUuid } from '../src/database/identifiers.ts';
+import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createEventCursors, cursorToken, streamFilter } from '../src/events/event-cursor.ts';
 import { beginEpoch, firstEpoch } from '../src/events/event-epochs.ts';
@@ -94,4 +94,14 @@ test('a reader of lost events is refused, also if the server of before still kno
     for await (const { event } of openStream(5n, () => next, before, next)) expect(event).toBeUndefined();
   };
   await expect(readAll()).rejects.toMatchObject({ code: 'cursor_expired' });
+});
+
+test('an event that may have been removed is not said to be lost in a failover', async () => {
+  const { next } = await openHistories();
+  const { afterEvent } = createEventCursors(next.em);
+  const unknown = formatIdentifier('evt', newUuid(Date.now() - 86_400_000));
+  await expect(afterEvent(unknown, identity)).rejects.toMatchObject({ message: /resume_after/ });
+  const removed = `insert into removed_events (id, merchant_id, mode, removed_at) values (?, ?, 'testnet', now())`;
+  await next.em.execute(removed, [newUuid(Date.now() - 3_600_000), merchantId]);
+  await expect(afterEvent(unknown, identity)).rejects.toMatchObject({ message: /no longer all kept/ });
 });

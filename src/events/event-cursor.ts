@@ -95,6 +95,8 @@ export function createEventCursors(em: EntityManager) {
       if (row === undefined) {
         const { rows: epochs } = await run(findEpochAfter, [uuid]);
         if (epochs[0] === undefined) throw new ServiceError('resource_missing');
+        // Some that came after it are kept no more: it may have been removed, too, and not lost.
+        if (epochs[0].may_be_removed) throw new ServiceError('cursor_expired');
         throw await lost(BigInt(epochs[0].begins_after), identity);
       }
       if (row.is_removed) throw new ServiceError('cursor_expired');
@@ -130,7 +132,7 @@ export function createEventCursors(em: EntityManager) {
 }
 
 const lostMessage =
-  'The database lost events in a failover, or was restored from a backup. Retrieve what you follow. Then begin after the event in resume_after, or without after if there is none: you will see some events again.';
+  'The database lost events in a failover, or was restored from a backup. Begin after the event in resume_after, or without after if there is none, and then retrieve what you follow: you will see some events again.';
 
 function streamPosition(text: string, identity: Identity): EventCursor {
   try {
@@ -161,7 +163,7 @@ const findCursor = preparedStatement(
 /** The epoch that began after the time of an event's id. If the event is unknown, it may be one of those lost before. */
 const findEpochAfter = preparedStatement(
   'find_epoch_after_event',
-  `select begins_after from event_epochs
+  `select begins_after, exists (select from removed_events where id > $1) as may_be_removed from event_epochs
     where id <> ${firstEpoch} and begins_at > to_timestamp(('x' || left(replace($1::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
     order by number limit 1`,
 );

@@ -128,7 +128,7 @@ const errorGuide = {
   chain_unwatched:
     'Nothing reads this chain at the moment, so a payment on it would not be seen, and the intent was not created. `details` names `chain`. Create it on the other chain, or tell us the `request_id`. A retry with the `Idempotency-Key` of an intent that exists still returns that intent.',
   cursor_expired:
-    'The event named in `after` is older than what is kept (30 days, unless configured otherwise), so events after it may be missing. Retrieve the resources that you follow, then begin again without `after`. Follow more often than events are removed. With `resume_after`, the database lost events in a failover or was restored from a backup: retrieve them too, then begin after the event that it names. You will see some events again.',
+    'The event named in `after` is older than what is kept (30 days, unless configured otherwise), so events after it may be missing. Begin again without `after`, then retrieve the resources that you follow. Follow more often than events are removed. With `resume_after`, the database lost events in a failover or was restored from a backup: begin after the event that it names, then retrieve them too. You will see some events again.',
   not_found: 'No route matches the path. Check the address against the operations on this page.',
   method_not_allowed: 'The path exists, but not with this method. The `Allow` header lists its methods.',
   body_too_large: 'A body has at most 64 KiB. `metadata` has at most 16 KiB of that.',
