@@ -3,6 +3,7 @@ import { NIL } from 'uuid';
 import { lowestUuidOfAge } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
+/** An event may have thousands of attempts: fewer are removed at once after a failure. */
 const maxBatchSize = 1_000;
 const dayMs = 86_400_000;
 /** How long the ids of removed events are kept, so that a reader who continues from one gets `cursor_expired`. */
@@ -17,19 +18,24 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
   const { transaction, run } = createPreparedStatements(em);
   /** The last that was looked at: those that are kept are not read again before all the others were. */
   let last: string = NIL;
+  let size = maxBatchSize;
   return async () => {
+    const batchSize = size;
+    size = Math.max(1, size >> 1);
     const row = await transaction(async (runInside) => {
-      const [row] = (await runInside(remove, [retentionDays * dayMs, last, maxBatchSize])).rows;
+      const [row] = (await runInside(remove, [retentionDays * dayMs, last, batchSize])).rows;
       if (row?.highest != null) {
-        await runInside(recordRemoved, [row.highest]);
         await runInside(removeAttempts, [row.ids]);
         const [removed] = (await runInside(removeDeliveries, [row.ids])).rows;
         // Redelivered between the question and the lock of its event. Nothing is removed, and all is looked at again.
         if (removed?.pending > 0) throw new Error('an event was redelivered while it was to be removed');
+        // Last: whoever gives events their positions waits for it.
+        await runInside(recordRemoved, [row.highest]);
       }
       return row;
     });
-    const isFull = row?.looked === maxBatchSize;
+    size = Math.min(maxBatchSize, batchSize * 2);
+    const isFull = row?.looked === batchSize;
     last = isFull ? row?.last : NIL;
     const forgotten = await run(forget, [rememberedDays * dayMs, maxBatchSize]);
     return isFull || forgotten.rowCount === maxBatchSize;
