@@ -22,7 +22,7 @@ export interface ChainState {
   headNumber: number | undefined;
   finalized: { number: number; readAtMs: number } | undefined;
   /** Blocks with confirmed-depth transfers that a node denied at the last attempt. */
-  deniedIn: number[];
+  deniedIn: Set<number>;
   /** Blocks of which a node could not answer, and the time before which they are not asked for again. */
   unanswered: Map<number, number>;
   /** The ancestor that the node reported when a reorganisation was first seen. */
@@ -70,6 +70,11 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
     async isLocalChain(): Promise<boolean> {
       return settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
     },
+    /** The number of the newest block that is final for this node. */
+    async finalNumberOf(asked: Node): Promise<number> {
+      const final = await finalizedOf(asked);
+      return final?.number ?? Math.max(0, ((await asked.header('latest'))?.number ?? 0) - finalDepth);
+    },
     /** Throws if the node is on another chain. Asks each node once, until `forget`. */
     async assertChain(asked: Node): Promise<void> {
       if (checked.has(asked)) return;
@@ -103,8 +108,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       if (progress === undefined) return true;
       const genesis = await candidate.header(0);
       if (genesis?.hash !== progress.genesisHash) return false;
-      const newest = (await candidate.header('latest'))?.number ?? 0;
-      const final = (await finalizedOf(candidate))?.number ?? Math.max(0, newest - finalDepth);
+      const final = await identity.finalNumberOf(candidate);
       const [recorded] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
       return recorded === undefined || (await candidate.header(recorded.number))?.hash === recorded.hash;
     },
@@ -132,9 +136,9 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
         );
       }
       const number = found?.number ?? Math.max(0, head - finalDepth);
-      // Finality never goes backwards.
-      state.finalized = { number: Math.max(number, state.finalized?.number ?? 0), readAtMs: now };
-      return state.finalized.number;
+      // Not the highest so far: a node that was wrong once would be believed for ever.
+      state.finalized = { number, readAtMs: now };
+      return number;
     },
     /** Makes `assertChain` ask this node, or every node, again. */
     forget(asked?: Node): void {

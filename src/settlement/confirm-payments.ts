@@ -2,7 +2,7 @@
 
 import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
-import type { RecordedTransfer } from './ledger/confirming.ts';
+import { maxDue, type RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { idsOf, inGroups } from './ledger/values.ts';
 import type { Node } from './node.ts';
@@ -21,17 +21,23 @@ const wholeNodeFaults: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_li
 export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
   const { settings, identity, ledger, observer, state } = context;
   const deepEnough = tip.number - settings.confirmations + 1;
-  let due = await ledger.due(deepEnough);
-  observer.unconfirmed?.(due[0]?.blockTime);
+  // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
+  let due = await ledger.due(deepEnough, [...new Set([...state.deniedIn, ...state.unanswered.keys()])]);
+  const [oldest] = due.map(({ blockTime }) => blockTime).sort((a, b) => a.getTime() - b.getTime());
+  observer.unconfirmed?.(oldest);
+  if (due.length < maxDue) {
+    const numbers = new Set(due.map(({ log }) => log.blockNumber));
+    for (const gone of [state.deniedIn, state.unanswered]) {
+      for (const number of gone.keys()) if (!numbers.has(number)) gone.delete(number);
+    }
+  }
   if (settings.needsFinality && due.length > 0) {
-    const final = await identity.finalizedNumber();
+    const isAlone = state.confirmer === state.node;
+    const other = isAlone ? Infinity : await identity.finalNumberOf(state.confirmer);
+    const final = Math.min(other, await identity.finalizedNumber());
     due = due.filter(({ log }) => log.blockNumber <= final);
   }
-  if (due.length === 0) {
-    state.deniedIn = [];
-    state.unanswered.clear();
-    return false;
-  }
+  if (due.length === 0) return false;
   const work = {
     name: 'confirmation',
     chainId: settings.chainId,
@@ -51,11 +57,7 @@ async function confirmSome(
   const denying = new Set<Node>();
   const startedAtMs = performance.now();
   let hasMore = false;
-  // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
-  const before = new Set([...state.deniedIn, ...state.unanswered.keys()]);
-  const blocks = [...Map.groupBy(due, ({ log }) => log.blockNumber)];
-  state.deniedIn = [];
-  for (const [number, own] of blocks.sort(([a], [b]) => Number(before.has(a)) - Number(before.has(b)))) {
+  for (const [number, own] of Map.groupBy(due, ({ log }) => log.blockNumber)) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
     if ((state.unanswered.get(number) ?? 0) > performance.now()) continue;
@@ -91,7 +93,8 @@ async function confirmSome(
       continue;
     }
     denied += left;
-    if (left > 0) state.deniedIn.push(number);
+    if (left > 0) state.deniedIn.add(number);
+    else state.deniedIn.delete(number);
   }
   if (denied > 0) {
     logger.warn(

@@ -29,9 +29,9 @@ interface ChainView {
   headerAt(number: number): Promise<Header>;
 }
 
-/** True if the block is so far behind that the final block has to be known before anything is read. */
-export function isFarBehind({ number }: Tip, head: Header): boolean {
-  return head.number - number > farBehind;
+/** True if the first block is so far behind the second that the final block has to be known before anything is read. */
+export function isFarBehind(first: { number: number }, second: { number: number }): boolean {
+  return second.number - first.number > farBehind;
 }
 
 /**

@@ -93,8 +93,10 @@ export const transferTopic: Hash = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163
  */
 const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** Block numbers above this are rejected. */
+/** Numbers above these are rejected: the database would refuse them, and no other node would be asked. */
 const maxNumber = 1e13;
+const maxTime = Date.UTC(9999, 0) / 1_000;
+const maxLogIndex = 2 ** 31 - 1;
 
 /** Parses a block without its transactions. Throws NodeError (`malformed`). */
 export function readHeader(value: unknown): Header {
@@ -103,7 +105,7 @@ export function readHeader(value: unknown): Header {
     number: readNumber(block.number, 'number'),
     hash: hashOf(block.hash, 'hash'),
     parentHash: hashOf(block.parentHash, 'parentHash'),
-    time: new Date(readNumber(block.timestamp, 'timestamp') * 1000),
+    time: new Date(readNumber(block.timestamp, 'timestamp', maxTime) * 1000),
     logsBloom: readBytes(block.logsBloom, 'logsBloom', 256),
   };
 }
@@ -200,7 +202,7 @@ function readPlainLog(log: Readonly<Record<string, unknown>>): PlainLog {
     address: addressOf(log.address, 'address'),
     topics: listOf(log.topics, 'topics').map((topic) => readBytes(topic, 'a topic', 32)),
     data: readBytes(log.data, 'data'),
-    logIndex: readNumber(log.logIndex, 'logIndex'),
+    logIndex: readNumber(log.logIndex, 'logIndex', maxLogIndex),
   };
 }
 
@@ -221,9 +223,9 @@ function listOf(value: unknown, name: string): readonly unknown[] {
 }
 
 /** Throws NodeError (`malformed`), as all of these do. */
-export function readNumber(value: unknown, name: string): number {
+export function readNumber(value: unknown, name: string, max = maxNumber): number {
   const number = typeof value === 'string' && /^0x[0-9a-f]{1,16}$/i.test(value) ? Number(value) : Number.NaN;
-  if (number <= maxNumber) return number;
+  if (number <= max) return number;
   throw malformed(`a wrong ${name}`);
 }
 

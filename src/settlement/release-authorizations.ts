@@ -33,13 +33,12 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   if (deep < 0) return;
   const nodes = [...new Set([state.node, state.confirmer])];
   const verified = (await ledger.progress())?.verifiedNumber ?? 0;
-  // The times of the newest block with all confirmations, as the nodes say, and of the newest that was read twice.
-  const [read, ...headers] = await Promise.all([
-    state.node.header(Math.min(deep, verified)),
-    ...nodes.map((asked) => asked.header(deep)),
-  ]);
-  const confirmedMs = Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
-  const readTwiceMs = read?.time.getTime() ?? 0;
+  // The times of the newest block with all confirmations, and of the newest that was read twice, as both nodes say.
+  const timeOf = async (number: number) => {
+    const headers = await Promise.all(nodes.map((asked) => asked.header(number)));
+    return Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
+  };
+  const [confirmedMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
   const released: string[] = [];
   const beganAtMs = performance.now();
   for (const [i, each] of due.entries()) {

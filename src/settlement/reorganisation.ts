@@ -17,7 +17,8 @@ export async function revertToAncestor(
   identity.forget(state.node);
   await identity.assertChain(state.node);
   if (state.cursor !== from) return state.cursor as Tip;
-  const known = await ledger.knownBlocks(from.number, maxHeaders);
+  // Those above the node's newest block were never there, if a lower one is another.
+  const known = await ledger.knownBlocks(Math.min(from.number, state.headNumber ?? from.number), maxHeaders);
   const place = await firstIndexWhere(known.length, async (i) => {
     await ledger.renew(lease);
     const block = known[i] as Tip;

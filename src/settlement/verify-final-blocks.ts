@@ -42,7 +42,7 @@ export class Verification {
     observer.verified?.(progress.verifiedNumber);
     await this.#readDoubtful(lease);
     // Transfers that verification itself recorded and that cannot be confirmed are verified again.
-    const deniedAgain = state.deniedIn.filter((number) => number <= progress.verifiedNumber);
+    const deniedAgain = [...state.deniedIn].filter((number) => number <= progress.verifiedNumber);
     for (const number of deniedAgain.slice(0, maxDoubtful)) await this.#verifyBlock(lease, number);
     await this.#verifyReverted(lease, progress.verifiedNumber);
     const final = Math.min(state.finalized.number, progress.cursor.number);

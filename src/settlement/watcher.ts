@@ -7,7 +7,7 @@ import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
-import { NodeError } from './node-answers.ts';
+import { type Header, NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
@@ -59,7 +59,7 @@ export class Watcher {
       cursor: undefined,
       headNumber: undefined,
       finalized: undefined,
-      deniedIn: [],
+      deniedIn: new Set(),
       unanswered: new Map(),
       suspected: undefined,
       later: new Map(),
@@ -134,11 +134,21 @@ export class Watcher {
     observer.head?.({ head, finalized: final, cursor: tip().number });
     await ledger.keep(lease, { head: head.number, finalized: final });
     if (head.number < tip().number) {
-      // The node is behind, or the local chain was restarted.
+      // The node is behind, or the local chain was restarted, or a node had made up what was read.
       await identity.assertGenesis();
+      const [recorded] = isFarBehind(head, tip()) ? await ledger.knownBlocks(head.number, 1) : [];
+      if (recorded?.number === head.number && recorded.hash !== head.hash) {
+        state.cursor = await revertToAncestor(this.#context, lease, tip());
+      }
       return false;
     }
-    const view = { head, final, startedAtMs: seenAtMs, tip, headerAt: identity.headerAt };
+    const view = {
+      head,
+      final: await this.#endOfRanges(head, final),
+      startedAtMs: seenAtMs,
+      tip,
+      headerAt: identity.headerAt,
+    };
     for await (const step of followChain(view, settings.confirmations)) {
       state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }
@@ -150,6 +160,21 @@ export class Watcher {
     const mayConfirmMore = await confirmDue(this.#context, lease, tip());
     await releaseAuthorizations(this.#context, lease, tip());
     return tip().number < head.number || mayExpireMore || mayConfirmMore;
+  }
+
+  /**
+   * The newest block that a range may end with: final for both nodes, because nothing links a range to the blocks before.
+   * Without the second node blocks are read as the reader has them.
+   */
+  async #endOfRanges(head: Header, final: number): Promise<number> {
+    const { identity, state } = this.#context;
+    const { node, confirmer, cursor } = state;
+    if (confirmer === node || !isFarBehind(cursor as Tip, head)) return final;
+    const other = await identity.finalNumberOf(confirmer).catch((reason) => {
+      if (reason instanceof NodeError) return final;
+      throw reason;
+    });
+    return Math.min(final, other);
   }
 
   /** Changes the reader if it has a problem. */

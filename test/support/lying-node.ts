@@ -47,6 +47,12 @@ export interface NodeLimits {
   unitsPerSecond?: number;
 }
 
+export type Rewrite = (
+  call: RpcCall,
+  real: RpcAnswer,
+  ask: (method: string, params: unknown[]) => Promise<RpcAnswer>,
+) => RpcAnswer | undefined | Promise<RpcAnswer | undefined>;
+
 export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
 
 /** Starts an honest proxy in front of the node at `upstream`. Close it. */
@@ -66,6 +72,7 @@ export async function startLyingNode(
   const requests: NodeRequest[] = [];
   /** The newest block that it has; undefined for that of the real one. */
   let newest: number | undefined;
+  let rewrite: Rewrite | undefined;
   const mayAnswer = plan(unitsPerSecond);
   let overPlan = 0;
   const answered = new EventEmitter().setMaxListeners(0);
@@ -122,7 +129,7 @@ export async function startLyingNode(
         lie === undefined || isTransportLie(lie.lie)
           ? real
           : await answerLies[lie.lie].tell(call, real, ask, lie.options);
-      const text = textOf(call.id, answer);
+      const text = textOf(call.id, (await rewrite?.(call, answer, ask)) ?? answer);
       // A lie that changes nothing was not told.
       const isTold = text !== textOf(call.id, real);
       record({
@@ -188,6 +195,10 @@ export async function startLyingNode(
     /** Has no block after that one; undefined for all that the real node has. */
     stopAt(block: number | undefined): void {
       newest = block;
+    },
+    /** Answers something else from now on, where it returns something. */
+    rewrite(how: Rewrite | undefined): void {
+      rewrite = how;
     },
     /** Lies from now on, or is honest again. */
     lie(lie: Lie | undefined, options: LieOptions = {}): void {

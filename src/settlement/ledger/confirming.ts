@@ -53,9 +53,9 @@ export function createConfirming(
   };
 
   return {
-    /** Pending transfers in blocks up to this one. */
-    async due(upTo: number): Promise<RecordedTransfer[]> {
-      return mapInSlices((await run(findDue, [chainId, upTo])).rows, readRecorded);
+    /** Pending transfers in blocks up to this one, `maxDue` at most. Those in the blocks `last` come last. */
+    async due(upTo: number, last: readonly number[]): Promise<RecordedTransfer[]> {
+      return mapInSlices((await run(findDue, [chainId, upTo, last])).rows, readRecorded);
     },
     /** Confirms transfers and the intents that they pay. Throws LeaseLost. */
     async confirmAll(lease: bigint, ids: readonly string[]): Promise<void> {
@@ -93,10 +93,16 @@ const markConfirmed = preparedStatement(
   `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and state = 'pending'`,
 );
 const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
+/** Transfers due for confirmation at once. */
+export const maxDue = 2_000;
+const dueIn = (which: string, isLast: boolean) =>
+  `(select ${transferColumns}, ${isLast} as is_last from transfers
+     where chain_id = $1 and state = 'pending' and block_number <= $2 and block_number ${which} (select unnest($3::bigint[]))
+     order by block_number, transaction_hash limit ${maxDue})`;
+/** Strangers can make transfers that no node can prove, as many as they pay for: the others must not wait behind them. */
 const findDue = preparedStatement(
   'find_due_transfers',
-  `select ${transferColumns} from transfers where chain_id = $1 and state = 'pending' and block_number <= $2
-    order by block_number, transaction_hash limit 2000`,
+  `${dueIn('not in', false)} union all ${dueIn('in', true)} order by is_last, block_number, transaction_hash limit ${maxDue}`,
 );
 const findBetween = preparedStatement(
   'find_transfers_between',

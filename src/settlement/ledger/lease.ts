@@ -76,11 +76,13 @@ export function createLease(
 
 /** Waiting for a lock fails with its own error, which is retried, and before the statement's time is over. */
 const maxLockWaitMs = 800;
+/** A lease that ends far ahead is of a clock that has stepped back since. */
 const takeLease = preparedStatement(
   'take_chain_lease',
   `update watched_chains
       set lease_number = lease_number + 1, lease_holder = $2, lease_until = now() + $3 * interval '1 millisecond'
-    where chain_id = $1 and (lease_until is null or lease_until < now())
+    where chain_id = $1
+      and (lease_until is null or lease_until < now() or lease_until > now() + $3 * interval '10 milliseconds')
    returning lease_number`,
 );
 const holdLease = preparedStatement(

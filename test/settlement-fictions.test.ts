@@ -1,0 +1,165 @@
+// What one of two nodes makes up alone: blocks, times and finality that the other does not know.
+
+import { type Hash, type Hex, numberToHex } from 'viem';
+import { afterEach, expect, test } from 'vitest';
+import { type Network, networkFor } from '../src/contract/chains.ts';
+import { startChain, type TestChain } from './support/chain.ts';
+import { type LyingNode, type Rewrite, startLyingNode } from './support/lying-node.ts';
+import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
+
+const service = await useService({ ROLES: 'api' });
+let chain: TestChain;
+let node: LyingNode;
+let watcher: ReturnType<typeof createTestWatcher>;
+
+afterEach(() => endWatch(service, { watcher, node, chain }));
+
+/** A chain of six blocks, whose reader, or whose second node, may make something up. */
+async function watch(
+  place: 'reader' | 'second',
+  network: Network = networkFor('testnet', 'base'),
+  depth = 1,
+) {
+  chain = await startChain({ network, slotsInAnEpoch: depth });
+  node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+  const urls = [node.url, chain.url] as const;
+  watcher = createTestWatcher(service, {
+    urls: place === 'reader' ? urls : [chain.url, node.url],
+    chainId: network.chainId,
+    nodeChoice: { failsMs: 0, probeEveryMs: 0 },
+  });
+  await chain.mine(3);
+  await watcher.catchUp();
+  const { createIntent, getIntent } = createMerchantCalls(
+    service,
+    service.merchant.keys[network.mode].apiKey,
+  );
+  let amount = 1_000_000;
+  return { createIntent: () => createIntent({ chain: network.chain, amount_units: ++amount }), getIntent };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the answer of a call.
+async function pay({ id, expected_wallet: to, amount_units }: any): Promise<Hash> {
+  const [{ address: from }] = chain.accounts;
+  await chain.mint(from, BigInt(amount_units));
+  const hash = await chain.transfer({ from, to, amountUnits: BigInt(amount_units), suffix: idBytes(id) });
+  await chain.mine();
+  return hash;
+}
+
+/** Follows and verifies, as a process does that goes on after each failure. */
+async function tryToFollow(times: number): Promise<void> {
+  for (let i = 0; i < times; i++) {
+    await watcher.follow().catch(() => {});
+    await watcher.verify().catch(() => {});
+  }
+}
+
+/** Empty blocks above the newest one, linked, up to `head`. */
+async function inventing({ head, final, aheadSeconds = 2 }: Record<string, number>): Promise<Rewrite> {
+  const real = await chain.client.getBlock();
+  const hashOf = (number: number): Hex => `0x${'de'.repeat(24)}${number.toString(16).padStart(16, '0')}`;
+  return async ({ method, params: [at] = [] }, _, ask) => {
+    const { blockHash = '', toBlock } = Object(at) as Record<string, string>;
+    if (method === 'eth_getLogs' && (blockHash.startsWith('0xdede') || Number(toBlock) > real.number)) {
+      return { result: [] };
+    }
+    if (method !== 'eth_getBlockByNumber') return undefined;
+    const number = at === 'latest' ? Number(head) : at === 'finalized' ? Number(final) : Number(at);
+    const like = await ask(method, [numberToHex(Math.min(number, Number(real.number))), false]);
+    if (number <= real.number) return like;
+    const made = {
+      number: numberToHex(number),
+      hash: hashOf(number),
+      parentHash: BigInt(number) - 1n === real.number ? real.hash : hashOf(number - 1),
+      timestamp: numberToHex(Number(real.timestamp) + Number(aheadSeconds)),
+    };
+    return { result: { ...(like.result as object), ...made } };
+  };
+}
+
+test('blocks far above the chain, said to be final, do not hold it up once they are gone', async () => {
+  const { createIntent, getIntent } = await watch('reader');
+  node.rewrite(await inventing({ head: 10_000_000, final: 9_999_000 }));
+  await tryToFollow(2);
+  expect((await watcher.ledger.progress())?.cursor.number).toBeGreaterThan(60);
+  node.rewrite(undefined);
+  const intent = await createIntent();
+  await pay(intent);
+  await chain.mine(30);
+  await tryToFollow(6);
+  expect((await getIntent(intent.id)).status).toBe('succeeded');
+});
+
+test('a time months ahead expires nothing on mainnet', async () => {
+  const { createIntent, getIntent } = await watch('reader', networkFor('mainnet', 'base'));
+  const intent = await createIntent();
+  const head = Number(await chain.client.getBlockNumber()) + 12;
+  node.rewrite(await inventing({ head, final: 0, aheadSeconds: 90 * 86_400 }));
+  await watcher.follow();
+  expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
+  expect((await getIntent(intent.id)).status).toBe('requires_payment');
+});
+
+test('what was said to be final once is not believed when it no longer is', async () => {
+  const { createIntent, getIntent } = await watch('reader', networkFor('testnet', 'polygon'), 20);
+  node.rewrite(({ method, params: [at] = [] }, { result }) => {
+    if (method !== 'eth_getBlockByNumber' || !['latest', 'finalized'].includes(String(at))) return undefined;
+    return { result: { ...(result as object), number: at === 'latest' ? '0xfffff' : '0xffff0' } };
+  });
+  await tryToFollow(1);
+  node.rewrite(undefined);
+  const intent = await createIntent();
+  await pay(intent);
+  await chain.mine(chain.network.confirmationsRequired);
+  await tryToFollow(3);
+  expect((await getIntent(intent.id)).status).toBe('processing');
+});
+
+test.each([
+  ['eth_getLogs', 'logIndex', '0xffffffff0'],
+  ['eth_getBlockByNumber', 'timestamp', '0x1a3185c5000'],
+])('%s with a %s that the database does not take is an error of the node', async (method, field, value) => {
+  const { createIntent } = await watch('reader');
+  await pay(await createIntent());
+  node.rewrite((call, { result }) => {
+    if (call.method !== method) return undefined;
+    const spoilt = (each: object) => ({ ...each, [field]: value });
+    return { result: Array.isArray(result) ? result.map(spoilt) : spoilt(result as object) };
+  });
+  await expect(watcher.follow()).rejects.toMatchObject({ fault: 'malformed' });
+});
+
+test('thousands of transfers that a node cannot prove do not hold up the payments behind them', async () => {
+  const { createIntent, getIntent } = await watch('second');
+  const [many, paid] = [await createIntent(), await createIntent()];
+  const hash = await pay(many);
+  await watcher.catchUp();
+  // As if its transaction had made them.
+  await service.query(
+    `insert into transfers select (json_populate_record(t, json_build_object(
+       'id', gen_random_uuid(), 'log_index', log_index + n, 'ordinal', ordinal + n, 'payment_intent', null, 'counts', false))).*
+       from transfers t, generate_series(1, 2000) as n`,
+    [],
+  );
+  node.rewrite(({ method, params: [asked] = [] }) => {
+    if (method !== 'eth_getTransactionReceipt' || asked !== hash) return undefined;
+    return { error: { code: -32000, message: 'response size exceeded' } };
+  });
+  await pay(paid);
+  await chain.mine(15);
+  await tryToFollow(3);
+  expect((await getIntent(paid.id)).status).toBe('succeeded');
+  expect((await getIntent(many.id)).status).toBe('processing');
+});
+
+test('a lease of a clock that was an hour ahead is taken over', async () => {
+  await watch('second');
+  const inAnHour = `update watched_chains set lease_until = now() + interval '1 hour'`;
+  await service.query(inAnHour, []);
+  const other = createTestWatcher(service, { urls: [chain.url], chainId: chain.network.chainId });
+  const lease = await other.ledger.acquire();
+  expect(lease).toBeDefined();
+  await other.ledger.release(lease as bigint);
+});
