@@ -2,7 +2,6 @@
 // until the service has answered: sent again, it pays once.
 
 import { fromString, toUUIDBytes } from 'typeid-js';
-import { getTypesForEIP712Domain } from 'viem';
 import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
 import { authorizationTypes } from '../../src/contract/eip-3009.ts';
 import type { PaymentRequirements, RefusalReason } from '../../src/contract/x402.ts';
@@ -103,10 +102,9 @@ export async function askToSign(
     nonce: nonceFor(checkout.id),
   };
   const { name, version } = offer.extra;
-  const domain = { name, version, chainId: checkout.chain_id, verifyingContract: checkout.token_address };
   const typedData = {
-    domain,
-    types: { EIP712Domain: getTypesForEIP712Domain({ domain }), ...authorizationTypes },
+    domain: { name, version, chainId: checkout.chain_id, verifyingContract: offer.asset },
+    types: { EIP712Domain: domainType, ...authorizationTypes },
     primaryType: 'TransferWithAuthorization',
     message: authorization,
   };
@@ -120,6 +118,13 @@ export async function askToSign(
   const payment = { x402Version: 2, accepted: offer, payload: { signature: normalized, authorization } };
   return { header: btoa(JSON.stringify(payment)), validUntilMs: validBefore * 1_000 };
 }
+
+const domainType = [
+  { name: 'name', type: 'string' },
+  { name: 'version', type: 'string' },
+  { name: 'chainId', type: 'uint256' },
+  { name: 'verifyingContract', type: 'address' },
+];
 
 /** The intent's UUID and 16 random bytes: the chain then says whose payment it is. */
 function nonceFor(intentId: string): string {
