@@ -163,3 +163,11 @@ test('a lease of a clock that was an hour ahead is taken over', async () => {
   expect(lease).toBeDefined();
   await other.ledger.release(lease as bigint);
 });
+
+test('a second node that does not answer holds up no reading, however far it is behind', async () => {
+  await watch('second');
+  node.lie('hang');
+  await chain.mine(100);
+  await watcher.follow();
+  expect((await watcher.ledger.progress())?.cursor.number).toBeGreaterThan(30);
+});

@@ -91,7 +91,7 @@ export const catalogue = {
     grpcCode: 'OutOfRange',
     retryable: false,
     message:
-      'The events after this one are no longer all kept. Begin again without it, and then retrieve the resources that you follow.',
+      'The events after this one are no longer all kept. Begin again without it and then retrieve the resources that you follow.',
   },
   not_found: {
     httpStatus: 404,

@@ -34,8 +34,8 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
       }
       return row;
     });
-    size = Math.min(maxBatchSize, batchSize * 2);
     const isFull = row?.looked === batchSize;
+    size = isFull ? Math.min(maxBatchSize, Math.ceil(batchSize * 1.1)) : batchSize;
     last = isFull ? row?.last : NIL;
     const forgotten = await run(forget, [rememberedDays * dayMs, maxBatchSize]);
     return isFull || forgotten.rowCount === maxBatchSize;

@@ -50,30 +50,55 @@ export interface WatchContext extends Watched {
   identity: ReturnType<typeof createChainIdentity>;
 }
 
+interface FinalBlock {
+  number: number;
+  timeMs: number;
+  readAtMs: number;
+}
+
 /** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
+
+/** Undefined if the node does not support the `finalized` tag. */
+const finalizedOf = (asked: Node): Promise<Header | undefined> =>
+  asked.header('finalized').catch((reason) => {
+    if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
+    throw reason;
+  });
+
+/** Returns the newest block that is final for a node, and a time that says whether the node is up to date. Cached. */
+function createFinalOf(maxAgeMs: number): (asked: Node) => Promise<FinalBlock> {
+  const known = new WeakMap<Node, FinalBlock>();
+  return async (asked) => {
+    const now = performance.now();
+    const before = known.get(asked);
+    if (before !== undefined && now - before.readAtMs < maxAgeMs) return before;
+    const final = await finalizedOf(asked);
+    const newest = final ?? (await asked.header('latest'));
+    const number = final?.number ?? Math.max(0, (newest?.number ?? 0) - finalDepth);
+    const found = { number, timeMs: newest?.time.getTime() ?? 0, readAtMs: now };
+    known.set(asked, found);
+    return found;
+  };
+}
 
 export function createChainIdentity({ settings, ledger, logger, state }: Watched, finalizedEveryMs: number) {
   const { chainId } = settings;
   /** Nodes whose chain was checked since they last failed. */
   const checked = new Set<Node>();
-
-  /** Undefined if the node does not support the `finalized` tag. */
-  const finalizedOf = (asked: Node): Promise<Header | undefined> =>
-    asked.header('finalized').catch((reason) => {
-      if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
-      throw reason;
-    });
+  const finalOf = createFinalOf(finalizedEveryMs);
 
   const identity = {
     /** True for the local chain of the embedded mode, whose history may restart. */
     async isLocalChain(): Promise<boolean> {
       return settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
     },
-    /** The number of the newest block that is final for this node. */
-    async finalNumberOf(asked: Node): Promise<number> {
-      const final = await finalizedOf(asked);
-      return final?.number ?? Math.max(0, ((await asked.header('latest'))?.number ?? 0) - finalDepth);
+    finalOf,
+    /** The number of the newest block that is final for the reader and for the node that confirms. */
+    async commonFinal(): Promise<number> {
+      const own = await identity.finalizedNumber();
+      const { node, confirmer } = state;
+      return node === confirmer ? own : Math.min(own, (await finalOf(confirmer)).number);
     },
     /** Throws if the node is on another chain. Asks each node once, until `forget`. */
     async assertChain(asked: Node): Promise<void> {
@@ -108,8 +133,8 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       if (progress === undefined) return true;
       const genesis = await candidate.header(0);
       if (genesis?.hash !== progress.genesisHash) return false;
-      const final = await identity.finalNumberOf(candidate);
-      const [recorded] = await ledger.knownBlocks(Math.min(final, progress.cursor.number), 1);
+      const { number } = await finalOf(candidate);
+      const [recorded] = await ledger.knownBlocks(Math.min(number, progress.cursor.number), 1);
       return recorded === undefined || (await candidate.header(recorded.number))?.hash === recorded.hash;
     },
     /** Throws if the reader does not have the block. */

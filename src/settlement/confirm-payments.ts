@@ -32,10 +32,10 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
     }
   }
   if (settings.needsFinality && due.length > 0) {
-    const isAlone = state.confirmer === state.node;
-    const other = isAlone ? Infinity : await identity.finalNumberOf(state.confirmer);
-    const final = Math.min(other, await identity.finalizedNumber());
-    due = due.filter(({ log }) => log.blockNumber <= final);
+    const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;
+    due = due.filter(isFinal(await identity.finalizedNumber()));
+    // The second node is asked for its finality only if something is final for the reader.
+    if (due.length > 0) due = due.filter(isFinal(await identity.commonFinal()));
   }
   if (due.length === 0) return false;
   const work = {
@@ -57,13 +57,19 @@ async function confirmSome(
   const denying = new Set<Node>();
   const startedAtMs = performance.now();
   let hasMore = false;
+  let lowestTooNew = Number.POSITIVE_INFINITY;
   for (const [number, own] of Map.groupBy(due, ({ log }) => log.blockNumber)) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
-    if ((state.unanswered.get(number) ?? 0) > performance.now()) continue;
+    if (number >= lowestTooNew || (state.unanswered.get(number) ?? 0) > performance.now()) continue;
     await identity.assertChain(state.confirmer);
     const head = await state.confirmer.header('latest');
-    if (head === undefined || head.number - number + 1 < settings.confirmations) break;
+    if (head === undefined || head.number - number + 1 < settings.confirmations) {
+      lowestTooNew = number;
+      continue;
+    }
+    // What is denied again comes behind the others that were.
+    state.deniedIn.delete(number);
     let left = own.length;
     try {
       const header = await state.confirmer.header(number);
@@ -86,7 +92,7 @@ async function confirmSome(
       // The node may no longer have an old block, or cannot serve this receipt. Other blocks go on.
       if (!(reason instanceof NodeError) || wholeNodeFaults.has(reason.fault)) throw reason;
       // The first time it may be chance.
-      const isAgain = state.unanswered.has(number);
+      const isAgain = state.unanswered.delete(number);
       state.unanswered.set(number, isAgain ? performance.now() + deniedAgainMs : 0);
       observer.nodeFault?.(reason);
       logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
@@ -94,7 +100,6 @@ async function confirmSome(
     }
     denied += left;
     if (left > 0) state.deniedIn.add(number);
-    else state.deniedIn.delete(number);
   }
   if (denied > 0) {
     logger.warn(

@@ -29,7 +29,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   const due = await ledger.dueAuthorizations(tip.time, [...later.keys()]);
   if (due.length === 0) return;
   const confirmed = tip.number - settings.confirmations + 1;
-  const deep = settings.needsFinality ? Math.min(confirmed, await identity.finalizedNumber()) : confirmed;
+  const deep = settings.needsFinality ? Math.min(confirmed, await identity.commonFinal()) : confirmed;
   if (deep < 0) return;
   const nodes = [...new Set([state.node, state.confirmer])];
   const verified = (await ledger.progress())?.verifiedNumber ?? 0;

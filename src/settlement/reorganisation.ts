@@ -34,7 +34,7 @@ export async function revertToAncestor(
       `${state.node.name} has none of the blocks read before: it is on another chain`,
     );
   }
-  if (ancestor.hash === from.hash)
+  if (place === 0)
     throw new NodeError('contradiction', `${state.node.name} returned a block with a wrong parent hash`);
   // The same ancestor has to be reported in two passes.
   const said = `${ancestor.number} ${ancestor.hash}`;

@@ -2,12 +2,13 @@
 // blocks, and expires intents by the chain's clock. All progress is in the database: a watcher may stop at any time,
 // and any other continues.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type ChainState, createChainIdentity, type WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
-import { type Header, NodeError } from './node-answers.ts';
+import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
@@ -19,6 +20,9 @@ const defaultFinalizedEveryMs = 10_000;
 const defaultDeniedAgainMs = 60_000;
 /** Time that a backlog of expiries takes of each pass. */
 const maxExpiringMs = 1_000;
+/** So long the second node is waited for to say what is final, and so old may be what it calls final. */
+const maxAskingMs = 1_500;
+const maxOldMs = 3_600_000;
 /** Old headers are deleted every `forgetEvery` blocks; at least `minHeaders` are kept. */
 const forgetEvery = 256;
 const minHeaders = 256;
@@ -137,18 +141,15 @@ export class Watcher {
       // The node is behind, or the local chain was restarted, or a node had made up what was read.
       await identity.assertGenesis();
       const [recorded] = isFarBehind(head, tip()) ? await ledger.knownBlocks(head.number, 1) : [];
-      if (recorded?.number === head.number && recorded.hash !== head.hash) {
+      if (recorded && (await identity.headerAt(recorded.number)).hash !== recorded.hash) {
         state.cursor = await revertToAncestor(this.#context, lease, tip());
       }
       return false;
     }
-    const view = {
-      head,
-      final: await this.#endOfRanges(head, final),
-      startedAtMs: seenAtMs,
-      tip,
-      headerAt: identity.headerAt,
-    };
+    const endOfRanges = isFarBehind(tip(), head) ? await this.#assuredFinal(final) : final;
+    await ledger.renew(lease);
+    const startedAtMs = performance.now();
+    const view = { head, final: endOfRanges, startedAtMs, tip, headerAt: identity.headerAt };
     for await (const step of followChain(view, settings.confirmations)) {
       state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }
@@ -163,18 +164,20 @@ export class Watcher {
   }
 
   /**
-   * The newest block that a range may end with: final for both nodes, because nothing links a range to the blocks before.
-   * Without the second node blocks are read as the reader has them.
+   * The reader's final block, or that of the node that confirms if it is lower: nothing links a range to the blocks before, or
+   * the first block of a watch to any. A second node that does not answer soon, or is behind itself, has no say.
    */
-  async #endOfRanges(head: Header, final: number): Promise<number> {
+  async #assuredFinal(final: number): Promise<number> {
     const { identity, state } = this.#context;
-    const { node, confirmer, cursor } = state;
-    if (confirmer === node || !isFarBehind(cursor as Tip, head)) return final;
-    const other = await identity.finalNumberOf(confirmer).catch((reason) => {
-      if (reason instanceof NodeError) return final;
+    const { node, confirmer } = state;
+    if (confirmer === node || confirmer.failingSinceMs !== undefined) return final;
+    const asked = identity.finalOf(confirmer).catch((reason) => {
+      if (reason instanceof NodeError) return undefined;
       throw reason;
     });
-    return Math.min(final, other);
+    const other = await Promise.race([asked, sleep(maxAskingMs, undefined, { ref: false })]);
+    const isCurrent = other !== undefined && other.timeMs > Date.now() - maxOldMs;
+    return isCurrent ? Math.min(final, other.number) : final;
   }
 
   /** Changes the reader if it has a problem. */
@@ -200,7 +203,7 @@ export class Watcher {
       const genesis = await identity.headerAt(0);
       const from = (await identity.isLocalChain())
         ? genesis
-        : await identity.headerAt(await identity.finalizedNumber());
+        : await identity.headerAt(await this.#assuredFinal(await identity.finalizedNumber()));
       await ledger.begin(genesis.hash, from);
     }
     // A restarted local chain has acquired it already.
@@ -236,7 +239,9 @@ export class Watcher {
 
   async #forget(lease: bigint, tip: Tip, final: number): Promise<void> {
     if (tip.number - this.#forgottenAt < forgetEvery) return;
-    const below = Math.max(Math.min(final, tip.number - minHeaders), tip.number - maxHeaders);
+    // What the reader alone calls final it may have made up: the headers are needed to find the way back.
+    const assured = await this.#assuredFinal(final);
+    const below = Math.max(Math.min(assured, tip.number - minHeaders), tip.number - maxHeaders);
     await this.#context.ledger.forgetHeaders(lease, below);
     this.#forgottenAt = tip.number;
   }

@@ -53,7 +53,7 @@ export function createConfirming(
   };
 
   return {
-    /** Pending transfers in blocks up to this one, `maxDue` at most. Those in the blocks `last` come last. */
+    /** Pending transfers in blocks up to this one, `maxDue` at most. Those in the blocks `last` come last, in their order. */
     async due(upTo: number, last: readonly number[]): Promise<RecordedTransfer[]> {
       return mapInSlices((await run(findDue, [chainId, upTo, last])).rows, readRecorded);
     },
@@ -95,14 +95,19 @@ const markConfirmed = preparedStatement(
 const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
 /** Transfers due for confirmation at once. */
 export const maxDue = 2_000;
-const dueIn = (which: string, isLast: boolean) =>
-  `(select ${transferColumns}, ${isLast} as is_last from transfers
-     where chain_id = $1 and state = 'pending' and block_number <= $2 and block_number ${which} (select unnest($3::bigint[]))
-     order by block_number, transaction_hash limit ${maxDue})`;
 /** Strangers can make transfers that no node can prove, as many as they pay for: the others must not wait behind them. */
 const findDue = preparedStatement(
   'find_due_transfers',
-  `${dueIn('not in', false)} union all ${dueIn('in', true)} order by is_last, block_number, transaction_hash limit ${maxDue}`,
+  `with last as materialized (select number, place from unnest($3::bigint[]) with ordinality as l (number, place))
+   (select ${transferColumns}, 0 as place from transfers
+     where chain_id = $1 and state = 'pending' and block_number <= $2 and block_number not in (select number from last)
+     order by block_number, transaction_hash limit ${maxDue})
+   union all
+   (select ${transferColumns}, place from last l
+     cross join lateral (select * from transfers t where t.chain_id = $1 and t.state = 'pending'
+                            and t.block_number = l.number and t.block_number <= $2) t
+     order by place limit ${maxDue})
+   order by place, block_number, transaction_hash limit ${maxDue}`,
 );
 const findBetween = preparedStatement(
   'find_transfers_between',
