@@ -100,8 +100,8 @@ test('an event that may have been removed is not said to be lost in a failover',
   const { next } = await openHistories();
   const { afterEvent } = createEventCursors(next.em);
   const unknown = formatIdentifier('evt', newUuid(Date.now() - 86_400_000));
-  await expect(afterEvent(unknown, identity)).rejects.toMatchObject({ message: /resume_after/ });
+  await expect(afterEvent(unknown, identity)).rejects.toThrow(/resume_after/);
   const removed = `insert into removed_events (id, merchant_id, mode, removed_at) values (?, ?, 'testnet', now())`;
   await next.em.execute(removed, [newUuid(Date.now() - 3_600_000), merchantId]);
-  await expect(afterEvent(unknown, identity)).rejects.toMatchObject({ message: /no longer all kept/ });
+  await expect(afterEvent(unknown, identity)).rejects.toThrow(/no longer all kept/);
 });
