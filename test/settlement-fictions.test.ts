@@ -4,6 +4,7 @@ import { type Hash, type Hex, numberToHex } from 'viem';
 import { afterEach, expect, test } from 'vitest';
 import { type Network, networkFor } from '../src/contract/chains.ts';
 import { startChain, type TestChain } from './support/chain.ts';
+import { eventsOf } from './support/event-rows.ts';
 import { type LyingNode, type Rewrite, startLyingNode } from './support/lying-node.ts';
 import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
@@ -170,4 +171,68 @@ test('a second node that does not answer holds up no reading, however far it is 
   await chain.mine(100);
   await watcher.follow();
   expect((await watcher.ledger.progress())?.cursor.number).toBeGreaterThan(30);
+});
+
+test.each(['reader', 'second'] as const)(
+  'the %s alone does not move a confirmed payment to another block',
+  async (place) => {
+    const { createIntent, getIntent } = await watch(place);
+    const intent = await createIntent();
+    const hash = await pay(intent);
+    await chain.mine(15);
+    await tryToFollow(2);
+    expect((await getIntent(intent.id)).status).toBe('succeeded');
+    const old = await chain.client.getTransactionReceipt({ hash });
+    await pay(await createIntent());
+    const block = await chain.client.getBlock();
+    const there = { blockHash: block.hash, blockNumber: numberToHex(block.number) };
+    const moved = (logs: object[]) => logs.map((log) => ({ ...log, ...there, logIndex: '0x9' }));
+    let told = 0;
+    node.rewrite(async ({ method, params: [at] = [] }, { result }, ask) => {
+      if (method === 'eth_getTransactionByHash' && at === hash) {
+        return { result: { ...(result as object), ...there } };
+      }
+      if (method === 'eth_getTransactionReceipt' && at === hash) {
+        const receipt = result as { logs: object[] };
+        return { result: { ...receipt, ...there, logs: moved(receipt.logs) } };
+      }
+      if (method !== 'eth_getLogs' || !JSON.stringify(result).includes(block.hash)) return undefined;
+      told++;
+      const before = await ask(method, [{ blockHash: old.blockHash }]);
+      const own = (before.result as { transactionHash: Hash }[]).filter(
+        (log) => log.transactionHash === hash,
+      );
+      return { result: [...(result as object[]), ...moved(own)] };
+    });
+    await chain.mine(15);
+    await tryToFollow(6);
+    expect(told).toBeGreaterThan(0);
+    const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
+    expect(types).not.toContain('payment_intent.reorged');
+    expect((await getIntent(intent.id)).status).toBe('succeeded');
+  },
+);
+
+test('the reader alone does not revert what both nodes had as final', async () => {
+  const { createIntent, getIntent } = await watch('reader');
+  const intent = await createIntent();
+  await pay(intent);
+  await chain.mine(40);
+  await tryToFollow(3);
+  expect((await watcher.ledger.progress())?.verifiedNumber).toBeGreaterThan(30);
+  const forked = (number: bigint): Hex => `0x${number.toString(16).padStart(64, 'fa')}`;
+  node.rewrite(({ method }, { result }) => {
+    const block = Object(result) as Record<'number' | 'hash' | 'parentHash', Hex>;
+    if (method === 'eth_getLogs') return { result: [] };
+    if (method !== 'eth_getBlockByNumber' || BigInt(block.number) < 5n) return undefined;
+    const number = BigInt(block.number);
+    const parentHash = number === 5n ? block.parentHash : forked(number - 1n);
+    return { result: { ...block, hash: forked(number), parentHash } };
+  });
+  await tryToFollow(4);
+  node.rewrite(undefined);
+  await tryToFollow(4);
+  const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
+  expect(types).not.toContain('payment_intent.reorged');
+  expect((await getIntent(intent.id)).status).toBe('succeeded');
 });

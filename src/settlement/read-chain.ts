@@ -8,6 +8,7 @@ import type { Tip } from './ledger/cursor.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
+import { goneOf } from './verify-payments.ts';
 
 /** With more recipients, some nodes refuse the filter, so all transfers are read. */
 const maxRecipients = 1_000;
@@ -47,13 +48,14 @@ export async function readBetween(
 }
 
 async function record(
-  { ledger, observer }: WatchContext,
+  context: WatchContext,
   lease: bigint,
   header: Header & { isDoubtful?: boolean },
   found: readonly FoundTransfer[],
   after: Hash | undefined,
 ): Promise<void> {
-  const { dust } = await ledger.apply(lease, header, found, after);
+  const { ledger, observer } = context;
+  const { dust } = await ledger.apply(lease, header, found, after, goneOf(context, lease));
   observer.dust?.(dust);
 }
 

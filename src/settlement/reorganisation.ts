@@ -9,11 +9,9 @@ import { NodeError } from './node-answers.ts';
 export const maxHeaders = 50_000;
 
 /** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
-export async function revertToAncestor(
-  { settings: { chainId }, identity, ledger, logger, observer, state }: WatchContext,
-  lease: bigint,
-  from: Tip,
-): Promise<Tip> {
+export async function revertToAncestor(context: WatchContext, lease: bigint, from: Tip): Promise<Tip> {
+  const { settings, identity, ledger, logger, observer, state } = context;
+  const { chainId } = settings;
   identity.forget(state.node);
   await identity.assertChain(state.node);
   if (state.cursor !== from) return state.cursor as Tip;
@@ -45,6 +43,7 @@ export async function revertToAncestor(
       `${state.node.name} reports that the chain has reorganised to block ${ancestor.number}; asked again`,
     );
   }
+  await assertNotVerified(context, ancestor, known[place - 1] as Tip);
   state.suspected = undefined;
   const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
@@ -58,6 +57,22 @@ export async function revertToAncestor(
       : 'the chain has reorganised',
   );
   return ancestor;
+}
+
+/** What both nodes had as final is not reverted while the second one still has `lowest`, the block above the ancestor. */
+async function assertNotVerified(
+  { ledger, state: { node, confirmer } }: WatchContext,
+  ancestor: Tip,
+  lowest: Tip,
+): Promise<void> {
+  const progress = await ledger.progress();
+  if (node === confirmer || progress === undefined || ancestor.number >= progress.verifiedNumber) return;
+  const header = await confirmer.header(lowest.number);
+  if (header !== undefined && header.hash !== lowest.hash) return;
+  throw new NodeError(
+    'contradiction',
+    `${node.name} no longer has final block ${lowest.number}, but ${confirmer.name} has no other`,
+  );
 }
 
 /**

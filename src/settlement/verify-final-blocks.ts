@@ -10,7 +10,7 @@ import type { Tip } from './ledger/cursor.ts';
 import { idsOf } from './ledger/values.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
-import { heldByNone } from './verify-payments.ts';
+import { goneOf } from './verify-payments.ts';
 
 /** Doubtful blocks, and reverted transfers, checked in one pass. */
 const maxDoubtful = 64;
@@ -75,7 +75,7 @@ export class Verification {
       const renew = () => ledger.renew(lease);
       const found = await readTransfers(state.confirmer, settings, header, relevant, renew);
       await assertCommon(this.#context, lease, [header]);
-      const { changes } = await ledger.apply(lease, header, found, undefined);
+      const { changes } = await ledger.apply(lease, header, found, undefined, goneOf(this.#context, lease));
       await ledger.trust(lease, number);
       reportDifference(this.#context, { from: number, to: number, missed: changes.length, invented: 0 });
     }
@@ -111,7 +111,8 @@ export class Verification {
     to: number,
     blocks: readonly BlockTransfers[],
   ): Promise<number> {
-    const { settings, nodes, ledger, state } = this.#context;
+    const { settings, ledger, state } = this.#context;
+    const gone = goneOf(this.#context, lease);
     await assertCommon(
       this.#context,
       lease,
@@ -121,7 +122,7 @@ export class Verification {
     const known = await ledger.transfersIn(from, to);
     const keys = new Set(await mapInSlices(read, ({ log }) => keyOf(log)));
     const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
-    const invented = await heldByNone(this.#context, lease, new Set([state.confirmer, ...nodes]), unread);
+    const invented = await gone(unread);
     const old = this.#oldOf(known, invented);
     const young = invented.length - old.length;
     const expectHeld = () => {
@@ -140,7 +141,7 @@ export class Verification {
     let missed = 0;
     const apply = async () => {
       for (const { header, found } of blocks) {
-        const { changes, contradicted } = await ledger.apply(lease, header, found, undefined);
+        const { changes, contradicted } = await ledger.apply(lease, header, found, undefined, gone);
         missed += changes.length + contradicted;
       }
     };

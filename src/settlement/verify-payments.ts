@@ -31,26 +31,23 @@ export async function heldByAll(
 }
 
 /**
- * Returns the transfers that none of these nodes has: a node may have lost data. Throws if one is too far behind to
- * deny them.
+ * Returns those of the transfers that no node has any more: one alone may have lost data, or lie. Throws if one is too far
+ * behind to deny them.
  */
-export async function heldByNone(
-  context: Compared,
-  lease: bigint,
-  nodes: Iterable<Node>,
-  transfers: readonly RecordedTransfer[],
-): Promise<readonly RecordedTransfer[]> {
-  let denied = transfers;
-  for (const asked of nodes) {
-    const highest = denied.reduce((number, { log }) => Math.max(number, log.blockNumber), 0);
-    if (denied.length > 0 && (await asked.header(highest)) === undefined) {
-      throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
+export const goneOf =
+  (context: WatchContext, lease: bigint) =>
+  async (transfers: readonly RecordedTransfer[]): Promise<readonly RecordedTransfer[]> => {
+    let denied = transfers;
+    for (const asked of new Set([context.state.confirmer, ...context.nodes])) {
+      const highest = denied.reduce((number, { log }) => Math.max(number, log.blockNumber), 0);
+      if (denied.length > 0 && (await asked.header(highest)) === undefined) {
+        throw new NodeError('no_answer', `${asked.name} does not have block ${highest}`);
+      }
+      const held = new Set(await heldBy(context, lease, asked, denied));
+      denied = denied.filter((transfer) => !held.has(transfer));
     }
-    const held = new Set(await heldBy(context, lease, asked, denied));
-    denied = denied.filter((transfer) => !held.has(transfer));
-  }
-  return denied;
-}
+    return denied;
+  };
 
 /** Returns the transfers that the node has in a receipt, and those that need none. */
 async function heldBy(

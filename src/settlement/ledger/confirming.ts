@@ -71,6 +71,11 @@ export function createConfirming(
   };
 }
 
+/** Those of the transfers that are confirmed. */
+export async function findConfirmed(run: RunPrepared, ids: readonly string[]): Promise<RecordedTransfer[]> {
+  return mapInSlices((await run(findConfirmedByIds, [ids])).rows, readRecorded);
+}
+
 function readRecorded(row: QueryResultRow): RecordedTransfer {
   return {
     id: row.id,
@@ -108,6 +113,10 @@ const findDue = preparedStatement(
                             and t.block_number = l.number and t.block_number <= $2) t
      order by place limit ${maxDue})
    order by place, block_number, transaction_hash limit ${maxDue}`,
+);
+const findConfirmedByIds = preparedStatement(
+  'find_confirmed_transfers',
+  `select ${transferColumns} from transfers where id = any ($1::uuid[]) and state = 'confirmed'`,
 );
 const findBetween = preparedStatement(
   'find_transfers_between',

@@ -18,6 +18,7 @@ import type { Header, TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
 import type { Change } from './change.ts';
+import { findConfirmed, type RecordedTransfer } from './confirming.ts';
 import { moveCursor } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
@@ -27,6 +28,9 @@ import { createStoring, type Entry, type StoringOptions } from './storing.ts';
 import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
+
+/** Returns those that no node has any more. */
+type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
 
 interface Recorded {
   changes: Change[];
@@ -85,28 +89,49 @@ export class Recording {
 
   /**
    * Records a block. `after` is the hash of its parent, or undefined for a block of a range, or that was read
-   * before. Throws LeaseLost.
+   * before. A payment that was confirmed in another block stays there unless it is `goneOf` these. Throws LeaseLost.
    */
   async record(
     lease: bigint,
     block: Block,
     read: readonly FoundTransfer[],
     after: Hash | undefined,
+    goneOf: GoneOf,
   ): Promise<Recorded> {
     const { run, revertTransfers, proveRefunds, settings } = this.#options;
     const at = new Date();
     await this.#noteUnread(block, read);
-    const found = await proveRefunds(read);
+    const proven = await proveRefunds(read);
     const replaced = [settings.chainId, block.number, bytes(block.hash)];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
-    const known = await this.#readKnown(found);
+    const all = await this.#readKnown(proven);
+    const staying = await this.#stayingOf(all, block, goneOf);
+    const found = proven.filter(({ log }) => !staying.has(log.transactionHash));
+    const known = all.filter(({ transactionHash }) => !staying.has(`0x${transactionHash}`));
     const matched = await matchKnown(block, found, known);
     // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
-    return { changes: [...reverted, ...changes], ...seen };
+    return { changes: [...reverted, ...changes], ...seen, contradicted: seen.contradicted + staying.size };
+  }
+
+  /** The transactions that one of two nodes has in this block, and another still where they were confirmed. */
+  async #stayingOf(known: readonly TransferRow[], block: Block, goneOf: GoneOf): Promise<ReadonlySet<Hash>> {
+    const moved = known.filter((row) => row.state === 'confirmed' && isInAnotherBlock(row, block));
+    if (moved.length === 0) return new Set();
+    const confirmed = await findConfirmed(this.#options.run, idsOf(moved));
+    const gone = new Set(await goneOf(confirmed));
+    const staying = confirmed.filter((transfer) => !gone.has(transfer));
+    if (staying.length > 0) {
+      const { transactionHash } = (staying[0] as RecordedTransfer).log;
+      this.#options.logger.error(
+        { transaction_hash: transactionHash, transfers: staying.length, block_number: block.number },
+        'confirmed transfers are in another block for one node: they stay where they are',
+      );
+    }
+    return new Set(staying.map(({ log }) => log.transactionHash));
   }
 
   /** Before anything is recorded: whatever else happens, what a payer has signed is not signed anew. */
