@@ -413,6 +413,24 @@ describe('on the chain', () => {
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(0);
   });
 
+  test('from another wallet its id counts once, however often the money goes round', async () => {
+    const refund = await newRefund();
+    const { address: from } = chain.accounts[2] as { address: Address };
+    await chain.mint(from, 4_000n);
+    const send = () =>
+      chain.transfer({ from, to: payer as Address, amountUnits: 1_000n, suffix: suffixOf(refund.id) });
+    await send();
+    await send();
+    await mine();
+    await send();
+    await mine(10);
+    // Verified, as a second reading must not find more.
+    await watcher.verify();
+    expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers: [{ counts: true }] });
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
+    expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded']);
+  });
+
   test('two ids prove nothing, whatever their kind', async () => {
     const refund = await newRefund();
     const suffix = concatHex([suffixOf(refund.id), suffixOf(refund.payment_intent)]);

@@ -186,7 +186,7 @@ function notYours(): ServiceError {
 function tooMuch(rest: bigint): ServiceError {
   return invalidState(
     rest === 0n
-      ? 'Nothing of this payment intent can be returned: it has no confirmed payment, or all of it is returned already.'
+      ? 'Nothing of this payment intent can be returned: it has no confirmed payment, all of it is returned already, or refunds that wait for their transfer hold it. List its refunds.'
       : `At most ${rest} units of this payment intent can be returned now.`,
   );
 }

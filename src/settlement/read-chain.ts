@@ -29,9 +29,8 @@ export async function readBetween(
   from: number,
   to: number,
 ): Promise<BlockTransfers[]> {
-  const wallets = await ledger.wallets(maxRecipients + 1);
-  const recipients = wallets.length > maxRecipients ? undefined : wallets;
-  const logs = wallets.length === 0 ? [] : await asked.transfersBetween(from, to, recipients);
+  const recipients = await ledger.wallets(maxRecipients);
+  const logs = recipients?.length === 0 ? [] : await asked.transfersBetween(from, to, recipients);
   const relevant = await transfersToMerchants(logs, ledger);
   const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
   const blocks: BlockTransfers[] = [];

@@ -20,10 +20,10 @@ export type Owners = ReturnType<typeof createOwners>;
 export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings) {
   const networkIds = networks.map(({ id }) => id);
   return {
-    /** The wallets of all merchants and the destinations of refunds, in lower case, at most `limit`. */
-    async wallets(limit: number): Promise<Address[]> {
-      const { rows } = await run(findWallets, [mode, chain, limit, networkIds]);
-      return rows.map(({ wallet }) => hashOf(wallet));
+    /** The wallets of all merchants and the destinations of refunds, in lower case; undefined if there are too many. */
+    async wallets(max: number): Promise<Address[] | undefined> {
+      const { rows } = await run(findWallets, [mode, chain, max + 1, networkIds]);
+      return rows.length > max || rows[0]?.is_cut ? undefined : rows.map(({ wallet }) => hashOf(wallet));
     },
     /** The merchants that transfers to these addresses (in lower case) concern. */
     async ownersOf(wallets: readonly Address[]): Promise<Map<Address, WalletOwner[]>> {
@@ -90,10 +90,15 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const { rows } = await run(findNamedRefunds, [some, networkIds]);
         for (const row of rows) refunds.set(row.id, row);
       }
+      const sentByOthers = new Set<string>();
       return mapInSlices(found, (transfer): FoundTransfer => {
         const id = transfer.mayBeRefund ? refundIdOf(transfer.named) : undefined;
         const refund = id === undefined ? undefined : refunds.get(id);
-        if (refund === undefined || !isOwn(refund, transfer)) return transfer;
+        if (id === undefined || refund === undefined) return transfer;
+        if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
+          if (sentByOthers.has(id) || !isAskedFor(refund, transfer)) return transfer;
+          sentByOthers.add(id);
+        }
         const merchantId = refund.merchant_id as string;
         const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
         return {
@@ -105,7 +110,10 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
   };
 }
 
-/** Every wallet that an intent ever named, and the payout wallets. */
+/** Refunds whose destinations are looked for, each time that blocks are read. */
+const maxWatched = 10_000;
+
+/** Every wallet that an intent ever named, the payout wallets, and where refunds go. */
 const findWallets = preparedStatement(
   'find_wallets',
   `with recursive named as (
@@ -114,13 +122,16 @@ const findWallets = preparedStatement(
      select (select i.expected_wallet from payment_intents i where i.expected_wallet > n.wallet
               order by i.expected_wallet limit 1)
        from named n where n.wallet is not null
+   ), watched as materialized (
+     select destination from refunds where network = any ($4::smallint[]) and watched_until > now()
+      limit ${maxWatched + 1}
    )
-   select wallet from (
+   select wallet, (select count(*) > ${maxWatched} from watched) as is_cut from (
      (select wallet from named where wallet is not null limit $3)
      union
      select decode(substr(address, 3), 'hex') from payout_wallets where mode = $1 and chain = $2
      union
-     select destination from refunds where network = any ($4::smallint[]) and watched_until > now()
+     select destination from watched
    ) as wallets limit $3`,
 );
 
@@ -186,13 +197,16 @@ export const findRefundsAt = preparedStatement(
        or exists (select ${refundsWith('', 'r.destination = w.destination and r.wallet = w.wallet', 1)})`,
 );
 
-/** Anybody may write an id that the chain has shown: it counts with the wallet that was paid, or with what was asked for. */
-function isOwn(
-  { wallet, destination, amount_units }: Readonly<Record<string, unknown>>,
-  { log: { from, to, amountUnits } }: FoundTransfer,
+/**
+ * Anybody may write an id that the chain has shown. From another wallet than was paid, it counts once, and only with what
+ * was asked for: who sends money in a circle must not use up what can be returned.
+ */
+function isAskedFor(
+  { destination, amount_units, seen }: Readonly<Record<string, unknown>>,
+  { log: { to, amountUnits, transactionHash } }: FoundTransfer,
 ): boolean {
-  if (from === hashOf(wallet as Buffer)) return true;
-  return to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
+  const isFree = seen === null || (seen as Buffer[]).some((hash) => hashOf(hash) === transactionHash);
+  return isFree && to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
 }
 
 /** The UUID of the refund that a public id names; undefined for an intent's. */
@@ -202,6 +216,8 @@ function refundIdOf(named: string | undefined): string | undefined {
 
 const findNamedRefunds = preparedStatement(
   'find_named_refunds',
-  `select id, merchant_id, wallet, destination, amount_units from refunds
+  `select id, merchant_id, wallet, destination, amount_units,
+          (select array_agg(t.transaction_hash) from transfers t where t.refund = r.id and t.state <> 'reorged') as seen
+     from refunds r
     where id = any ($1::uuid[]) and network = any ($2::smallint[]) and watched_until > now()`,
 );
