@@ -82,6 +82,21 @@ describe('the rate limit counts what a page holds', () => {
     expect((await list(merchant, 'payment_intents')).left).toBe(burst - 8);
   });
 
+  test('refunds with metadata of 16 KiB', async () => {
+    const merchant = await withIntents(1, 20);
+    const { apiKey } = merchant.keys.testnet;
+    const { payment_intents } = (await service.call('listPaymentIntents', {}, { apiKey })).json;
+    const metadata = { text: 'x'.repeat(16 * 1_024 - 11) };
+    const destination = `0x${'4'.repeat(40)}`;
+    const asked = { payment_intent: payment_intents[0]?.id, amount_units: 1, destination, metadata };
+    for (let i = 0; i < 10; i++) {
+      expect((await service.call('createRefund', asked, { apiKey })).json.metadata).toEqual(metadata);
+    }
+    const { json, left } = await list(merchant, 'refunds');
+    expect(json.refunds).toHaveLength(10);
+    expect(left).toBe(burst - 4);
+  });
+
   test.each([
     ['20 events of 2 KiB', 20, 2_048, 1],
     ['100 events of 1 KiB', 100, 1_024, 5],

@@ -2,12 +2,14 @@ import { create } from '@bufbuild/protobuf';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
 import { networkOf } from '../contract/chains.ts';
-import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
+import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
+import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import {
   ListRefundsResponseSchema,
   type RefundService,
 } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { refundStatusWords } from '../contract/gen/words.ts';
+import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
@@ -27,12 +29,21 @@ import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts'
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity, RequestContext } from '../requests/request-context.ts';
+import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { traceparentOf } from '../requests/trace.ts';
+import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { createApplyRefunds } from './apply-refunds.ts';
 import { toRefund } from './refund.ts';
 import { createRefunding } from './refunding.ts';
 
 type Methods = MethodsOf<typeof RefundService>;
+
+const refundCodec = createJsonCodec(RefundSchema);
+
+/** The rows that a refund counts as in the rate limit: one, or one for each transfer or each 2 KiB of metadata. */
+function rowsOf({ transfers, metadata }: { transfers: readonly Payment[]; metadata?: unknown }): number {
+  return Math.max(1, transfers.length, rowsOfText(JSON.stringify(metadata ?? null)));
+}
 
 /** Finds refunds of a merchant and mode, and converts them. */
 function createRefundReader(em: EntityManager) {
@@ -55,7 +66,11 @@ function createRefundReader(em: EntityManager) {
     },
     async present(run: RunPrepared, rows: readonly RefundRow[]): Promise<Refund[]> {
       const transfers = await readTransfers(run, rows);
-      return rows.map((row) => toRefund(row, transfers.get(row.id) ?? []));
+      return mapLargeInSlices(
+        rows.map((row) => ({ ...row, transfers: transfers.get(row.id) ?? [] })),
+        rowsOf,
+        (row) => toRefund(row, row.transfers),
+      );
     },
   };
 }
@@ -84,7 +99,7 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       ...wordViolations({ status: [status, refundStatusWords] }),
       ...idViolations({ payment_intent: [paymentIntent, 'pi'] }),
     ],
-    async run(request, { merchantId, mode }) {
+    async run(request, { merchantId, mode }, { context }) {
       const filter = ['refunds', merchantId, mode, request.paymentIntent, request.status];
       const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
       const size = pageSizeOf(request.pageSize);
@@ -97,18 +112,25 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       ]);
       const matching =
         values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
-      const { rows, next } = await readScannedPage(read, merchantId, {
-        columns: columns.of('r'),
-        table: 'refunds',
-        alias: 'r',
-        range,
-        order: 'r.id desc',
-        matching,
-        values,
-        size,
-      });
-      const refunds = await present((...of) => read(merchantId, ...of), rows.map(columns.read));
-      return create(ListRefundsResponseSchema, { refunds, nextPageToken: uuidPageTokenOf(filter, next?.id) });
+      const page = { columns: columns.of('r'), table: 'refunds', alias: 'r', order: 'r.id desc' };
+      const work = async () => {
+        const { rows, next } = await readScannedPage(read, merchantId, {
+          ...page,
+          range,
+          matching,
+          values,
+          size,
+        });
+        return { refunds: await present((...of) => read(merchantId, ...of), rows.map(columns.read)), next };
+      };
+      const { refunds, next } = await chargedByRows(context, size, work, (found) =>
+        found.refunds.reduce((sum, refund) => sum + rowsOf(refund), 0),
+      );
+      const nextPageToken = uuidPageTokenOf(filter, next?.id);
+      if (context.door !== 'public') return create(ListRefundsResponseSchema, { refunds, nextPageToken });
+      const texts = await mapLargeInSlices(refunds, rowsOf, refundCodec.encode);
+      const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
+      return encodedAs(create(ListRefundsResponseSchema), `{"refunds":[${texts.join(',')}]${end}}`);
     },
   };
 }
