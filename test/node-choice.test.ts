@@ -53,8 +53,27 @@ function startChoice() {
     }
     return choice.reader.name;
   };
-  return { first: nodes[0], second: nodes[1], decide, wait };
+  /** Decides every second without the lease: nobody follows the chain. Resolves with the readers. */
+  const standBy = async (seconds: number) => {
+    const readers = new Set<string>();
+    for (let i = 0; i < seconds; i++) {
+      vi.advanceTimersByTime(1_000);
+      for (const node of nodes) node.head++;
+      await choice.decide(async () => true);
+      await Promise.resolve();
+      readers.add(choice.reader.name);
+    }
+    return [...readers];
+  };
+  return { first: nodes[0], second: nodes[1], decide, wait, standBy };
 }
+
+test('a watcher without the lease keeps its reader', async () => {
+  const { first, standBy } = startChoice();
+  expect(await standBy(300)).toEqual(['first']);
+  // Every 15 s, as the others.
+  expect(first.asked).toBe(20);
+});
 
 test('the reader moves after it has failed for 15 s, and back once the first node has been well for 10 min', async () => {
   const { first, decide, wait } = startChoice();

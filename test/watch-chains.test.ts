@@ -141,6 +141,7 @@ test('only the lease holder exports chain metrics', async () => {
   await service.loggedLine(({ message }) => message === 'another process watches this chain now');
   expect(await metric(service, late)).toBeUndefined();
   expect(await metric(service, ofBase('unconfirmed_oldest_seconds'))).toBeUndefined();
+  expect(await metric(service, ofBase('head_block'))).toBeUndefined();
   expect(await metric(service, 'payment_intents_expiry_lag_seconds{clock="service"}')).toBe(0);
 });
 

@@ -53,7 +53,8 @@ interface Health {
   healthySinceMs: number | undefined;
   /** When it last failed as the reader. Its newest block is not trusted for a while after that. */
   failedAtMs: number;
-  probedAtMs: number;
+  /** When it was last asked for its newest block, by whomever. */
+  askedAtMs: number;
 }
 
 function unknownHealth(node: Node): Health {
@@ -63,7 +64,7 @@ function unknownHealth(node: Node): Health {
     movedAtMs: performance.now(),
     healthySinceMs: undefined,
     failedAtMs: Number.NEGATIVE_INFINITY,
-    probedAtMs: Number.NEGATIVE_INFINITY,
+    askedAtMs: Number.NEGATIVE_INFINITY,
   };
 }
 
@@ -80,7 +81,9 @@ export function createNodeChoice(
 
   const noteHead = (node: Node, head: number): void => {
     const of = health.find((each) => each.node === node);
-    if (of === undefined || head === of.head) return;
+    if (of === undefined) return;
+    of.askedAtMs = performance.now();
+    if (head === of.head) return;
     of.head = head;
     of.movedAtMs = performance.now();
   };
@@ -97,11 +100,11 @@ export function createNodeChoice(
     return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;
   };
 
-  /** Asks the other nodes for their newest block, without waiting for the answers. */
+  /** Asks the nodes for their newest block, without waiting for the answers. Whoever follows the chain asks the reader. */
   const probe = (): void => {
-    for (const [i, of] of health.entries()) {
-      if (i === place || performance.now() - of.probedAtMs < probeEveryMs) continue;
-      of.probedAtMs = performance.now();
+    for (const of of health) {
+      if (performance.now() - of.askedAtMs < probeEveryMs) continue;
+      of.askedAtMs = performance.now();
       const onHeader = (header: { number: number } | undefined) => header && noteHead(of.node, header.number);
       // The node tracks its own failures.
       of.node.header('latest').then(onHeader, () => {});

@@ -125,7 +125,11 @@ export class Watcher {
     const { settings, identity, ledger, observer, state } = this.#context;
     await this.#chooseNodes();
     // Without a cursor, the first pass failed after it acquired the lease.
-    if ((state.lease === undefined || state.cursor === undefined) && !(await this.#begin())) return false;
+    if ((state.lease === undefined || state.cursor === undefined) && !(await this.#begin())) {
+      this.#choice.noteWorked();
+      return false;
+    }
+    observer.reader?.(this.#choice.place);
     await identity.assertChain(state.node);
     const lease = state.lease as bigint;
     const seenAtMs = performance.now();
@@ -182,7 +186,7 @@ export class Watcher {
 
   /** Changes the reader if it has a problem. */
   async #chooseNodes(): Promise<void> {
-    const { identity, observer, state } = this.#context;
+    const { identity, state } = this.#context;
     if (await this.#choice.decide(identity.isSameChain)) {
       // The verification in progress uses the previous nodes.
       await this.#verifying?.catch(() => {});
@@ -192,7 +196,6 @@ export class Watcher {
     state.node = this.#choice.reader;
     // A verification uses one node from beginning to end.
     if (this.#verifying === undefined) state.confirmer = this.#choice.confirmer;
-    observer.reader?.(this.#choice.place);
   }
 
   /** Loads the state from the database. Resolves with false while another watcher has the lease. */
