@@ -12,7 +12,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config/config.ts';
-import { chains } from '../src/contract/chains.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { succeeds } from './support/succeeds.ts';
 
@@ -137,6 +136,7 @@ interface ComposeService {
   build?: { context: string; dockerfile: string };
   command?: string[];
   environment: Record<string, string>;
+  env_file?: string[];
   depends_on?: Record<string, { condition: string }>;
   healthcheck?: { test: string[] };
   ports?: string[];
@@ -158,7 +158,7 @@ describe('the Compose file', async () => {
   test('has only names of the specification that it needs, and every argument is text', () => {
     expect(Object.keys(rest)).toEqual(['name']);
     const known =
-      'build cap_drop command depends_on environment healthcheck image mem_limit ports read_only restart security_opt shm_size stop_grace_period ulimits volumes';
+      'build cap_drop command depends_on env_file environment healthcheck image mem_limit ports read_only restart security_opt shm_size stop_grace_period ulimits volumes';
     const used = Object.values(services).flatMap((one) => Object.keys(one));
     expect([...new Set(used)].sort().join(' ')).toBe(known);
     const checks = Object.values(services).flatMap(({ healthcheck }) => healthcheck ?? []);
@@ -179,11 +179,13 @@ describe('the Compose file', async () => {
       migrate: { condition: 'service_completed_successfully' },
       ...healthy,
     });
-    expect([migrate.image, migrate.build, migrate.environment]).toEqual([
+    expect([migrate.image, migrate.build, migrate.environment, migrate.env_file]).toEqual([
       service.image,
       service.build,
       service.environment,
+      ['.env'],
     ]);
+    expect(service.env_file).toEqual(['.env']);
     expect(postgres.healthcheck?.test).toContain('pg_isready');
     expect(Object.keys(volumes)).toEqual(postgres.volumes?.map((volume) => volume.split(':')[0]));
     // The command of the image.
@@ -202,26 +204,23 @@ describe('the Compose file', async () => {
       ),
     };
     const required = new Set<string>();
-    const interpolated = (_: string, name: string, operator: string, other: string) => {
-      if (operator === ':?') required.add(name);
-      else expect([name.startsWith('RPC_URL_'), operator, other]).toEqual([true, ':-', '']);
-      return given[name] ?? other;
+    const interpolated = (_: string, name: string) => {
+      required.add(name);
+      return given[name] ?? '';
     };
     const environmentOf = ({ environment }: ComposeService) =>
       Object.fromEntries(
         Object.entries(environment).map(([name, value]) => [
           name,
-          value.replace(/\$\{(\w+)(:[?-])([^}]*)\}/g, interpolated),
+          value.replace(/\$\{(\w+):\?[^}]*\}/g, interpolated),
         ]),
       );
-    const { databaseUrl, chainNodes } = loadConfig(environmentOf(service));
+    const { databaseUrl } = loadConfig(environmentOf(service));
     const { POSTGRES_USER, POSTGRES_DB, POSTGRES_PASSWORD } = environmentOf(postgres);
     expect(databaseUrl).toBe(
       `postgresql://${POSTGRES_USER}:${POSTGRES_PASSWORD}@postgres:5432/${POSTGRES_DB}`,
     );
-    expect(chainNodes).toEqual([]);
     expect([...required].sort()).toEqual([...secrets].sort());
-    for (const { rpcVariable } of chains) expect(service.environment).toHaveProperty(rpcVariable);
   });
 
   test('opens the ports of the service to this machine only, and gives it time and files', () => {

@@ -33,25 +33,30 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
       await beginEpochOfHistory(runInside);
       const { rows } = await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries]);
       const [batch] = rows;
-      if (batch === undefined) return { size: 0, hasMore: false, lastMerchant };
+      if (batch === undefined) return { size: 0, hasMore: false };
       const after = BigInt(batch.before);
       await onPositioned?.(runInside, after, after + BigInt(batch.size));
       await runInside(notify, [eventsPositionedChannel]);
-      return { size: batch.size, hasMore: batch.has_more, lastMerchant: batch.last_merchant };
+      return { size: batch.size, hasMore: batch.has_more, endsAt: batch.last_merchant };
     });
 
+  /** Assigns a position to a batch of the events that have none. Returns their number, and whether there are more. */
+  const positionSome = async (): Promise<{ size: number; hasMore: boolean }> => {
+    // Checked without the lock, because usually there are none.
+    const { rows } = await run(findUnpositioned, []);
+    if (rows[0]?.found !== true) return { size: 0, hasMore: false };
+    const { endsAt, ...batch } = await positionBatch();
+    lastMerchant = endsAt ?? lastMerchant;
+    return batch;
+  };
   return {
+    positionSome,
     /** Assigns a position to every event committed before the call. Returns their number. */
     async positionAll(): Promise<number> {
-      let total = 0;
-      // Checked without the lock, because usually there are none.
-      const { rows } = await run(findUnpositioned, []);
-      if (rows[0]?.found !== true) return total;
-      for (;;) {
-        const batch = await positionBatch();
-        lastMerchant = batch.lastMerchant;
-        total += batch.size;
-        if (!batch.hasMore) return total;
+      for (let total = 0; ; ) {
+        const { size, hasMore } = await positionSome();
+        total += size;
+        if (!hasMore) return total;
       }
     },
   };

@@ -100,11 +100,14 @@ function repeat(
 
 function startPositions(em: EntityManager, options: BackgroundOptions, onDeliveries: () => void): Repeater {
   const { roles } = options.config;
-  const { positionAll } = createPositioner(em, createDeliveries);
+  const { positionSome } = createPositioner(em, createDeliveries);
   // Every process positions its own events. These roles also position those of processes that have ended.
   const everyMs = roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined;
+  // A batch at a time: a process that stops waits for no backlog.
   return repeat(options, 'position events', everyMs, async () => {
-    if ((await positionAll()) > 0) onDeliveries();
+    const { size, hasMore } = await positionSome();
+    if (size > 0) onDeliveries();
+    return hasMore;
   });
 }
 
