@@ -128,7 +128,8 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   test('a first start prints a curl command that works, and the second start has the same data', async () => {
     const dataDir = join(folder, 'data');
     if ('uid' in account) await chown(folder, account.uid, account.gid);
-    const first = await start({ DATA_DIR: dataDir }, account);
+    // The port of a PostgreSQL of the user's own.
+    const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account);
     const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
     expect(JSON.parse(stdout)).toMatchObject({
       status: 'requires_payment',

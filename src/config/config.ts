@@ -210,7 +210,7 @@ function readSecrets(variables: Variables, required: readonly SecretName[]) {
     if (ring !== undefined) secrets[name] = ring;
     if (variables.given(name) === undefined && required.includes(name)) {
       variables.problems.push(
-        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe`,
+        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe, or unset DATABASE_URL to try the service with a database of its own`,
       );
     }
   }

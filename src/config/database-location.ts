@@ -37,7 +37,8 @@ export function databaseTargetOf(location: DatabaseLocation): DatabaseTarget {
   const application_name = 'payment-intent-service';
   if (!('url' in location)) {
     const { socketFolder: host, user, database } = location;
-    return { hosts: [{ host, user, database, ssl: false, application_name }], sessions: 'any' };
+    // Without a port, PGPORT would count.
+    return { hosts: [{ host, port: 5432, user, database, ssl: false, application_name }], sessions: 'any' };
   }
   const urls = urlsOf(location.url);
   const sessions = sessionTargetOf(urls[0], urls.length > 1);

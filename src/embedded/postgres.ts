@@ -36,6 +36,10 @@ const systemAccount = 'postgres';
 
 const run = promisify(execFile);
 
+/** What the shell says of another PostgreSQL does not concern this one. */
+const ownEnvironment = (): NodeJS.ProcessEnv =>
+  Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PG')));
+
 interface Account {
   uid: number;
   gid: number;
@@ -166,7 +170,7 @@ async function createCluster(initdb: string, folder: string, account: Account | 
         '--auth=trust',
         '--no-instructions',
       ],
-      { ...account, cwd: unfinished },
+      { ...account, cwd: unfinished, env: ownEnvironment() },
     );
     // Another process may have been first: then its cluster is kept.
     await rename(unfinished, folder).catch(async (error) => {
@@ -206,18 +210,25 @@ async function startServer(postgres: string, folder: string, account: Account | 
     postgres,
     ['-D', folder, '-k', folder, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700'],
     // In its own process group, so that Ctrl-C reaches only this process, which stops the database last.
-    { ...account, cwd: folder, detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
+    {
+      ...account,
+      cwd: folder,
+      env: ownEnvironment(),
+      detached: true,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    },
   );
-  let lastLine = 'PostgreSQL ended';
+  let said = 'PostgreSQL ended';
   await new Promise<void>((ready, failed) => {
     server.once('error', (cause) => failed(folderError(folder, cause)));
     server.once('exit', async () => {
       // Another process may have started the same server first: then that one is used.
       if (await isRunning(folder).catch(() => false)) ready();
-      else failed(folderError(folder, new Error(lastLine)));
+      else failed(folderError(folder, new Error(said)));
     });
     createInterface({ input: server.stderr }).on('line', (line) => {
-      lastLine = line;
+      // What follows the first fault are hints, and what comes of it.
+      if (!said.includes('FATAL: ')) said = line;
       if (line.includes('database system is ready to accept connections')) ready();
     });
   });
@@ -247,7 +258,8 @@ async function stopServer(location: SocketLocation): Promise<void> {
   const pid = await serverPid(location.socketFolder);
   if (pid === undefined || (await isUsedByOthers(location))) return;
   process.kill(pid, 'SIGINT');
-  while (isAlive(pid)) await sleep(10);
+  // The file goes last. A process that nobody waits for stays listed.
+  while (isAlive(pid) && (await readPidFile(location.socketFolder)) !== undefined) await sleep(10);
 }
 
 async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
@@ -316,7 +328,17 @@ async function makeExecutable(path: string): Promise<void> {
 function folderError(folder: string, cause: unknown): StartupError {
   const reason = (cause instanceof Error ? cause.message : String(cause)).trim().split('\n').at(-1);
   return new StartupError(
-    `the embedded PostgreSQL cannot use ${folder}: ${reason}. Make the folder writable or set DATA_DIR to another one`,
+    `the embedded PostgreSQL cannot use ${folder}: ${reason}. ${remedyFor(reason ?? '')}`,
     { cause },
   );
+}
+
+function remedyFor(reason: string): string {
+  if (reason.includes('"postmaster.pid"')) {
+    return 'End the process whose number that file begins with, or remove the file if it is another program';
+  }
+  if (/spawn .* ENOENT|GLIBC/.test(reason)) {
+    return 'This system cannot run it: it needs glibc. Set DATABASE_URL to a PostgreSQL of your own';
+  }
+  return 'Make the folder writable or set DATA_DIR to another one';
 }
