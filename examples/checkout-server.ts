@@ -45,8 +45,9 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
       });
       const body = await answer.text();
       if (answer.status === 201) return JSON.parse(body);
-      // 429, 500 and 503 are temporary. Other errors remain until the request is changed.
-      if (![429, 500, 503].includes(answer.status) || tryNumber === maxTries) {
+      // 408, 429 and 5xx, which may be a proxy's, are temporary. Other errors remain until the request is changed.
+      const isTemporary = [408, 429].includes(answer.status) || answer.status >= 500;
+      if (!isTemporary || tryNumber === maxTries) {
         throw new PaymentRefused(`${answer.status} ${body}`);
       }
       wait = Math.max(wait, (Number(answer.headers.get('Retry-After')) || 0) * 1_000);

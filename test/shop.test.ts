@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createPaymentIntentsClient } from '../client/json.ts';
+import { createPaymentIntentsClient, type Event } from '../client/json.ts';
+import { openOrders } from '../examples/shop/orders.ts';
 import { faultsFromOutside } from './support/faults-from-outside.ts';
 import {
   ask,
@@ -189,6 +190,22 @@ test('an order whose intent was canceled gets a second one, and no third', async
   expect(items.map(({ id }) => id)).toEqual([intentOf(second)]);
   expect(await deliver(second, { id: newEventId(), sequence: 1, status: 'succeeded' })).toBe(204);
   await hasShipped(shop, order_id, 1);
+});
+
+test('an order shows its newest refund, whatever became of the one before', () => {
+  const orders = openOrders(join(folder, 'others.sqlite'));
+  const order = orders.create('tea', 1);
+  orders.storeIntent(order, 'pi_1');
+  const told = [
+    ['rf_1', 'canceled', 2],
+    ['rf_2', 'succeeded', 2],
+    ['rf_2', 'processing', 1],
+  ] as const;
+  for (const [i, [id, status, sequence]] of told.entries()) {
+    const refund = { id, status, paymentIntent: 'pi_1' };
+    orders.handle({ id: `evt_${i}`, sequence, data: { refund } } as unknown as Event);
+  }
+  expect(orders.find(order.id)?.refund_status).toBe('succeeded');
 });
 
 test('what happened while its endpoint was disabled is handled at its next start', async () => {

@@ -25,17 +25,21 @@ export interface Price {
 /** A final payment takes some 20 s. */
 const maxWaitMs = 60_000;
 const maxOrders = 10_000;
+/** Whoever has paid asks again within an hour after the end of the intent. */
+const keptMs = 3_600_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
   /** What was offered and not served yet, by the order in the offer. In a database, if a restart must lose none. */
-  const orders = new Map<string, { id: string; clientSecret: string }>();
+  const orders = new Map<string, { id: string; clientSecret: string; expiresAt: Date }>();
   /** Those that are paid, or may be: nothing that others ask for pushes them out. */
   const paidOrders: typeof orders = new Map();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
       method: 'POST',
       headers: { Authorization: `Bearer ${secret}`, ...(signature && { 'PAYMENT-SIGNATURE': signature }) },
+      // It answers within 25 s.
+      signal: AbortSignal.timeout(40_000),
     });
 
   /** Creates an intent and asks for its payment. The client signs the offer, and returns it with the order. */
@@ -50,6 +54,10 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
     const required = (await asked.json()) as PaymentRequired;
     orders.set(order, intent);
     for (const oldest of orders.keys()) if (orders.size > maxOrders) orders.delete(oldest);
+    for (const [oldest, { expiresAt }] of paidOrders) {
+      if (expiresAt.getTime() > Date.now() - keptMs) break;
+      paidOrders.delete(oldest);
+    }
     const accepts = required.accepts.map((offer) => ({ ...offer, extra: { ...offer.extra, order } }));
     const own = { ...required, resource: { url: `${publicUrl}${path}` }, accepts };
     response.setHeader('PAYMENT-REQUIRED', base64(own));

@@ -17,7 +17,7 @@ export interface Order {
   /** As events have told us. Null before the first. */
   payment_status: string | null;
   payment_intent: string | null;
-  /** Of its refund. Null without one. */
+  /** Of its newest refund, whose id is the highest. Null without one. */
   refund_status: string | null;
   shipped_at: string | null;
 }
@@ -28,8 +28,8 @@ export function openOrders(file: string) {
     create table if not exists orders (
       id text primary key, product text not null, amount_units integer not null, attempt integer not null default 1,
       payment_intent text, payment_status text, last_sequence integer not null default 0);
-    create table if not exists refunds (
-      payment_intent text primary key, refund_status text not null, last_sequence integer not null);
+    create table if not exists intent_refunds (
+      id text primary key, payment_intent text not null, refund_status text not null, last_sequence integer not null);
     create table if not exists sent_refunds (id text primary key);
     create table if not exists handled_events (id text primary key);
     create table if not exists jobs (order_id text primary key, due_at integer not null);
@@ -37,7 +37,8 @@ export function openOrders(file: string) {
   const insertOrder = database.prepare('insert into orders (id, product, amount_units) values (?, ?, ?)');
   const findOrder = database.prepare(
     `select orders.*, refund_status, shipped_at from orders left join shipments on order_id = id
-       left join refunds using (payment_intent) where id = ? or payment_intent = ?`,
+       left join (select payment_intent, refund_status, max(id) from intent_refunds group by payment_intent)
+       using (payment_intent) where orders.id = ? or payment_intent = ?`,
   );
   const storeIntent = database.prepare(
     `update orders set payment_intent = ?, payment_status = null, last_sequence = 0
@@ -52,7 +53,7 @@ export function openOrders(file: string) {
      where id = ?4 and (payment_intent is null or payment_intent = ?1) and last_sequence < ?3`,
   );
   const storeRefund = database.prepare(
-    `insert into refunds values (?, ?, ?) on conflict do update
+    `insert into intent_refunds values (?, ?, ?, ?) on conflict do update
      set refund_status = excluded.refund_status, last_sequence = excluded.last_sequence
      where last_sequence < excluded.last_sequence`,
   );
@@ -88,7 +89,7 @@ export function openOrders(file: string) {
   function apply({ id, sequence, data: { paymentIntent: intent, refund } }: Event): void {
     // It has come before.
     if (storeEvent.run(id).changes === 0) return;
-    if (refund !== undefined) storeRefund.run(refund.paymentIntent, refund.status, sequence ?? 0);
+    if (refund !== undefined) storeRefund.run(refund.id, refund.paymentIntent, refund.status, sequence ?? 0);
     const order = find(String(intent?.metadata.order_id ?? ''));
     if (intent === undefined || order === undefined) return;
     // Events may come in another order than they happened.
@@ -120,8 +121,7 @@ export function openOrders(file: string) {
     /** True for the first call with this refund. */
     claimRefund: (refundId: string) => claimRefund.run(refundId).changes === 1,
 
-    storeRefund: (intentId: string, status: string, sequence: number) =>
-      storeRefund.run(intentId, status, sequence),
+    storeRefund: (id: string, intentId: string, status: string) => storeRefund.run(id, intentId, status, 0),
 
     handle: (event: Event) => transaction(() => apply(event)),
 

@@ -99,7 +99,7 @@ async function refundOrder(order: Order, request: IncomingMessage) {
     // Sent once, whoever clicks how often.
     if (orders.claimRefund(refund.id)) {
       await sendRefund(refund.id);
-      orders.storeRefund(order.payment_intent, 'requires_transfer', 0);
+      orders.storeRefund(refund.id, order.payment_intent, 'requires_transfer');
     } else if (refund.status === 'requires_transfer') {
       throw new BadRequest(409, 'the wallet was asked to send it already: look there whether it has');
     }

@@ -79,6 +79,8 @@ while True:
             grpc.StatusCode.INTERNAL,
             grpc.StatusCode.UNKNOWN,
             grpc.StatusCode.CANCELLED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.ABORTED,
             grpc.StatusCode.RESOURCE_EXHAUSTED,
         }
         if error.code() not in passing:
@@ -86,6 +88,6 @@ while True:
         problem = error.details()
     # A stream that lasted was not a failed try.
     tries = 1 if time.monotonic() - started > 5 else tries + 1
-    wait = min(0.1 * 2**tries, 5) * random.uniform(0.5, 1)
+    wait = min(0.1 * 2 ** min(tries, 10), 5) * random.uniform(0.5, 1)
     print(f"{problem}; again in {wait:.2f} s", file=sys.stderr, flush=True)
     time.sleep(wait)
