@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { Migration } from '@mikro-orm/migrations';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { SocketLocation } from '../src/config/database-location.ts';
 import { networks } from '../src/contract/chains.ts';
@@ -102,6 +103,24 @@ describe('the migrations', () => {
     expect(await schemaOf(database)).toEqual(before);
     expect(await withOrm(database, (orm) => pendingMigrations(orm.em.fork()))).toEqual([]);
   });
+});
+
+test('an upgrade lets go of the tables of a migration before the next one begins', async () => {
+  const database = await createTestDatabase();
+  const running = (name: string, sql: string) => ({
+    name,
+    class: class extends Migration {
+      override up() {
+        this.addSql(sql);
+      }
+    },
+  });
+  const added = [running('one', 'create table one ()'), running('two', 'select from nowhere')];
+  await expect(migrate(database, [...ourMigrations, ...added])).rejects.toThrow('nowhere');
+  expect(await withOrm(database, ({ em }) => em.execute(`select to_regclass('one') as "table"`))).toEqual([
+    { table: 'one' },
+  ]);
+  await database.drop();
 });
 
 describe('the database itself refuses', () => {

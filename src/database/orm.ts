@@ -158,8 +158,8 @@ function databaseName(location: DatabaseLocation): string {
     : location.database;
 }
 
-/** Returns the names of the migrations that this database still lacks. */
-export async function pendingMigrations(em: EntityManager): Promise<string[]> {
+/** Returns the names of those of the migrations that this database still lacks. */
+export async function pendingMigrations(em: EntityManager, all = ourMigrations): Promise<string[]> {
   const [table] = await em.execute<{ exists: boolean }[]>(
     `select to_regclass('${migrationsTable}') is not null as exists`,
   );
@@ -167,12 +167,13 @@ export async function pendingMigrations(em: EntityManager): Promise<string[]> {
     ? await em.execute<{ name: string }[]>(`select name from ${migrationsTable}`)
     : [];
   const names = new Set(applied.map((row) => row.name));
-  return ourMigrations.map(({ name }) => name).filter((name) => !names.has(name));
+  return all.map(({ name }) => name).filter((name) => !names.has(name));
 }
 
 /**
- * Brings the schema up to date in one transaction, and returns the names of the migrations it ran. If several processes
- * call it at once, one does the work and the others wait for it. Throws StartupError, with the rights to grant, if the
+ * Brings the schema up to date, and returns the names of the migrations it ran. A new schema is made in one transaction; after
+ * that each migration has its own, so that no table is locked while a later one builds an index. If several processes call
+ * it at once, one does the work and the others wait for it. Throws StartupError, with the rights to grant, if the
  * role may not change the schema.
  */
 export async function migrate(
@@ -186,14 +187,22 @@ export async function migrate(
       await tx.execute('set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0');
       await tx.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
       await tx.execute(`set local lock_timeout = ${tableLockMs}`);
-      const done = await orm.migrator.up({ transaction: tx.getTransactionContext() });
-      return done.map((migration) => migration.name);
+      const pending = await pendingMigrations(tx, migrations);
+      const some = pending.length === migrations.length ? pending : pending.slice(0, 1);
+      if (some.length > 0) {
+        await orm.migrator.up({ migrations: some, transaction: tx.getTransactionContext() });
+      }
+      return { some, isLast: some.length === pending.length };
     });
   try {
     await connectToAny(orm, location);
+    const names: string[] = [];
     for (let left = maxLockAttempts; ; left--) {
       try {
-        return await once();
+        const { some, isLast } = await once();
+        names.push(...some);
+        if (isLast) return names;
+        left = maxLockAttempts + 1;
       } catch (reason) {
         if (left === 1 || faultOf(reason)?.code !== lockNotAvailable) throw reason;
         await sleep(tableLockPauseMs);
