@@ -15,6 +15,8 @@ import { insertTransfers, type TransferSettings } from './support/transfer-rows.
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api,expiry' });
+/** Watches nothing, and may not take what is unwatched. */
+const unwatched = await useService({ ROLES: 'api', ALLOW_UNWATCHED: 'none' }, { beside: service });
 const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 const exchange: Address = '0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359';
 const uuidOf = (id: string) => parseIdentifier('pi', id) ?? parseIdentifier('rf', id);
@@ -52,6 +54,13 @@ describe('what can be returned', () => {
       else expect([all.code, all.message]).toEqual(['invalid_state', expect.stringMatching(/^Nothing/)]);
       expect((await create(intent, { amount_units: 1 }, { door })).code).toBe('invalid_state');
     }
+  });
+
+  test('nothing on a chain that nobody reads', async () => {
+    const asked = { payment_intent: await paidIntent({}), destination: payer };
+    const { apiKey } = service.merchant.keys.testnet;
+    const { code, message } = await unwatched.call('createRefund', asked, { apiKey });
+    expect([code, message]).toEqual(['invalid_state', expect.stringContaining('Nothing reads base')]);
   });
 
   test('what an open refund holds, and a canceled one lets go', async () => {

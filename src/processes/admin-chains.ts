@@ -27,7 +27,7 @@ export function addChainCommands(): void {
       changing(async (database) => {
         await confirm(
           options,
-          `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen. A running watcher begins again at the newest final block, and does not read what is unread before it.`,
+          `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen, nor the transfers of refunds: cancel those that wait for one before. A running watcher begins again at the newest final block, and does not read what is unread before it.`,
         );
         print(await (await loadTasks()).unwatchChain(database, options.mode, options.chain));
       }),

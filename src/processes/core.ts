@@ -92,7 +92,7 @@ export function createCore(
     createEventService(em, feed),
     createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
     createTransferService(em, onEvent),
-    createRefundService(em, onEvent),
+    createRefundService(em, watchedChains, onEvent),
   ];
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);

@@ -6,7 +6,7 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import { isNewer } from '../contract/words.ts';
+import { type ChainName, isNewer } from '../contract/words.ts';
 import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -18,6 +18,7 @@ import {
   findStringProblem,
   withoutNegativeZero,
 } from '../payment-intents/create-payment-intent-request.ts';
+import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -33,7 +34,10 @@ const maxRefunds = 100;
 const expiresInMs = 30 * 86_400_000;
 
 /** `CreateRefund`: stores a new refund of at most what can be returned, or returns the existing one for its idempotency key. */
-export function createRefund(em: EntityManager): Method<CreateRefundRequest, Refund> {
+export function createRefund(
+  em: EntityManager,
+  watchedChains: WatchedChains,
+): Method<CreateRefundRequest, Refund> {
   const { change } = createPreparedStatements(em);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
   const lockIntent = createIntentLock(em);
@@ -56,6 +60,8 @@ export function createRefund(em: EntityManager): Method<CreateRefundRequest, Ref
           if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
         }
         if (intent === undefined) throw notYours();
+        const chain = networkOf(intent.network)?.chain;
+        if (chain !== undefined && !watchedChains.allows(mode, chain)) throw unwatched(chain);
         const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
         const { rowCount } = await inside(insert, [columns.json([row])]);
         // A refund of another intent has got the key meanwhile.
@@ -181,6 +187,13 @@ function notYours(): ServiceError {
   return invalidBody([
     { field: 'payment_intent', message: 'is not an intent of yours in the mode of this API key' },
   ]);
+}
+
+/** The money would leave, and the refund would wait for it until somebody sends it again. */
+function unwatched(chain: ChainName): ServiceError {
+  return invalidState(
+    `Nothing reads ${chain} at the moment, so the transfer of a refund would not be seen. Tell us the request id.`,
+  );
 }
 
 function tooMuch(rest: bigint): ServiceError {
