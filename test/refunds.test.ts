@@ -7,6 +7,7 @@ import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
+import { listEvents } from '../src/processes/list-tasks.ts';
 import { measureRefunds } from '../src/refunds/measure.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -641,5 +642,7 @@ describe('on the chain', () => {
       expect(await typesOf(both, door)).toEqual(ofRefund);
       expect(await typesOf({ ...both, type: 'refund.succeeded' }, door)).toEqual(['refund.succeeded']);
     }
+    const { json } = await listEvents(service.database, { intent: refund.payment_intent, limit: 10 });
+    expect((json as { type: string }[]).filter(({ type }) => type.startsWith('refund.'))).toHaveLength(2);
   });
 });

@@ -334,14 +334,19 @@ export async function listEvents(
 ): Promise<Output> {
   const columns = entityColumns<EventRow>(em, EventEntity);
   const intent = options.intent === undefined ? undefined : await findIntent(em, options.intent);
-  // The index of an intent's events begins with the merchant.
-  const merchant = options.merchant ?? (intent && formatIdentifier('mer', intent.merchantId));
+  const refund = options.refund === undefined ? undefined : await findRefund(em, options.refund);
+  // The indexes of their events begin with the merchant.
+  const owner = intent ?? refund;
+  const merchant = options.merchant ?? (owner && formatIdentifier('mer', owner.merchantId));
   const { rows, note } = await readNewest(em, merchant === undefined ? options : { ...options, merchant }, {
     table: 'events',
     columns: columns.of('t'),
     range: [
-      ['t.payment_intent = ?::uuid', intent?.id],
-      ['t.refund = ?::uuid', options.refund && refundUuidOf(options.refund)],
+      [
+        '(t.payment_intent = ?::uuid or t.refund = any (array (select id from refunds where payment_intent = ?::uuid)))',
+        intent?.id,
+      ],
+      ['t.refund = ?::uuid', refund?.id],
     ],
     matching: [['t.type = ?', options.type]],
   });
