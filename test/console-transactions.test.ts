@@ -1,6 +1,6 @@
 // Why a merchant has no transfer of a transaction: asked by the console of the chain's node.
 
-import { pad } from 'viem';
+import { pad, stringToHex } from 'viem';
 import { afterAll, describe, expect, test } from 'vitest';
 import { transferTopic } from '../src/settlement/node-answers.ts';
 import { startChain } from './support/chain.ts';
@@ -110,6 +110,31 @@ describe('a transaction without a transfer of the merchant', () => {
       });
     },
   );
+});
+
+test('a transfer that looks like a refund and lacks its id is found by the refund, and leads to its payment', async () => {
+  const [, { address: destination }] = chain.accounts;
+  const intent = (await service.call('createPaymentIntent', { amount_units: 30_000 })).json;
+  await chain.mint(payer, 30_000n);
+  const suffix = stringToHex(intent.id as string);
+  await inBlock(chain.transfer({ from: payer, to: wallet, amountUnits: 30_000n, suffix }));
+  await chain.mine(10);
+  await watcher.catchUp();
+  const asked = { payment_intent: intent.id, destination, amount_units: 30_000 };
+  const refund = (await service.call('createRefund', asked)).json.id;
+  const sentFor = async () => (await call('ConsoleService/FindRefundTransfers', { refund })).json;
+  expect(await sentFor()).toEqual({});
+  // Another amount is none.
+  await chain.mint(wallet, 10_000n);
+  await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 10_000n }));
+  expect(await sentFor()).toEqual({});
+  const hash = await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 30_000n }));
+  expect(await sentFor()).toEqual({ transactionHashes: [hash] });
+  const leading = { finding: 'TRANSACTION_FINDING_OUTGOING', paymentIntent: intent.id };
+  expect(await find(hash)).toEqual(leading);
+  await service.call('confirmRefund', { id: refund, transaction_hash: hash });
+  expect(await sentFor()).toEqual({});
+  expect(await find(hash)).toEqual(leading);
 });
 
 describe('a chain whose payments nobody sees', () => {

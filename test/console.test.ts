@@ -221,7 +221,7 @@ describe('a session', () => {
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
     ...['GetSummary', 'ListMerchants', 'ListAttention', 'GetTimeline', 'FindTransaction'],
-    ...['CreateExport', 'EndSession'],
+    ...['FindRefundTransfers', 'CreateExport', 'EndSession'],
   ];
   const operations = ['ListChains', 'ListApiKeys'];
   const services = [

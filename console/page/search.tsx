@@ -91,6 +91,7 @@ async function search(text: string): Promise<Found> {
   return {
     what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],
+    isPart: all.some(({ nextPageToken }) => nextPageToken !== ''),
     advice: `Write all of it, as your shop does.${key === undefined ? otherData : ''}`,
   };
 }
@@ -111,7 +112,7 @@ const ofPayment = (what: string, id: string | undefined): Found =>
   id === undefined || id === '' ? { what } : { what, path: `/payments/${id}` };
 
 async function searchTransaction(transactionHash: string): Promise<Found> {
-  const { transfers } = await transferApi.listTransfers({ transactionHash, pageSize });
+  const { transfers, nextPageToken } = await transferApi.listTransfers({ transactionHash, pageSize });
   const what = 'a transaction that moved money to your wallet';
   const [only] = transfers;
   if (transfers.length === 1 && only !== undefined) {
@@ -120,7 +121,7 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
       path: only.paymentIntent === '' ? `/unattributed/${only.id}` : `/payments/${only.paymentIntent}`,
     };
   }
-  if (transfers.length > 0) return { what, transfers };
+  if (transfers.length > 0) return { what, transfers, isPart: nextPageToken !== '' };
   const found = await consoleApi.findTransaction({ transactionHash });
   return { ...ofPayment(what, found.paymentIntent), advice: adviceOf(found) };
 }

@@ -20,8 +20,9 @@ import {
   type Wallet,
 } from '../../checkout/page/wallets.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { Advice, intentApi, refundApi } from './api.ts';
-import { Button, Field, Opener, useAction } from './forms.tsx';
+import { Advice, consoleApi, intentApi, refundApi } from './api.ts';
+import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
+import { rarelyMs, useLoaded } from './loading.tsx';
 import { useScope } from './scope.ts';
 import { Facts } from './tables.tsx';
 import { Address, Copyable, chainOf, moneyText, shortened, Transaction } from './values.tsx';
@@ -40,10 +41,42 @@ export function Signing({ refund, wallet }: SigningProps) {
     <>
       <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
         <summary class="main">Sign it</summary>
+        {isOpen && <SentBefore refund={refund} />}
         {isOpen && !isOperator && <WithWallet refund={refund} />}
         {isOpen && <Elsewhere refund={refund} wallet={wallet} />}
       </details>
       <ByHash id={refund.id} />
+    </>
+  );
+}
+
+/** What may have returned the money already. */
+function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
+  const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
+  const plain = value?.transactionHashes ?? [];
+  const [reverted] = transfers;
+  return (
+    <>
+      {reverted !== undefined && (
+        <p role="status">
+          Its transfer was taken off the chain, and may come back by itself. Sign it again only if your wallet
+          says that it will not: <Transaction of={reverted.transactionHash} chainId={chainId} />
+        </p>
+      )}
+      {plain.map((hash) => (
+        <div key={hash} role="status">
+          <p>
+            The same amount has gone from this wallet to this destination already, without the refund's data:
+          </p>
+          <Transaction of={hash} chainId={chainId} />{' '}
+          <ActionButton
+            label="This was it"
+            isSmall
+            onDo={() => refundApi.confirmRefund({ id, transactionHash: hash })}
+          />
+          <p class="soft">Signed again, the money is returned twice.</p>
+        </div>
+      ))}
     </>
   );
 }

@@ -118,7 +118,7 @@ const intentItem = itemOfRow('payment', 'i.id', intentNow);
 const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
 const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason";
 const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
-const refundItem = itemOfRow('refund', 'r.id', "''");
+const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
 /** Intents that have more confirmed money than they should and than was returned, or lack what was reorganised. */

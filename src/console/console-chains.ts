@@ -14,12 +14,12 @@ import {
 import type { ModeName } from '../contract/words.ts';
 import { PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
-import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import { Node } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
+import { createFindRefunded } from './plain-refunds.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const silentMs = 60_000;
@@ -116,6 +116,7 @@ export function findTransaction(
   chainNodes: readonly ChainNodes[],
 ): ConsoleMethod<'findTransaction'> {
   const { read } = createPreparedStatements(em);
+  const findRefunded = createFindRefunded(em);
   const takeFromLimit = createMinuteLimit('Too many transactions were asked for within a minute.');
   const findingOf = async (
     { chainId, mode, tokens }: ChainNodes,
@@ -155,11 +156,8 @@ export function findTransaction(
     async run(request, caller) {
       const merchant = merchantOf(caller);
       const hash = request.transactionHash.toLowerCase() as Hash;
-      const values = [byteaOf(hash), merchant.merchantId, merchant.mode];
-      const [refund] = (await read(merchant.merchantId, findRefunded, values)).rows;
-      if (refund !== undefined) {
-        return { finding: TransactionFinding.OUTGOING, paymentIntent: formatIdentifier('pi', refund.intent) };
-      }
+      const refunded = await findRefunded(byteaOf(hash) as string, merchant);
+      if (refunded !== undefined) return { finding: TransactionFinding.OUTGOING, paymentIntent: refunded };
       takeFromLimit(caller.session.typeId);
       const answers = await Promise.all(chainNodes.map((nodes) => ask(nodes, hash)));
       const idsOf = (some: readonly Answer[]) => some.map(({ nodes }) => BigInt(nodes.chainId));
@@ -192,12 +190,6 @@ async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
 const isTransfer = ({ topics }: PlainLog) => topics.length === 3 && topics[0] === transferTopic;
 const addressOf = (topic = '') => `0x${topic.slice(-40)}`;
 
-/** The payment that a transaction has refunded. */
-const findRefunded = preparedStatement(
-  'find_refunded_intent',
-  `select r.payment_intent as intent from transfers t join refunds r on r.id = t.refund
-    where t.transaction_hash = $1 and r.merchant_id = $2 and r.mode = $3 limit 1`,
-);
 /** Those of the wallets that the merchant is paid at, or was asked to be paid at. */
 const findOwn = preparedStatement(
   'find_own_wallets',

@@ -12,6 +12,7 @@ import { listAttention, resolveAttention } from './attention.ts';
 import { findTransaction, listChains } from './console-chains.ts';
 import { createExport } from './export-payments.ts';
 import { getTimeline } from './get-timeline.ts';
+import { findRefundTransfers } from './plain-refunds.ts';
 import { getSummary } from './reports.ts';
 import { type ConsoleCaller, type ConsoleMethod, merchantOf } from './rights.ts';
 import { revokeSession } from './sessions.ts';
@@ -33,6 +34,7 @@ export function createConsoleService(
     listApiKeys: listKeys(em),
     listMerchants: listMerchants(em),
     findTransaction: findTransaction(em, chainNodes),
+    findRefundTransfers: findRefundTransfers(em),
     endSession: endSession(em),
   } satisfies { [Name in keyof (typeof ConsoleService)['method']]: ConsoleMethod<Name> };
   return implementService(ConsoleService, methods as MethodsOf<typeof ConsoleService, ConsoleCaller>);

@@ -51,7 +51,8 @@ export type TransferState = (typeof stateNames)[number];
  * moves to another block keeps its row: it is identified by its transaction, token, sender, recipient, amount and ordinal.
  *
  * Indexes: `payment_intent` and `refund`, their transfers in chain order; `time`, those of a merchant in a range of time;
- * `pending`, those to confirm; `reorged`, those to look for; `block`, those to revert in a reorganisation.
+ * `pending`, those to confirm; `reorged`, those to look for; `block`, those to revert in a reorganisation;
+ * `plain_refund`, those that look like a refund's and lack its id.
  */
 export const TransferEntity = defineEntity({
   name: 'Transfer',
