@@ -9,7 +9,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { migrate } from '../src/database/orm.ts';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
 import { runAdmin } from './support/admin.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
@@ -38,9 +37,8 @@ describe('an external database', () => {
   const as = (role: string) => doctor({ DATABASE_URL: postgres.url(role, 'postgres'), ...secrets });
 
   beforeAll(async () => {
-    postgres = await startOwnPostgres();
+    postgres = await startOwnPostgres({ isMigrated: true });
     secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
-    await migrate({ url: postgres.url('postgres', 'postgres') });
     await postgres.query(`
       create role "Read-er" login;
       create role reader login;
@@ -93,10 +91,9 @@ describe('an external database', () => {
 });
 
 test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
-  const postgres = await startOwnPostgres({ diskMb: 100 });
+  const postgres = await startOwnPostgres({ isMigrated: true, diskMb: 100 });
   try {
     const url = postgres.url('postgres', 'postgres');
-    await migrate({ url });
     const env = {
       DATABASE_URL: url,
       API_KEY_PEPPERS: ring(),

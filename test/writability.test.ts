@@ -2,15 +2,14 @@
 
 import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
-import { createOrm, migrate } from '../src/database/orm.ts';
+import { createOrm } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { openDatabase } from '../src/processes/open-database.ts';
 import { canLimitDisk, startOwnPostgres } from './support/own-postgres.ts';
 import { grantServiceRights } from './support/service-rights.ts';
 
-const postgres = await startOwnPostgres(canLimitDisk ? { diskMb: 100 } : {});
-await migrate({ url: postgres.url('postgres', 'postgres') });
+const postgres = await startOwnPostgres({ isMigrated: true, ...(canLimitDisk && { diskMb: 100 }) });
 await postgres.query(`
   create role reader login; create role writer login; create role standby login;
   grant select on all tables in schema public to reader, writer, standby;

@@ -2,7 +2,7 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, chown, copyFile, mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,6 +10,7 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { inject } from 'vitest';
 import { databaseAccount } from '../faults/support/database-account.ts';
 import { choosePorts } from '../faults/support/process.ts';
 import { succeeds } from './succeeds.ts';
@@ -46,6 +47,8 @@ export interface OwnPostgresOptions {
   files?: Record<string, string>;
   /** Puts the cluster on its own in-memory disk of that many MB. Only as root: see `canLimitDisk`. */
   diskMb?: number;
+  /** Its database `postgres` has our newest schema. */
+  isMigrated?: boolean;
   /** A running server, of which this one becomes a standby under the name `standby`. */
   standbyOf?: OwnPostgres;
   /** Folder of the programs; by default those of the embedded PostgreSQL. */
@@ -141,12 +144,14 @@ async function makeCluster(initdb: string, folder: string, options: OwnPostgresO
     hba = ['local all all trust', 'local replication all trust', 'host all all all trust'],
     settings = [],
     files = {},
+    isMigrated = false,
   } = options;
   const account = databaseAccount();
   const data = join(folder, 'data');
-  await mkdir(data, { mode: 0o700 });
-  if (account) for (const path of [data, folder]) await chown(path, account.uid, account.gid);
-  await run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust'], { ...account, cwd: data });
+  if (account) await chown(folder, account.uid, account.gid);
+  await (isMigrated
+    ? run('cp', ['-Rp', join(inject('migratedData'), 'postgres'), data])
+    : run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust'], { ...account, cwd: folder }));
   await writeFile(join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`);
   await writeFile(join(data, 'postgresql.auto.conf'), `${settings.join('\n')}\n`);
   for (const [name, source] of Object.entries(files)) {

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
@@ -11,6 +13,8 @@ declare module 'vitest' {
   export interface ProvidedContext {
     postgres: SocketLocation;
     templateDatabase: string;
+    /** The data folder of a stopped PostgreSQL with a migrated database, to be copied. */
+    migratedData: string;
   }
 }
 
@@ -21,21 +25,32 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const folder = await mkdtemp(join(tmpdir(), 'pi-test-'));
   // For root, PostgreSQL runs as another user, which needs access.
   await chmod(folder, 0o711);
-  const postgres = await startEmbeddedPostgres(join(folder, 'data'));
+  const data = join(folder, 'data');
+  const migratedData = join(folder, 'migrated');
+  let postgres = await startEmbeddedPostgres(data);
+  const query = async (sql: string) => {
+    const client = new pg.Client(pgConfigOf({ ...postgres.location, database: 'template1' }));
+    await client.connect();
+    await client.query(sql).finally(() => client.end());
+  };
   const teardown = async () => {
     await postgres.stop();
     await rm(folder, { recursive: true, force: true });
   };
   try {
-    const admin = new pg.Client(pgConfigOf(postgres.location));
-    await admin.connect();
-    await admin.query(`create database ${templateDatabase}`).finally(() => admin.end());
-    await migrate({ ...postgres.location, database: templateDatabase });
+    await migrate(postgres.location);
+    // The superuser that own-postgres.ts expects.
+    await query('create role postgres superuser login');
+    await postgres.stop();
+    await promisify(execFile)('cp', ['-Rp', data, migratedData]);
+    postgres = await startEmbeddedPostgres(data);
+    await query(`create database ${templateDatabase} template postgres`);
   } catch (error) {
     await teardown();
     throw error;
   }
   project.provide('postgres', postgres.location);
   project.provide('templateDatabase', templateDatabase);
+  project.provide('migratedData', migratedData);
   return teardown;
 }

@@ -1,12 +1,14 @@
 // A PostgreSQL for one fault test, which may kill it, with a merchant.
 
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import pg from 'pg';
-import { afterAll, beforeAll, expect } from 'vitest';
+import { afterAll, beforeAll, expect, inject } from 'vitest';
 import type { SecretName } from '../../../src/config/config.ts';
 import {
   type DatabaseLocation,
@@ -14,7 +16,7 @@ import {
   type SocketLocation,
 } from '../../../src/config/database-location.ts';
 import { parseKeyRing } from '../../../src/config/key-ring.ts';
-import { createOrm, migrate, ourMigrations } from '../../../src/database/orm.ts';
+import { createOrm, migrate, type ourMigrations } from '../../../src/database/orm.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/embedded/postgres.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
@@ -47,7 +49,7 @@ export interface Cluster {
 }
 
 /** Provides one cluster for the tests of a file, with the newest schema unless told otherwise. */
-export function useCluster(take: (cluster: Cluster) => void, migrations = ourMigrations): void {
+export function useCluster(take: (cluster: Cluster) => void, migrations?: typeof ourMigrations): void {
   let dispose: () => Promise<void>;
   beforeAll(async () => {
     const opened = await openCluster(migrations);
@@ -101,15 +103,16 @@ export async function withMerchant(location: DatabaseLocation): Promise<WithMerc
 }
 
 async function openCluster(
-  migrations: typeof ourMigrations,
+  migrations: typeof ourMigrations | undefined,
 ): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
   const folder = await mkdtemp(join(tmpdir(), 'pi-fault-'));
   // For root, PostgreSQL runs as another user, which needs access.
   await chmod(folder, 0o711);
   const dataDir = join(folder, 'data');
+  if (migrations === undefined) await promisify(execFile)('cp', ['-Rp', inject('migratedData'), dataDir]);
   let postgres: EmbeddedPostgres = await startEmbeddedPostgres(dataDir);
   const { location } = postgres;
-  await migrate(location, migrations);
+  if (migrations !== undefined) await migrate(location, migrations);
 
   const serverPid = async () =>
     Number((await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0]);

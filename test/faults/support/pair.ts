@@ -1,7 +1,6 @@
 // A primary and its synchronous standby for each test, as a database that fails over has them.
 
 import { afterEach, beforeEach } from 'vitest';
-import { migrate } from '../../../src/database/orm.ts';
 import { type OwnPostgres, startOwnPostgres } from '../../support/own-postgres.ts';
 import { type Cluster, queryOnce, withMerchant } from './cluster.ts';
 import { endAll } from './process.ts';
@@ -30,10 +29,10 @@ export function usePair(take: (pair: Pair) => void): void {
 
 async function openPair(): Promise<Pair> {
   const primary = await startOwnPostgres({
+    isMigrated: true,
     settings: ['wal_keep_size = 256MB', 'archive_mode = on', "archive_command = 'true'"],
   });
   const url = primary.url('postgres', 'postgres');
-  await migrate({ url });
   const known = await withMerchant({ url });
   const standby = await startOwnPostgres({ standbyOf: primary });
   await primary.query("alter system set synchronous_standby_names = 'standby'");
