@@ -1,7 +1,7 @@
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Files that take long although they are short. */
-const slow = ['settlement-model', 'node-plans', 'checkout-states', 'shop-browser', 'image'];
+const slow = 'settlement-model node-plans checkout-states shop-browser image crashes outages'.split(' ');
 const isSlow = ({ moduleId }: TestSpecification) =>
   slow.some((name) => moduleId.endsWith(`/${name}.test.ts`));
 
