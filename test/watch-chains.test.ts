@@ -1,22 +1,19 @@
 // The chains of a running service: its nodes, log, metrics, `doctor` and `chain status`.
 
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { promisify } from 'node:util';
 import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { chainNamed, networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { measureUnattributed } from '../src/settlement/measures.ts';
+import { runAdmin } from './support/admin.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
-
-const run = promisify(execFile);
 
 /** Ended after each test, the last one first. */
 let opened: (() => Promise<void>)[] = [];
@@ -220,22 +217,17 @@ describe('the command line', () => {
   let service: TestService;
   let chain: TestChain;
 
-  async function admin(env: Record<string, string>, ...args: string[]) {
+  function admin(env: Record<string, string>, ...args: string[]) {
     const { socketFolder, database } = service.location;
-    const options = {
-      env: {
-        ...bareEnvironment(),
-        DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
-        API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
-        CLIENT_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
-        WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
-        ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
-        ...env,
-      },
-    };
-    return run(process.execPath, ['src/admin.ts', ...args], options).catch(
-      (error: { stdout: string; stderr: string }) => error,
-    );
+    return runAdmin(args, {
+      ...bareEnvironment(),
+      DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+      API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+      CLIENT_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
+      WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
+      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
+      ...env,
+    });
   }
 
   async function doctor(url = chain.url): Promise<{ ok: boolean; message: string }> {

@@ -1,10 +1,9 @@
 // What readers of events notice of a failover, or of a restored backup.
 
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { DatabaseLocation } from '../../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
+import { runAdmin } from '../support/admin.ts';
 import { type Door, doors } from '../support/call.ts';
 import { insertEventRows } from '../support/event-rows.ts';
 import { disconnectWatches, openWatch } from '../support/event-streams.ts';
@@ -12,8 +11,6 @@ import { bareEnvironment } from '../support/test-environment.ts';
 import { queryOnce } from './support/cluster.ts';
 import { type Pair, usePair } from './support/pair.ts';
 import { choosePorts, type ServiceProcess, startProcess } from './support/process.ts';
-
-const run = promisify(execFile);
 
 let pair: Pair;
 
@@ -127,7 +124,7 @@ test('readers of one restored backup are refused by another one', async () => {
       await primary.query(`create database ${name} template postgres strategy file_copy`, 'template1');
       const url = primary.url('postgres', name);
       const env = { ...bareEnvironment(), DATABASE_URL: url };
-      await run(process.execPath, ['src/admin.ts', 'event', 'new-epoch', '--yes'], { env });
+      expect(await runAdmin(['event', 'new-epoch', '--yes'], env)).toMatchObject({ code: 0 });
       const service = await startProcess({ ...pair, url }, await choosePorts());
       return { service, events: await store({ url }, 5) };
     }),

@@ -1,17 +1,14 @@
 // What a service does while its database, or the standby that commits wait for, is away.
 
-import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
 import { expect, onTestFinished, test } from 'vitest';
+import { runAdmin } from '../support/admin.ts';
 import { type Door, doors } from '../support/call.ts';
 import { startChain } from '../support/chain.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { startLoad } from './support/load.ts';
 import { type Pair, usePair } from './support/pair.ts';
 import { choosePorts, startProcess, untilReadyz } from './support/process.ts';
-
-const run = promisify(execFile);
 
 let pair: Pair;
 
@@ -101,9 +98,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   const service = await startProcess(pair, await choosePorts());
   const doctor = async (): Promise<{ ok: boolean; message: string }> => {
     const env = { ...bareEnvironment(), ...pair.secrets, DATABASE_URL: pair.url };
-    const { stdout } = await run(process.execPath, ['src/admin.ts', 'doctor', '--json'], { env }).catch(
-      (error) => error,
-    );
+    const { stdout } = await runAdmin(['doctor', '--json'], env);
     return JSON.parse(stdout).find(({ check }: { check: string }) => check === 'replication');
   };
   const measured = async () => {
