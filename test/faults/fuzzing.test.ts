@@ -6,7 +6,7 @@ import net from 'node:net';
 import type { JsonValue } from '@bufbuild/protobuf';
 import grpc from '@grpc/grpc-js';
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
 import { type Cluster, useCluster } from './support/cluster.ts';
@@ -39,10 +39,13 @@ afterAll(async () => {
   await endAll();
 });
 
+/** `FUZZING=100 npm run test:faults -- fuzzing` is the soak, with as many times the requests. */
+const times = Number(process.env.FUZZING ?? 1);
 /** Each takes a fifth of it. */
-const maxMs = 100_000;
-/** How many requests each kind of fuzzing sends: 50,000 in all, others in each run. */
-const requests = { json: 15_000, jsonBytes: 15_000, messages: 9_000, messageBytes: 9_000, http: 2_000 };
+const maxMs = 100_000 * times;
+vi.setConfig({ testTimeout: maxMs + 20_000 });
+/** How many requests each kind of fuzzing sends: 17,000 in all, others in each run. */
+const requests = { json: 5_000, jsonBytes: 5_000, messages: 3_000, messageBytes: 3_000, http: 1_000 };
 const merchantWallet = `0x${'1'.repeat(40)}`;
 const publicCodes = [
   ['api_key_missing', 401],
@@ -69,7 +72,7 @@ async function fuzz<T>(
       created += outcomes.reduce((sum, intents) => sum + intents, 0);
     }),
     {
-      numRuns: requests[name] / batchSize,
+      numRuns: (times * requests[name]) / batchSize,
       seed: random.seed,
       // The search for the smallest batch that fails ends before the test does, which then says what failed.
       plugins: [fc.interruptAfterTimeLimit(maxMs, { failOnInterrupt: true })],
