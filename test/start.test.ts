@@ -15,7 +15,7 @@ import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
 import { httpRequest } from './support/http-request.ts';
 import { createTestDatabase } from './support/service.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { bareEnvironment, scriptOf } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
@@ -64,12 +64,13 @@ interface Started {
   exit(signal: NodeJS.Signals): Promise<{ code: number | null; output: string }>;
 }
 
-/** Runs `npm start` in its own process group, as a terminal does. */
+/** Runs the script of `npm start`, or npm itself, in its own process group, as a terminal does. */
 async function start(
   env: Record<string, string>,
   account: { uid?: number; gid?: number } = {},
+  command = scriptOf('start'),
 ): Promise<Started> {
-  const child = spawn('npm', ['start'], {
+  const child = spawn(command[0] as string, command.slice(1), {
     env: { ...bareEnvironment(), HOME: folder, ...ephemeralPorts, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
@@ -130,6 +131,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     if ('uid' in account) await chown(folder, account.uid, account.gid);
     // The port of a PostgreSQL of the user's own.
     const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account);
+    const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account, ['npm', 'start']);
     const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
     expect(JSON.parse(stdout)).toMatchObject({
       status: 'requires_payment',
@@ -164,7 +166,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     });
     await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
 
-    const second = await start({ DATA_DIR: dataDir }, account);
+    const second = await start({ DATA_DIR: dataDir }, account, ['npm', 'start']);
     expect(second.curl.split("'")[1]).toBe(first.curl.split("'")[1]);
     const again = await create(second.url);
     expect(again.body).toBe(original.body);

@@ -113,7 +113,7 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await chmod(data, 0o755);
     const env = { HOME: data, DATA_DIR: join(data, 'data') };
     service = await startWholeService(env);
-    shop = await startShop({ ...env, PAYMENTS_URL: service.url });
+    shop = await startShop({ ...env, PAYMENTS_URL: service.url }, ['npm', 'run', '-s', 'shop']);
     browser = await openBrowser({ blocksPopups: true });
   });
 

@@ -3,7 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { expect, vi } from 'vitest';
-import { bareEnvironment } from './test-environment.ts';
+import { bareEnvironment, scriptOf } from './test-environment.ts';
 
 export interface Program {
   /** The address that it has printed. */
@@ -48,9 +48,9 @@ async function start(command: string[], env: NodeJS.ProcessEnv, ready: RegExp): 
   };
 }
 
-/** `npm run shop` */
-export const startShop = (env: NodeJS.ProcessEnv): Promise<Program> =>
-  start(['npm', 'run', '-s', 'shop'], { PORT: '0', ...env }, /^the shop is open: (\S+)$/m);
+/** The script of `npm run shop`, or npm itself. */
+export const startShop = (env: NodeJS.ProcessEnv, command = scriptOf('shop')): Promise<Program> =>
+  start(command, { PORT: '0', ...env }, /^the shop is open: (\S+)$/m);
 
 /** `npm start` */
 export const startWholeService = (env: NodeJS.ProcessEnv): Promise<Program> =>

@@ -1,7 +1,7 @@
 // The environment of a test run, and of the programs that its tests start. It only makes them faster.
 
 import { readFileSync, statfsSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 
 /** A file system in memory, on Linux. */
 const memoryFolder = '/dev/shm';
@@ -31,4 +31,10 @@ function isUsable(folder: string): boolean {
 export function bareEnvironment(): NodeJS.ProcessEnv {
   const { PATH, TMPDIR, NODE_COMPILE_CACHE } = process.env;
   return { PATH, TMPDIR, NODE_COMPILE_CACHE };
+}
+
+/** What `npm run` runs, without npm, which takes half a second of the processor. */
+export function scriptOf(name: 'start' | 'shop'): string[] {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'));
+  return ['sh', '-c', `PATH="${dirname(process.execPath)}:$PATH"; ${scripts[name]}`];
 }
