@@ -19,6 +19,8 @@ import { bareEnvironment, scriptOf } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
+/** For a start that is not about chains: each of the others runs two of its own. */
+const api = { ROLES: 'api' };
 const isRoot = process.getuid?.() === 0;
 /** An unprivileged account to start the service with, if we are root. */
 const nobody = 65534;
@@ -49,8 +51,8 @@ async function newFolder(): Promise<string> {
 }
 
 /** Copies the used data to the folder, for a start that need not be the first: that takes longer than all the rest. */
-async function copyUsedData(): Promise<string> {
-  const copy = join(folder, 'data');
+async function copyUsedData(name = 'data'): Promise<string> {
+  const copy = join(folder, name);
   await run('cp', ['-Rp', usedData, copy]);
   return copy;
 }
@@ -178,7 +180,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
 
 test('without a terminal no key and no client secret are printed, and the printed command still works', async () => {
   // A folder name that must be quoted in a shell.
-  const dataDir = join(folder, "Ada's data");
+  const dataDir = await copyUsedData("Ada's data");
   const service = await start({ DATA_DIR: dataDir });
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
   const { stdout } = await run('sh', ['-c', service.curl.replace('curl -i', 'curl -sS')], { cwd: '/' });
@@ -234,8 +236,8 @@ test.skipIf(process.platform !== 'linux')(
 
 test('a service that joined a running database ends when the database ends, and logs the reason', async () => {
   const dataDir = await copyUsedData();
-  const owner = await start({ DATA_DIR: dataDir });
-  const joined = await start({ DATA_DIR: dataDir });
+  const owner = await start({ DATA_DIR: dataDir, ...api });
+  const joined = await start({ DATA_DIR: dataDir, ...api });
   const [pid] = (await readFile(join(dataDir, 'postgres', 'postmaster.pid'), 'utf8')).split('\n');
   const exits = [owner, joined].map(async ({ child, output }) => {
     const [code] = await once(child, 'exit');
@@ -250,7 +252,7 @@ test('a service that joined a running database ends when the database ends, and 
 
 test('a stale pid file whose number now belongs to another process does not prevent a start', async () => {
   const dataDir = await copyUsedData();
-  const first = await start({ DATA_DIR: dataDir });
+  const first = await start({ DATA_DIR: dataDir, ...api });
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
   const left = await readFile(pidFile, 'utf8');
   await first.exit('SIGINT');
@@ -258,13 +260,14 @@ test('a stale pid file whose number now belongs to another process does not prev
   if (isRoot) await chown(pidFile, (await stat(join(dataDir, 'postgres'))).uid, 0);
   // PostgreSQL itself refuses to start if its own account owns the process, and otherwise ignores the file.
   if (!isRoot) return;
-  const second = await start({ DATA_DIR: dataDir });
+  const second = await start({ DATA_DIR: dataDir, ...api });
   expect(await second.exit('SIGINT')).toMatchObject({ code: 0 });
 });
 
 test('two services share one embedded database; the last one to stop stops it', async () => {
   const dataDir = join(folder, 'data');
-  const [one, two] = await Promise.all([start({ DATA_DIR: dataDir }), start({ DATA_DIR: dataDir })]);
+  const begin = () => start({ DATA_DIR: dataDir, ...api });
+  const [one, two] = await Promise.all([begin(), begin()]);
   const create = ({ url }: Started, key: string) =>
     httpRequest(
       url,
@@ -287,9 +290,9 @@ test('two services share one embedded database; the last one to stop stops it', 
 
 test('after kill -9 the next start joins the database that is still running', async () => {
   const dataDir = await copyUsedData();
-  const killed = await start({ DATA_DIR: dataDir });
+  const killed = await start({ DATA_DIR: dataDir, ...api });
   await killed.exit('SIGKILL');
-  const next = await start({ DATA_DIR: dataDir });
+  const next = await start({ DATA_DIR: dataDir, ...api });
   const { stdout } = await run('sh', ['-c', next.curl.replace('curl -i', 'curl -sS')]);
   expect(JSON.parse(stdout)).toMatchObject({ status: 'requires_payment' });
   expect(await next.exit('SIGINT')).toMatchObject({ code: 0 });
@@ -446,6 +449,7 @@ describe('traces', () => {
     const { port } = silent.address() as net.AddressInfo;
     const service = await start({
       DATA_DIR: await copyUsedData(),
+      ...api,
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
       OTEL_BSP_SCHEDULE_DELAY: '10',
       RPC_URL_BSE: 'http://127.0.0.1:1',
@@ -511,6 +515,6 @@ describe('traces', () => {
       return (await service.exit('SIGTERM')).output;
     };
     expect(await outputWith({})).not.toContain('LOADED');
-    expect(await outputWith({ OTEL_TRACES_EXPORTER: 'console' })).toContain('LOADED');
+    expect(await outputWith({ ...api, OTEL_TRACES_EXPORTER: 'console' })).toContain('LOADED');
   });
 });
