@@ -145,11 +145,11 @@ test('work that throws is retried later, and does not end the process', async ()
   expect(receiver.child.exitCode).toBe(null);
 });
 
-// Before and after: the insert, the two calls that answer, the taking of the job, both lines of the work, its mark, and
-// the look for more.
-const crashPoints = Array.from({ length: 16 }, (_, i) => i + 1);
+// Before the insert, and after: the insert, the two calls that answer, the taking of the job, both lines of the work, its
+// mark, and the look for more. Before each of the others it is as after the one before.
+const crashPoints = [1, 2, 4, 6, 8, 10, 12, 14, 16];
 /** Between the work and its mark it cannot be known whether it was done. */
-const repeats = [12, 13];
+const betweenWorkAndMark = 12;
 
 test.each(crashPoints)('killed at point %d, it has done the work after the next start', async (point) => {
   const first = await startReceiver({ KILL_AT: String(point) });
@@ -160,7 +160,7 @@ test.each(crashPoints)('killed at point %d, it has done the work after the next 
   // The service sends again what was not answered, and nothing else.
   if (status !== 200) expect(await send(second, 'evt_1')).toBe(200);
   await untilNoJobIsOpen();
-  await expect.poll(() => fulfilled('order-1')).toBe(repeats.includes(point) ? 2 : 1);
+  await expect.poll(() => fulfilled('order-1')).toBe(point === betweenWorkAndMark ? 2 : 1);
 });
 
 test('two processes with one file do the work of each event once', { timeout: 60_000 }, async () => {
