@@ -390,27 +390,18 @@ describe('a key for a mode without a wallet', () => {
 });
 
 describe('output errors', () => {
-  beforeAll(revokeMainnetKeys);
-
   const through = (pipe: string) =>
-    run('bash', ['-c', `set -o pipefail; "$1" src/admin.ts doctor ${pipe}`, 'bash', process.execPath], {
-      env: {
-        ...env,
-        CLIENT_SECRET_KEYS: env.API_KEY_PEPPERS,
-        HTTP_PORT: '0',
-        GRPC_PORT: '0',
-        METRICS_PORT: '0',
-        CONSOLE_PORT: '0',
+    run(
+      'bash',
+      ['-c', `set -o pipefail; "$1" src/admin.ts merchant list ${pipe}`, 'bash', process.execPath],
+      {
+        env,
       },
-    }).catch((error) => error);
+    ).catch((error) => error);
 
   test('a reader that closes the pipe early is not an error', async () => {
-    const { stdout, stderr, code } = await through('| head -1');
-    expect([stdout, stderr, code]).toEqual([
-      expect.stringMatching(/^ok +configuration .*\n$/),
-      '',
-      undefined,
-    ]);
+    const { stdout, stderr, code } = await through('| true');
+    expect([stdout, stderr, code]).toEqual(['', '', undefined]);
   });
 
   test('a full disk is an error', async () => {
