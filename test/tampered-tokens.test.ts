@@ -168,9 +168,11 @@ const idRoutes: [string, string, () => string, (id: string) => Promise<{ status:
     (id) => send('POST', `/v1/events/${eventId}/redeliver`, { webhook_endpoint: id }),
   ],
 ];
-test.each(idRoutes)('an id %s_ with any character changed: %s', async (_, _name, idOf, call) => {
+test.each(idRoutes)('an id %s_ with any character changed: %s', async (prefix, name, idOf, call) => {
   const id = idOf();
-  for (let at = 0; at < id.length; at++) {
+  // Ids are read in one place. The others show that they are read there.
+  const isFirst = idRoutes.find(([other]) => other === prefix)?.[1] === name;
+  for (const at of isFirst ? [...id].keys() : [0, 3, id.length - 1]) {
     for (const character of ['0', 'z', 'Z', '%', '%00', '%ff', '.']) {
       const changed = id.slice(0, at) + character + id.slice(at + 1);
       if (changed === id) continue;
