@@ -9,7 +9,7 @@ import { choosePorts, endAll, type ServiceProcess, startProcess } from './suppor
 import { random } from './support/seed.ts';
 
 /** `KILLS=100 npm run test:faults -- settlement` is the soak. */
-const kills = Number(process.env.KILLS ?? 6);
+const kills = Number(process.env.KILLS ?? 3);
 
 let cluster: Cluster;
 let chain: TestChain;
