@@ -175,6 +175,7 @@ describe.each(doors)('lists over %s', (door) => {
       ['attributed', { paymentIntent }, {}],
       ['unattributed', {}, { state: 'reorged' }],
     ] as const) {
+      if (door !== 'json' && status === 'attributed') continue;
       await service.query('delete from transfers where merchant_id = $1', [owner.id]);
       const settings = Array.from({ length: 10_500 }, (_, n) => (few.has(n) ? one : other));
       const ids = await insertTransfers(service, owner, settings);
