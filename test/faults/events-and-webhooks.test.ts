@@ -155,13 +155,13 @@ test('kill -9 during cancels and deliveries: one event for each, delivered at le
   const ports = await choosePorts();
   let service = await startProcess(cluster, ports, permitted);
   await createEndpoint(service);
-  const intents = await createIntents(service, 400);
+  const intents = await createIntents(service, 150);
   let canceled = 0;
   const canceling = cancelAll(service, intents, () => {
     canceled++;
   });
   for (const share of [0.2, 0.5, 0.8]) {
-    while (canceled < share * intents.length + random.below(30)) await sleep(5);
+    while (canceled < share * intents.length + random.below(12)) await sleep(5);
     await service.end('SIGKILL');
     await endClaims();
     service = await startProcess(cluster, ports, permitted);
@@ -176,7 +176,7 @@ test('two processes deliver: nothing is sent twice or concurrently', async () =>
     await startProcess(cluster, await choosePorts(), { ...permitted, ROLES: roles });
   }
   await createEndpoint(service);
-  const intents = await createIntents(service, 300);
+  const intents = await createIntents(service, 100);
   await cancelAll(service, intents);
   await expectEverything(service, intents);
   expect([mostAtOnce, receiver.requests.length]).toEqual([1, intents.length]);
@@ -185,7 +185,7 @@ test('two processes deliver: nothing is sent twice or concurrently', async () =>
 test('PostgreSQL is cut off during cancels and deliveries: all is delivered without a restart', async () => {
   const service = await startProcess(cluster, await choosePorts(), permitted);
   await createEndpoint(service);
-  const intents = await createIntents(service, 300);
+  const intents = await createIntents(service, 100);
   let canceled = 0;
   const canceling = cancelAll(service, intents, () => {
     canceled++;
@@ -220,10 +220,10 @@ test('the database hangs during cancels and deliveries: all is delivered, and no
     ['the network', proxy],
     ['PostgreSQL', cluster],
   ] as const) {
-    const some = await createIntents(service, 200);
+    const some = await createIntents(service, 100);
     intents.push(...some);
     const middle = Promise.withResolvers<void>();
-    let left = 50 + random.below(100);
+    let left = 25 + random.below(50);
     const canceling = cancelAll(service, some, () => {
       if (--left === 0) middle.resolve();
     });
