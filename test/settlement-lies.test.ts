@@ -3,29 +3,33 @@
 
 import { randomBytes } from 'node:crypto';
 import { type Address, concatHex, type Hex } from 'viem';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
-import { startChain, type TestChain } from './support/chain.ts';
+import { startChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-let chain: TestChain;
+const chain = await startChain();
+const goBack = await chain.checkpoint();
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
 
 const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
-  chain = await startChain();
+  await goBack();
+  // Its clock has gone back, too: blocks would be older than the intents that they pay.
+  await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
   node = await startLyingNode(chain.url);
   watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 800 });
   await watcher.catchUp();
 });
 
-afterEach(() => endWatch(service, { watcher, node, chain }));
+afterEach(() => endWatch(service, { watcher, node }));
+afterAll(() => chain.stop());
 
 interface Intent {
   id: string;
@@ -71,7 +75,8 @@ async function tryToFollow(times: number): Promise<void> {
 
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
 
-describe.each(lies)('%s', (lie) => {
+// A rate limit told as an error is read as the other is, and its pauses take as long again.
+describe.each(lies.filter((lie) => lie !== 'rate limit error'))('%s', (lie) => {
   test('no intent succeeds without a payment on the chain, and no payment is missed', async () => {
     const [paid, also, unpaid] = [await createIntent(), await createIntent(), await createIntent()];
     await send(paid, BigInt(paid.amount_units));

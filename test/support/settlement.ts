@@ -120,11 +120,11 @@ export function createMerchantCalls({ call }: Pick<TestService, 'call'>, apiKey?
 /** Ends what a test has watched, and forgets it. */
 export async function endWatch(
   service: TestService,
-  { watcher, node, chain }: { watcher: { release(): Promise<void> }; node?: LyingNode; chain: TestChain },
+  { watcher, node, chain }: { watcher: { release(): Promise<void> }; node?: LyingNode; chain?: TestChain },
 ): Promise<void> {
   await watcher.release();
   await node?.close();
-  await chain.stop();
+  await chain?.stop();
   await forgetChain(service);
 }
 
