@@ -29,7 +29,7 @@ test.skipIf(!hasPgBouncer)('creates work behind PgBouncer in transaction mode', 
       callers: 32,
       callersPerKey: 2,
     });
-    await load.progress(6_000);
+    await load.progress(2_000);
     const figures = await load.finish();
     expect(load.failures).toEqual(new Map());
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);

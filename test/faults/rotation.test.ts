@@ -47,12 +47,12 @@ test('peppers and client secret keys rotate over two processes without a refusal
   });
   for (const secrets of [known, used]) {
     for (const [i, service] of services.entries()) {
-      await load.progress(500);
+      await load.progress(150);
       await service.end('SIGTERM');
       services[i] = await startProcess(cluster, ports[i as 0 | 1], secrets);
     }
   }
-  await load.progress(500);
+  await load.progress(150);
   const figures = await load.finish();
   // Only the errors of a stopped process.
   const refusals = [...load.failures.keys()].filter(
