@@ -391,13 +391,9 @@ describe('a key for a mode without a wallet', () => {
 
 describe('output errors', () => {
   const through = (pipe: string) =>
-    run(
-      'bash',
-      ['-c', `set -o pipefail; "$1" src/admin.ts merchant list ${pipe}`, 'bash', process.execPath],
-      {
-        env,
-      },
-    ).catch((error) => error);
+    run('bash', ['-c', `set -o pipefail; "$0" src/admin.ts merchant list ${pipe}`, process.execPath], {
+      env,
+    }).catch((error) => error);
 
   test('a reader that closes the pipe early is not an error', async () => {
     const { stdout, stderr, code } = await through('| true');

@@ -140,12 +140,8 @@ async function copyCluster(primary: OwnPostgres, folder: string): Promise<void> 
 }
 
 async function makeCluster(initdb: string, folder: string, options: OwnPostgresOptions): Promise<void> {
-  const {
-    hba = ['local all all trust', 'local replication all trust', 'host all all all trust'],
-    settings = [],
-    files = {},
-    isMigrated = false,
-  } = options;
+  const { settings = [], files = {}, isMigrated = false } = options;
+  const { hba = ['local all all trust', 'local replication all trust', 'host all all all trust'] } = options;
   const account = databaseAccount();
   const data = join(folder, 'data');
   if (account) await chown(folder, account.uid, account.gid);

@@ -28,23 +28,20 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const data = join(folder, 'data');
   const migratedData = join(folder, 'migrated');
   let postgres = await startEmbeddedPostgres(data);
-  const query = async (sql: string) => {
-    const client = new pg.Client(pgConfigOf({ ...postgres.location, database: 'template1' }));
-    await client.connect();
-    await client.query(sql).finally(() => client.end());
-  };
   const teardown = async () => {
     await postgres.stop();
     await rm(folder, { recursive: true, force: true });
   };
   try {
     await migrate(postgres.location);
+    const admin = new pg.Client(pgConfigOf({ ...postgres.location, database: 'template1' }));
+    await admin.connect();
     // The superuser that own-postgres.ts expects.
-    await query('create role postgres superuser login');
+    await admin.query('create role postgres superuser login');
+    await admin.query(`create database ${templateDatabase} template postgres`).finally(() => admin.end());
     await postgres.stop();
     await promisify(execFile)('cp', ['-Rp', data, migratedData]);
     postgres = await startEmbeddedPostgres(data);
-    await query(`create database ${templateDatabase} template postgres`);
   } catch (error) {
     await teardown();
     throw error;
