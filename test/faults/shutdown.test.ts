@@ -35,7 +35,7 @@ test('SIGTERM under load: first not ready, GOAWAY for every session, every reque
     // A closed port is the expected end. Any other failure is a lost request.
     onFailure: (failure) => (/^(?:ECONNREFUSED|UNAVAILABLE)$/.test(failure) ? 'stop' : 'retry'),
   });
-  await load.progress(2_000);
+  await load.progress(500);
   const startedAtMs = performance.now();
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);
