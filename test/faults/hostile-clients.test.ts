@@ -419,7 +419,6 @@ describe('without a valid key', () => {
   test.each<[string, number, string]>([
     ['one connection, unknown keys', 1, 'POST'],
     ['20 connections, the OpenAPI document', 20, 'GET /openapi.json'],
-    ['20 connections, the reference', 20, 'GET /docs'],
     ['500 connections, the reference', 500, 'GET /docs'],
     ['500 connections, unknown paths', 500, 'GET /nothing'],
   ])('%s: twenty thousand pipelined requests each, no answer read', async (_, connections, what) => {
@@ -506,7 +505,6 @@ describe('without a valid key', () => {
   });
 
   test.each<[string, string, Buffer, Buffer?]>([
-    ['Watch', 'Watch', Buffer.from([0, 0, 0, 0, 0])],
     ['Watch, no answer read', 'Watch', Buffer.from([0, 0, 0, 0, 0]), takesNothing],
     ['Check, and no message sent', 'Check', Buffer.alloc(0)],
   ])('ten thousand streams of the health service: %s', async (_, method, message, settings) => {
@@ -603,7 +601,7 @@ describe('more connections than the limit', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test('ten thousand, with the default limits and with a limit of 512 open files', async () => {
+  test('three thousand, with the default limits and with a limit of 512 open files', async () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, ports, {}, { openFiles: '512' });
     expect(small.log[0]).toMatchObject({ level: 'warn', open_files: 512, taken: 184 });
@@ -620,7 +618,7 @@ describe('more connections than the limit', () => {
     })();
     // Fewer at once than fit: the behaving client shares this process, and would be evicted before it has sent anything.
     const atOnce = 150;
-    for (let bunch = 0; bunch < 5_000 / atOnce; bunch++) {
+    for (let bunch = 0; bunch < 1_500 / atOnce; bunch++) {
       const open = (port: string) => Promise.all(Array.from({ length: atOnce }, () => connect(Number(port))));
       const sockets = await open(ports.HTTP_PORT);
       const others = await open(ports.METRICS_PORT);
