@@ -2,4 +2,4 @@
 
 import { testHistories } from '../support/check-histories.ts';
 
-testHistories(250);
+testHistories(200);
