@@ -1,5 +1,5 @@
-// Builds the image of ops/Containerfile with buildah and without an image registry: both base images are a debootstrap
-// root, one of them with this project's Node.js and npm. Then runs it as the image's account.
+// Builds the image of ops/Containerfile with buildah and without an image registry: both base images have only what Node.js
+// and npm need, from this machine: the image uses nothing else of them. Then runs it as the image's account.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,12 +19,9 @@ import { succeeds } from '../support/succeeds.ts';
 const run = promisify(execFile);
 /** The test creates a root file system, enters it and mounts file systems in it. */
 const canBuild =
-  process.getuid?.() === 0 &&
-  succeeds('buildah', '--version') &&
-  succeeds('debootstrap', '--version') &&
-  succeeds('unshare', '--mount', 'true');
+  process.getuid?.() === 0 && succeeds('buildah', '--version') && succeeds('unshare', '--mount', 'true');
 
-if (!canBuild) console.log('skipped: images are built as root (apt-get install buildah debootstrap)');
+if (!canBuild) console.log('skipped: images are built as root (apt-get install buildah)');
 
 const node = 'docker.io/library/node:24-bookworm-slim';
 const debian = 'docker.io/library/debian:bookworm-slim';
@@ -39,7 +36,7 @@ useCluster((opened) => {
 });
 
 beforeAll(async () => {
-  // On disk, because it needs a few gigabytes.
+  // On disk, because it needs more than a gigabyte.
   folder = await mkdtemp('/var/tmp/pi-image-');
   const storage = join(folder, 'storage.conf');
   const paths = `runroot = "${folder}/run"\ngraphroot = "${folder}/graph"\n`;
@@ -57,33 +54,38 @@ const buildah = async (...args: string[]): Promise<string> => {
   return stdout.trim();
 };
 
-async function makeBaseImages(): Promise<void> {
+/** Fills a folder. Of several programs `ldd` names the programs too; of one, Node.js, which stays out, only the libraries. */
+const fillRoot = `
+mkdir -p usr/bin usr/lib usr/lib64 usr/local/bin etc root tmp
+ln -s usr/bin usr/lib usr/lib64 .
+ln -s ../lib/node_modules/npm/bin/npm-cli.js usr/local/bin/npm
+chmod 1777 tmp
+echo root:x:0:0:root:/root:/bin/sh >etc/passwd
+{ ldd "$0" && ldd /bin/sh /usr/bin/env /usr/bin/rm; } | grep -o '/[^ :]*' | sort -u | xargs cp --parents -L -t .
+`;
+
+/** Returns what the first stage needs beside its base image. */
+async function makeBaseImages(): Promise<string[]> {
   const root = join(folder, 'root');
   await mkdir(root);
-  await run('debootstrap', ['--variant=minbase', 'bookworm', root], { maxBuffer: 16 * 1024 * 1024 });
+  await run('sh', ['-ec', fillRoot, process.execPath], { cwd: root });
   const base = await buildah('from', 'scratch');
   await buildah('add', '--quiet', base, root, '/');
   await buildah('commit', '--quiet', base, debian);
-  await rm(root, { recursive: true });
-
-  await buildah('add', '--quiet', base, process.execPath, '/usr/local/bin/node');
   const npm = dirname(dirname(process.env.npm_execpath ?? (await npmOnPath())));
-  await buildah('add', '--quiet', base, npm, '/usr/local/lib/node_modules/npm');
-  await buildah(
-    'run',
-    base,
-    '--',
-    'ln',
-    '-s',
-    '../lib/node_modules/npm/bin/npm-cli.js',
-    '/usr/local/bin/npm',
-  );
-  const { NODE_EXTRA_CA_CERTS: certificates } = process.env;
-  if (certificates !== undefined) {
-    await buildah('add', '--quiet', base, certificates, '/usr/local/share/ca.crt');
+  const { npm_config_cache: cache = join(homedir(), '.npm'), NODE_EXTRA_CA_CERTS: certificates } =
+    process.env;
+  await mkdir(cache, { recursive: true });
+  await buildah('config', '--env', 'npm_config_prefer_offline=true', base);
+  if (certificates !== undefined)
     await buildah('config', '--env', 'NODE_EXTRA_CA_CERTS=/usr/local/share/ca.crt', base);
-  }
   await buildah('commit', '--quiet', base, node);
+  return [
+    `${process.execPath}:/usr/local/bin/node:ro`,
+    `${npm}:/usr/local/lib/node_modules/npm:ro`,
+    `${cache}:/root/.npm`,
+    ...(certificates === undefined ? [] : [`${certificates}:/usr/local/share/ca.crt:ro`]),
+  ].flatMap((volume) => ['--volume', volume]);
 }
 
 const npmOnPath = async () => (await run('sh', ['-c', 'realpath "$(command -v npm)"'])).stdout.trim();
@@ -112,11 +114,12 @@ async function findService(ancestor: number): Promise<number> {
 }
 
 test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout: 600_000 }, async () => {
-  await makeBaseImages();
+  const volumes = await makeBaseImages();
   const npmrc = join(homedir(), '.npmrc');
   await buildah(
     ...['build', '--pull-never', '--network', 'host', '--file', 'ops/Containerfile', '--tag', image],
     ...(existsSync(npmrc) ? ['--secret', `id=npmrc,src=${npmrc}`] : []),
+    ...volumes,
     '.',
   );
 
