@@ -2,13 +2,13 @@
 // The hosted checkout: a service, a chain on which a block is mined only when the test says so, the watcher
 // between them, and devices that open the page in Chromium. What a device must never do is recorded.
 
-import { AxeBuilder } from '@axe-core/playwright';
 import type { BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
 import type { Address, Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { expect } from 'vitest';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { setOrigins } from '../../src/merchants/administration.ts';
+import { findProblems } from './axe.ts';
 import { openBrowser, type TestBrowser } from './browser.ts';
 import type { Intent } from './call.ts';
 import { startChain } from './chain.ts';
@@ -307,12 +307,7 @@ export function wrapPage(page: Page) {
     /** The words of the page, as a payer sees them. */
     text: async () => (await main.innerText()).replace(/\s+/g, ' '),
     /** What axe finds, by all of its rules or by these. */
-    async axe(rules?: string[]): Promise<unknown[]> {
-      // Describing every element that passes takes longer than checking it. The page has no frames: one call is enough.
-      const axe = new AxeBuilder({ page }).options({ resultTypes: ['violations'] }).setLegacyMode();
-      const { violations } = await (rules ? axe.withRules(rules) : axe).analyze();
-      return violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]);
-    },
+    axe: (rules?: string[]) => findProblems(page, rules),
     /** Pixels by which the page is wider than its window. */
     overflow: () =>
       page.evaluate(() => {
