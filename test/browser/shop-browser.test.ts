@@ -3,11 +3,11 @@
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { AxeBuilder } from '@axe-core/playwright';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/json.ts';
 import { setOrigins } from '../../src/merchants/administration.ts';
+import { findProblems } from '../support/axe.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
 import { startService, type TestService } from '../support/service.ts';
 import {
@@ -83,9 +83,10 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
     expect(await click()).toBe(await click());
   });
 
-  test.each(
-    [320, 1_100].flatMap((width) => (['light', 'dark'] as const).map((scheme) => [width, scheme] as const)),
-  )('at %i px in %s: nothing overflows, and axe finds no problems', async (width, colorScheme) => {
+  test.each([
+    [320, 'dark'],
+    [1_100, 'light'],
+  ] as const)('at %i px in %s: nothing overflows, and axe finds no problems', async (width, colorScheme) => {
     const { order_id } = await placeOrder(shop);
     await page.setViewportSize({ width, height: 800 });
     await page.emulateMedia({ colorScheme });
@@ -93,8 +94,7 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
       await page.goto(shop.url + path);
       await page.waitForSelector(path === '/' ? '#popup:enabled' : 'main[data-state="requires_payment"]');
       expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
-      const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze();
-      expect(violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)])).toEqual([]);
+      expect(await findProblems(page)).toEqual([]);
     }
   });
 });
