@@ -42,48 +42,30 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     device.requests.splice(0);
   });
 
-  test.each([
-    'javascript:alert(1)',
-    ' javascript:alert(1)',
-    'java\nscript:alert(1)',
-    'data:text/html,hello',
-    `blob:${shop}/0d1e`,
-    `${evil}/`,
-    `${shop}.evil.example/`,
-    `${shop}@evil.example/`,
-    `https://evil.example/${shop}`,
-    '//evil.example/',
-    '/orders',
-    'http://shop.example/',
-    'https://shop.example:8443/',
-    'http://localhost:3001/',
-    'not a url',
-  ])('no way back to %j', async (returnUrl) => {
+  test('the way back leads to an origin of the shop, and nowhere else', async () => {
     const device = await world.openDevice();
     const intent = await world.createIntent();
     await world.merchant.cancelIntent(intent.id);
-    const checkout = await device.open(intent, { return_url: returnUrl });
-    await checkout.view('canceled');
-    expect(await checkout.action('return').count()).toBe(0);
-    const links = await checkout.page
-      .locator('a')
-      .evaluateAll((each) => each.map((link) => link.getAttribute('href')));
-    expect(links).toEqual([]);
-  });
-
-  test.each([`${shop}/`, 'http://localhost:3000/orders?payment_intent=pi_other'])(
-    'a way back to %s',
-    async (to) => {
-      const device = await world.openDevice();
-      const intent = await world.createIntent();
-      await world.merchant.cancelIntent(intent.id);
+    const own = [`${shop}/`, 'http://localhost:3000/orders?payment_intent=pi_other'];
+    for (const to of [
+      ...['javascript:alert(1)', ' javascript:alert(1)', 'java\nscript:alert(1)', 'data:text/html,hello'],
+      ...[`blob:${shop}/0d1e`, `${evil}/`, `${shop}.evil.example/`, `${shop}@evil.example/`],
+      ...[`https://evil.example/${shop}`, '//evil.example/', '/orders', 'http://shop.example/'],
+      ...['https://shop.example:8443/', 'http://localhost:3001/', 'not a url', ...own],
+    ]) {
       const checkout = await device.open(intent, { return_url: to });
       await checkout.view('canceled');
-      const href = new URL((await checkout.action('return').getAttribute('href')) ?? '');
-      expect(href.origin).toBe(new URL(to).origin);
-      expect(href.searchParams.getAll('payment_intent')).toEqual([intent.id]);
-    },
-  );
+      const expected = own.includes(to) ? [[new URL(to).origin, [intent.id]]] : [];
+      expect([to, await checkout.action('return').count()]).toEqual([to, expected.length]);
+      const links = await checkout.page
+        .locator('a')
+        .evaluateAll((each) => each.map((link) => link.getAttribute('href')));
+      const places = links.map((link) => new URL(link ?? ''));
+      const found = places.map((place) => [place.origin, place.searchParams.getAll('payment_intent')]);
+      expect([to, found]).toEqual([to, expected]);
+      await checkout.page.close();
+    }
+  });
 
   test('a browser that translates the page shows what is so now', async () => {
     const translating = await world.openDevice();
