@@ -333,17 +333,12 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
 
     test.each<[string, unknown]>([
       ['eth_requestAccounts', null],
-      ['eth_requestAccounts', []],
       ['eth_requestAccounts', [42]],
       ['eth_requestAccounts', ['0x12']],
-      ['eth_requestAccounts', '<b>'],
       ['eth_chainId', null],
-      ['eth_chainId', 'base'],
-      ['eth_chainId', { toString: 1 }],
       ['eth_chainId', `0x${'f'.repeat(200)}`],
       ['eth_call', '0x'],
       ['eth_call', null],
-      ['eth_call', 'lots'],
       ['eth_estimateGas', 'none'],
       ['eth_gasPrice', '0x'],
       ['eth_getBalance', []],
@@ -360,7 +355,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       await checkout.view('ready');
     });
 
-    test.each([[null], ['ok'], ['0x'], [{ hash: '0x' }], [`0x${'z'.repeat(64)}`], [[]]])(
+    test.each(['0x', `0x${'z'.repeat(64)}`])(
       'that answers the payment with %j: it may have been sent',
       async (nonsense) => {
         const { wallet, checkout } = await begin(
