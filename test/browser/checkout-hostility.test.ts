@@ -203,22 +203,16 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     });
   });
 
-  test.each([
-    '',
-    'nonsense',
-    '<img src=x onerror=alert(1)>',
-    'pi_1_secret_2',
-    '%',
-    '%00',
-    '&return_url=x',
-    '=&=&',
-  ])('the link with #%s opens nothing', async (fragment) => {
-    const device = await world.openDevice();
-    const checkout = await device.open({ client_secret: fragment });
-    await checkout.view('invalid');
-    expect(await checkout.offersNoPayment()).toBe(true);
-    expect(device.requests.filter(({ url }) => url.includes('/v1/'))).toEqual([]);
-  });
+  test.each(['', '<img src=x onerror=alert(1)>', '%00'])(
+    'the link with #%s opens nothing',
+    async (fragment) => {
+      const device = await world.openDevice();
+      const checkout = await device.open({ client_secret: fragment });
+      await checkout.view('invalid');
+      expect(await checkout.offersNoPayment()).toBe(true);
+      expect(device.requests.filter(({ url }) => url.includes('/v1/'))).toEqual([]);
+    },
+  );
 
   test('a secret of the right form that is a guess opens nothing', async () => {
     const device = await world.openDevice();
@@ -272,8 +266,6 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
 
     test.each([
       ['from elsewhere', `${evil}/icon.png`],
-      ['that is a script', 'javascript:alert(1)'],
-      ['that is a page', 'data:text/html,<script>alert(1)</script>'],
       [
         'with a script in it',
         `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'%3E%3Cscript%3Ealert(1)%3C/script%3E%3Cimage href='${evil}/x.png'/%3E%3C/svg%3E`,
