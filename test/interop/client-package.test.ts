@@ -214,29 +214,19 @@ export function receive(request: IncomingMessage, fetched: Request, body: Buffer
 `;
 
 describe('its types', () => {
-  test.each<[string, string, Compilation]>([
-    ['node10', 'consumer.ts', { module: 'commonjs', moduleResolution: 'node10', compiler: oldTypeScript }],
-    ['node16, ES module', 'consumer.mts', { module: 'node16', moduleResolution: 'node16' }],
-    ['node16, CommonJS', 'consumer.cts', { module: 'node16', moduleResolution: 'node16' }],
-    ['bundler', 'consumer.ts', { module: 'esnext', moduleResolution: 'bundler' }],
-    [
-      'node16, ES module, TypeScript 5.6',
-      'consumer.mts',
-      { module: 'node16', moduleResolution: 'node16', compiler: oldTypeScript },
-    ],
-    [
-      'node16, CommonJS, TypeScript 5.6',
-      'consumer.cts',
-      { module: 'node16', moduleResolution: 'node16', compiler: oldTypeScript },
-    ],
-    [
-      'bundler, TypeScript 5.6',
-      'consumer.ts',
-      { module: 'esnext', moduleResolution: 'bundler', compiler: oldTypeScript },
-    ],
-  ])('%s', { timeout: 60_000 }, async (_, file, compilation) => {
-    await writeFile(join(folder, file), consumer);
-    await compile([file], compilation);
+  const node16 = { module: 'node16', moduleResolution: 'node16' };
+  const bundler = { module: 'esnext', moduleResolution: 'bundler' };
+  const inBothModules = ['consumer.mts', 'consumer.cts'];
+
+  test.each<[string, string[], Compilation]>([
+    ['node10', ['consumer.ts'], { module: 'commonjs', moduleResolution: 'node10', compiler: oldTypeScript }],
+    ['node16', inBothModules, node16],
+    ['bundler', ['consumer.ts'], bundler],
+    ['node16, TypeScript 5.6', inBothModules, { ...node16, compiler: oldTypeScript }],
+    ['bundler, TypeScript 5.6', ['consumer.ts'], { ...bundler, compiler: oldTypeScript }],
+  ])('%s', { timeout: 60_000 }, async (_, files, compilation) => {
+    for (const file of files) await writeFile(join(folder, file), consumer);
+    await compile(files, compilation);
   });
 
   test('what does not compile says why', { timeout: 60_000 }, async () => {
@@ -250,8 +240,9 @@ overJson(options).createPaymentIntent({ amountUnits: 5, metadata: { at: new Date
 `;
     await writeFile(join(folder, 'wrong.mts'), wrong);
     for (const compiler of [typeScript, oldTypeScript]) {
-      const node16 = { module: 'node16', moduleResolution: 'node16', compiler };
-      const output = await compile(['wrong.mts'], node16).catch((error: Error) => error.message);
+      const output = await compile(['wrong.mts'], { ...node16, compiler }).catch(
+        (error: Error) => error.message,
+      );
       const linesOf = (pattern: RegExp) => [...String(output).matchAll(pattern)].length;
       expect(linesOf(/Events are watched over gRPC: create the client with protocol 'grpc'/g)).toBe(2);
       expect(
