@@ -21,19 +21,14 @@ const installed = join(folder, 'node_modules/payment-intents-checkout');
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Returns the compiler's output for a file of the folder; empty if there is none. */
-async function complaintsAbout(
-  code: string,
-  moduleResolution = 'bundler',
-  file = 'shop.ts',
-): Promise<string> {
-  await writeFile(join(folder, file), code);
+/** Returns the compiler's output for files of the folder; empty if there is none. */
+async function complaintsAbout(files: string[], moduleResolution: string): Promise<string> {
   const options = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--skipLibCheck', 'false'];
   const module = moduleResolution === 'nodenext' ? 'nodenext' : 'esnext';
-  const target = ['--target', 'es2022', '--lib', 'es2022,dom', '--types', ''];
+  const target = ['--target', 'es2022', '--lib', 'es2022,dom', '--types', '', '--moduleDetection', 'force'];
   const args = [...options, ...target, '--module', module, '--moduleResolution', moduleResolution];
   const tsc = resolve('node_modules/typescript/bin/tsc');
-  return run(process.execPath, [tsc, ...args, '--jsx', 'react-jsx', '--ignoreConfig', file], {
+  return run(process.execPath, [tsc, ...args, '--jsx', 'react-jsx', '--ignoreConfig', ...files], {
     cwd: folder,
   }).then(
     () => '',
@@ -101,10 +96,11 @@ describe('the README', () => {
     const blocks = [...readme.matchAll(/^```(tsx?)\n([\s\S]*?)^```$/gm)];
     expect(blocks.map(([, language]) => language)).toEqual(['ts', 'tsx', 'ts', 'ts']);
     await symlink(resolve('node_modules/@types'), join(folder, 'node_modules/@types'));
-    for (const [, language, code = ''] of blocks) {
-      for (const resolution of ['bundler', 'nodenext']) {
-        expect(await complaintsAbout(code, resolution, `shop.${language}`)).toBe('');
-      }
+    const files = blocks.map(([, language], number) => `shop${number}.${language}`);
+    for (const [number, file] of files.entries())
+      await writeFile(join(folder, file), blocks[number]?.[2] ?? '');
+    for (const resolution of ['bundler', 'nodenext']) {
+      expect(await complaintsAbout(files, resolution)).toBe('');
     }
   });
 
