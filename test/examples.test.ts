@@ -8,33 +8,34 @@ import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startLossyNetwork } from './support/lossy-network.ts';
-import { startService, type TestService } from './support/service.ts';
+import type { TestMerchant } from './support/service.ts';
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
+import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
-let service: TestService;
+const service = await useService();
+let merchant: TestMerchant;
 let network: TcpProxy;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
-  service = await startService();
+  // None has seen an order of another test.
+  merchant = await service.newMerchant();
   network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '1' });
   env = {
     ...process.env,
     PAYMENTS_URL: `http://127.0.0.1:${network.port}`,
-    PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
+    PAYMENTS_API_KEY: merchant.keys.testnet.apiKey,
     PORT: '0',
   };
 });
 
-afterEach(async () => {
-  await service.close();
-  network.close();
-});
+afterEach(() => network.close());
 
 const rows = () =>
   service.query<{ key: string; amount: string }>(
-    'select idempotency_key as key, amount_units as amount from payment_intents',
+    'select idempotency_key as key, amount_units as amount from payment_intents where merchant_id = $1',
+    [merchant.id],
   );
 
 test('create-payment-intent.sh', async () => {
@@ -121,7 +122,7 @@ test('create-payment-intent.sh: the API key appears on no command line', async (
   expect(JSON.parse(stdout).amount_units).toBe(5);
   await watch.close();
   expect(seen.filter((line) => line.startsWith('curl ') && line.includes(`:${watch.port}/`))).toHaveLength(1);
-  expect(seen.filter((line) => line.includes(service.merchant.keys.testnet.apiKey))).toEqual([]);
+  expect(seen.filter((line) => line.includes(merchant.keys.testnet.apiKey))).toEqual([]);
 });
 
 /** Runs the example until `use` ends, and passes it the port and the standard error output. */
