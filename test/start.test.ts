@@ -132,7 +132,6 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     const dataDir = join(folder, 'data');
     if ('uid' in account) await chown(folder, account.uid, account.gid);
     // The port of a PostgreSQL of the user's own.
-    const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account);
     const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account, ['npm', 'start']);
     const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
     expect(JSON.parse(stdout)).toMatchObject({
