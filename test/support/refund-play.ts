@@ -26,6 +26,8 @@ interface PlayedRefund extends WorldRefund {
   intent: number;
   wallet: string;
   truth: RefundTruth;
+  /** How often it was sent by another wallet than was paid. */
+  fromOthers: number;
 }
 
 type CommandOf<Do extends RefundCommand['do']> = RefundCommand & { do: Do };
@@ -109,7 +111,7 @@ export class RefundPlay {
     if (refund === undefined) return;
     expectEqual('the amount of the refund', refund.amountUnits, units);
     const truth = { ...refund, wasSent: false, wasOver: false, isCanceled: false };
-    this.refunds.push({ ...refund, intent, wallet, truth });
+    this.refunds.push({ ...refund, intent, wallet, truth, fromOthers: 0 });
     model.refunds.create({ ...refund, intent, wallet });
     this.noteTruth();
   }
@@ -120,6 +122,8 @@ export class RefundPlay {
     const wallet = intents[refund.intent] as WorldIntent;
     const isFromWallet = wallet.key !== undefined && (what !== 'as prepared' || by === 'the wallet');
     const from = isFromWallet || what === 'without the id' ? wallet : undefined;
+    // More of it counts no longer, whatever becomes of those before.
+    if (from === undefined && ++refund.fromOthers > 2) return;
     const others = this.refunds.filter(({ destination }) => destination !== refund.destination);
     const { destination: to } = (what === 'to another destination' && at(others, other)) || refund;
     const units = refund.amountUnits + (what === 'with another amount' ? 20 : 0);

@@ -2,7 +2,7 @@
 // transfers there are, and a merchant how many refunds: for these, each transfer costs two look-ups in an index.
 
 import { checksum } from 'ox/Address';
-import type { Address } from 'viem';
+import type { Address, Hash } from 'viem';
 import { type ChainSettings, isRightToken } from '../../contract/chains.ts';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
@@ -90,14 +90,15 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const { rows } = await run(findNamedRefunds, [some, networkIds]);
         for (const row of rows) refunds.set(row.id, row);
       }
-      const sentByOthers = new Set<string>();
+      const known = new Map<string, string[]>();
       return mapInSlices(found, (transfer): FoundTransfer => {
         const id = transfer.mayBeRefund ? refundIdOf(transfer.named) : undefined;
         const refund = id === undefined ? undefined : refunds.get(id);
         if (id === undefined || refund === undefined) return transfer;
         if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
-          if (sentByOthers.has(id) || !isAskedFor(refund, transfer)) return transfer;
-          sentByOthers.add(id);
+          const seen = known.get(id) ?? (refund.seen as string[]);
+          known.set(id, seen);
+          if (!isAskedFor(refund, transfer) || !isFew(seen, transfer.log.transactionHash)) return transfer;
         }
         const merchantId = refund.merchant_id as string;
         const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
@@ -197,17 +198,25 @@ export const findRefundsAt = preparedStatement(
        or exists (select ${refundsWith('', 'r.destination = w.destination and r.wallet = w.wallet', 1)})`,
 );
 
-/**
- * Anybody may write an id that the chain has shown. From another wallet than was paid, it counts once, and only with what
- * was asked for: who sends money in a circle must not use up what can be returned.
- */
+/** Anybody may write an id that the chain has shown: from another wallet than was paid, it counts with what was asked for. */
 function isAskedFor(
-  { destination, amount_units, seen }: Readonly<Record<string, unknown>>,
-  { log: { to, amountUnits, transactionHash } }: FoundTransfer,
+  { destination, amount_units }: Readonly<Record<string, unknown>>,
+  { log: { to, amountUnits } }: FoundTransfer,
 ): boolean {
-  const isFree = seen === null || (seen as Buffer[]).some((hash) => hashOf(hash) === transactionHash);
-  return isFree && to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
+  return to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
 }
+
+/** Of what other wallets send: a mistake is told of, and who sends money in a circle does not use up what can be returned. */
+const maxFromOthers = 2;
+
+/** True for a transaction of which one is left among those `seen`, which it is taken from; or if they are few. */
+function isFew(seen: string[], transactionHash: Hash): boolean {
+  const place = seen.indexOf(transactionHash);
+  if (place >= 0) seen[place] = taken;
+  else if (seen.push(taken) > maxFromOthers) return false;
+  return true;
+}
+const taken = '';
 
 /** The UUID of the refund that a public id names; undefined for an intent's. */
 function refundIdOf(named: string | undefined): string | undefined {
@@ -217,7 +226,8 @@ function refundIdOf(named: string | undefined): string | undefined {
 const findNamedRefunds = preparedStatement(
   'find_named_refunds',
   `select id, merchant_id, wallet, destination, amount_units,
-          (select array_agg(t.transaction_hash) from transfers t where t.refund = r.id and t.state <> 'reorged') as seen
+          array (select '0x' || encode(t.transaction_hash, 'hex') from transfers t
+                  where t.refund = r.id and t.state <> 'reorged' and t.from_address <> r.wallet) as seen
      from refunds r
     where id = any ($1::uuid[]) and network = any ($2::smallint[]) and watched_until > now()`,
 );
