@@ -58,7 +58,7 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
   return (
     <>
       {reverted !== undefined && (
-        <p role="status">
+        <p role="alert">
           Its transfer was taken off the chain, and may come back by itself. Sign it again only if your wallet
           says that it will not: <Transaction of={reverted.transactionHash} chainId={chainId} />
         </p>
