@@ -121,7 +121,7 @@ test('a transfer that looks like a refund and lacks its id is found by the refun
   await chain.mine(10);
   await watcher.catchUp();
   const asked = { payment_intent: intent.id, destination, amount_units: 30_000 };
-  const refund = (await service.call('createRefund', asked)).json.id;
+  let refund = (await service.call('createRefund', asked)).json.id;
   const sentFor = async () => (await call('ConsoleService/FindRefundTransfers', { refund })).json;
   expect(await sentFor()).toEqual({});
   // Another amount is none.
@@ -132,6 +132,10 @@ test('a transfer that looks like a refund and lacks its id is found by the refun
   expect(await sentFor()).toEqual({ transactionHashes: [hash] });
   const leading = { finding: 'TRANSACTION_FINDING_OUTGOING', paymentIntent: intent.id };
   expect(await find(hash)).toEqual(leading);
+  // Canceled after it was sent, and prepared anew.
+  await service.call('cancelRefund', { id: refund });
+  refund = (await service.call('createRefund', asked)).json.id;
+  expect([await sentFor(), await find(hash)]).toEqual([{ transactionHashes: [hash] }, leading]);
   await service.call('confirmRefund', { id: refund, transaction_hash: hash });
   expect(await sentFor()).toEqual({});
   expect(await find(hash)).toEqual(leading);

@@ -68,6 +68,12 @@ function startChoice() {
   return { first: nodes[0], second: nodes[1], decide, wait, standBy };
 }
 
+test('a reader that has not answered yet is not behind', async () => {
+  const { first, standBy } = startChoice();
+  Object.assign(first, { header: () => new Promise(() => {}) });
+  expect(await standBy(10)).toEqual(['first']);
+});
+
 test('a watcher without the lease keeps its reader', async () => {
   const { first, standBy } = startChoice();
   expect(await standBy(300)).toEqual(['first']);

@@ -136,7 +136,7 @@ interface ComposeService {
   build?: { context: string; dockerfile: string };
   command?: string[];
   environment: Record<string, string>;
-  env_file?: string[];
+  env_file?: object[];
   depends_on?: Record<string, { condition: string }>;
   healthcheck?: { test: string[] };
   ports?: string[];
@@ -183,9 +183,9 @@ describe('the Compose file', async () => {
       service.image,
       service.build,
       service.environment,
-      ['.env'],
+      [{ path: '.env', required: false }],
     ]);
-    expect(service.env_file).toEqual(['.env']);
+    expect(service.env_file).toEqual(migrate.env_file);
     expect(postgres.healthcheck?.test).toContain('pg_isready');
     expect(Object.keys(volumes)).toEqual(postgres.volumes?.map((volume) => volume.split(':')[0]));
     // The command of the image.
@@ -215,7 +215,12 @@ describe('the Compose file', async () => {
           value.replace(/\$\{(\w+):\?[^}]*\}/g, interpolated),
         ]),
       );
-    const { databaseUrl } = loadConfig(environmentOf(service));
+    const { databaseUrl, ...own } = loadConfig(environmentOf(service));
+    expect([own.httpPort, own.grpcPort, own.metricsPort]).toEqual([
+      config.httpPort,
+      config.grpcPort,
+      config.metricsPort,
+    ]);
     const { POSTGRES_USER, POSTGRES_DB, POSTGRES_PASSWORD } = environmentOf(postgres);
     expect(databaseUrl).toBe(
       `postgresql://${POSTGRES_USER}:${POSTGRES_PASSWORD}@postgres:5432/${POSTGRES_DB}`,

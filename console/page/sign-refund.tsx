@@ -19,6 +19,7 @@ import {
   switchChain,
   type Wallet,
 } from '../../checkout/page/wallets.ts';
+import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, consoleApi, intentApi, refundApi } from './api.ts';
 import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
@@ -54,7 +55,7 @@ export function Signing({ refund, wallet }: SigningProps) {
 function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
   const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
   const plain = value?.transactionHashes ?? [];
-  const [reverted] = transfers;
+  const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
   return (
     <>
       {reverted !== undefined && (

@@ -95,6 +95,8 @@ export function createNodeChoice(
     const now = performance.now();
     const sinceMs = Math.min(node.failingSinceMs ?? now, node === nodes[place] ? (stuckSinceMs ?? now) : now);
     if (now - sinceMs >= failsMs) return failing;
+    // It has not answered yet.
+    if (head === 0) return undefined;
     const best = Math.max(head, ...health.flatMap((other) => (isTrusted(other) ? [other.head] : [])));
     if (best - head >= behindBlocks) return `${best - head} blocks behind another node`;
     return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;

@@ -43,7 +43,7 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
       `${state.node.name} reports that the chain has reorganised to block ${ancestor.number}; asked again`,
     );
   }
-  await assertNotVerified(context, ancestor, known[place - 1] as Tip);
+  await assertNotConfirmed(context, ancestor, known[place - 1] as Tip);
   state.suspected = undefined;
   const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
@@ -59,19 +59,18 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   return ancestor;
 }
 
-/** What both nodes had as final is not reverted while the second one still has `lowest`, the block above the ancestor. */
-async function assertNotVerified(
+/** What both nodes have confirmed is not reverted while the second one still has `lowest`, the block above the ancestor. */
+async function assertNotConfirmed(
   { ledger, state: { node, confirmer } }: WatchContext,
   ancestor: Tip,
   lowest: Tip,
 ): Promise<void> {
-  const progress = await ledger.progress();
-  if (node === confirmer || progress === undefined || ancestor.number >= progress.verifiedNumber) return;
+  if (node === confirmer || !(await ledger.hasConfirmedAbove(ancestor.number))) return;
   const header = await confirmer.header(lowest.number);
   if (header !== undefined && header.hash !== lowest.hash) return;
   throw new NodeError(
     'contradiction',
-    `${node.name} no longer has final block ${lowest.number}, but ${confirmer.name} has no other`,
+    `${node.name} no longer has block ${lowest.number}, below confirmed payments, but ${confirmer.name} has no other`,
   );
 }
 

@@ -70,6 +70,7 @@ export function createLedger(em: EntityManager, { onChanges, times = {}, ...give
     ...createAuthorizations(runLimited, { holding }, settings),
     ...createConfirming(run, { holding }, steps, refunding, chainId, durable),
     reverted: reverting.reverted,
+    hasConfirmedAbove: reverting.hasConfirmedAbove,
     revertTo: serialised(reverting.revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),

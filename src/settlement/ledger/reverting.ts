@@ -78,6 +78,10 @@ export function createReverting(
     async revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]> {
       return ids.length === 0 ? [] : revert(lease, await findTransfersById(run, ids));
     },
+    /** True if a payment above this block was confirmed: both nodes had it. */
+    async hasConfirmedAbove(number: number): Promise<boolean> {
+      return (await run(findConfirmedAbove, [chainId, number])).rows[0]?.found === true;
+    },
     /** The transactions of reverted transfers found in the last day, newest first. */
     async reverted(limit: number): Promise<Hash[]> {
       const { rows } = await run(findReverted, [chainId, limit]);
@@ -131,6 +135,11 @@ const findReverted = preparedStatement(
 const findAbove = preparedStatement(
   'find_transfers_above',
   `select id, payment_intent, refund, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
+);
+
+const findConfirmedAbove = preparedStatement(
+  'find_confirmed_transfer_above',
+  `select exists (select from transfers where chain_id = $1 and block_number > $2 and state = 'confirmed') as found`,
 );
 
 const findByIds = preparedStatement(

@@ -833,8 +833,8 @@ export const FindRefundTransfersRequestSchema: GenMessage<FindRefundTransfersReq
  */
 export type FindRefundTransfersResponse = Message<"console.v1.FindRefundTransfersResponse"> & {
   /**
-   * Their hashes, newest first, at most ten: since the refund was created, of its amount, from the wallet that was paid, to
-   * its destination.
+   * Their hashes, newest first, at most ten: since a refund of this kind was created, of its amount, from the wallet that was
+   * paid, to its destination.
    *
    * @generated from field: repeated string transaction_hashes = 1;
    */
