@@ -14,20 +14,17 @@ import {
   startTestFacilitator,
   type TestFacilitator,
 } from '../support/x402.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, logLines, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 /** `KILLS=100 npm run test:faults -- authorizations` is the soak. */
 const kills = Number(process.env.KILLS ?? 3);
 
-let cluster: Cluster;
 let chain: TestChain;
 let facilitator: TestFacilitator;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeEach(async () => {
   chain = await startChain();

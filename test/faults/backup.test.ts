@@ -10,7 +10,7 @@ import { afterEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
 import { asSuperuser, documentedCommands } from '../support/documentation.ts';
 import { startOwnPostgres } from '../support/own-postgres.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
 const run = promisify(execFile);
@@ -20,12 +20,8 @@ const newest = versions.sort((a, b) => Number(b) - Number(a))[0];
 const bin = newest && `/usr/lib/postgresql/${newest}/bin`;
 if (bin === undefined) console.log('skipped: no PostgreSQL is installed (apt-get install postgresql)');
 
-let cluster: Cluster;
-
 // Provides the merchant and the secrets; the database moves to Debian's server.
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

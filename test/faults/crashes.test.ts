@@ -1,17 +1,13 @@
 // Processes and connections that end at the worst moment. Every acknowledged intent is stored exactly once.
 
 import { afterEach, expect, test } from 'vitest';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
 import { random } from './support/seed.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

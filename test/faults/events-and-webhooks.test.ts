@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
@@ -17,7 +17,6 @@ interface Event {
   data: { payment_intent: { id: string; status: string } };
 }
 
-let cluster: Cluster;
 let receiver: Receiver;
 let secret: string;
 /** Deliveries that are being received, by event. */
@@ -25,9 +24,7 @@ let inHand: Map<string, number>;
 /** The most deliveries of one event that were in hand at the same time. */
 let mostAtOnce: number;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeEach(async () => {
   inHand = new Map();

@@ -9,14 +9,10 @@ import { insertEventRows } from '../support/event-rows.ts';
 import { disconnectWatches, openWatch } from '../support/event-streams.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { queryOnce } from './support/cluster.ts';
-import { type Pair, usePair } from './support/pair.ts';
+import { usePair } from './support/pair.ts';
 import { choosePorts, type ServiceProcess, startProcess } from './support/process.ts';
 
-let pair: Pair;
-
-usePair((opened) => {
-  pair = opened;
-});
+const pair = usePair();
 
 let merchantId: string;
 beforeEach(async () => {

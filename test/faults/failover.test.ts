@@ -8,11 +8,7 @@ import { type Pair, usePair } from './support/pair.ts';
 import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
-let pair: Pair;
-
-usePair((opened) => {
-  pair = opened;
-});
+const pair = usePair();
 
 /** Asks `/readyz` ten times a second. Returns its different answers, in their order. */
 function watchReadyz({ operationsUrl }: ServiceProcess) {

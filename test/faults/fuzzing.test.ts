@@ -9,19 +9,16 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { type Meaning, meaningOfJson, meaningOfMessage } from './support/create-model.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
 
-let cluster: Cluster;
 let service: ServiceProcess;
 let agent: http.Agent;
 let client: grpc.Client;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeAll(async () => {
   const ports = await choosePorts();

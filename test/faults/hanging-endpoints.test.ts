@@ -4,7 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
 const hangingEndpoints = 100;
@@ -17,12 +17,9 @@ const events = 120;
 /** They go on when the attempts that hang have failed, all at the same time. */
 const pauseMs = (1.1 * timeoutMs) / events;
 
-let cluster: Cluster;
 let receivers: Receiver[] = [];
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(async () => {
   await endAll();

@@ -14,18 +14,15 @@ import { pgConfigOf } from '../../src/config/database-location.ts';
 import { type Door, doors, openCalls } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
 
-let cluster: Cluster;
 let service: ServiceProcess;
 let httpPort: number;
 let grpcPort: number;
 let operationsPort: number;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 /** Short timeouts, to keep the test short. */
 const limits = { HEADERS_TIMEOUT: '2', REQUEST_TIMEOUT: '3', IDLE_TIMEOUT: '8', MAX_CONNECTIONS: '12000' };

@@ -9,15 +9,11 @@ import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { generateSecret } from '../../src/merchants/api-key-format.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

@@ -1,15 +1,11 @@
 import { Migration } from '@mikro-orm/migrations';
 import { afterEach, expect, test } from 'vitest';
 import { migrate, ourMigrations } from '../../src/database/orm.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

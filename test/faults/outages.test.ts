@@ -7,14 +7,10 @@ import { type Door, doors } from '../support/call.ts';
 import { startChain } from '../support/chain.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { startLoad } from './support/load.ts';
-import { type Pair, usePair } from './support/pair.ts';
+import { usePair } from './support/pair.ts';
 import { choosePorts, startProcess, untilReadyz } from './support/process.ts';
 
-let pair: Pair;
-
-usePair((opened) => {
-  pair = opened;
-});
+const pair = usePair();
 
 test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
   const { standby } = pair;

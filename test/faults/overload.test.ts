@@ -5,15 +5,11 @@ import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { doors } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

@@ -1,15 +1,11 @@
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors } from '../support/call.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

@@ -16,7 +16,7 @@ import { newCrc32Key } from '../support/crc32-key.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
 import { httpRequest } from '../support/http-request.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { releasedMigrations } from './support/release.ts';
 
@@ -74,7 +74,6 @@ interface Known {
   [field: string]: unknown;
 }
 
-let cluster: Cluster;
 let location: SocketLocation;
 let client: pg.Client;
 let receiver: Receiver;
@@ -82,9 +81,7 @@ const known: Known[] = [];
 /** The answers of those days. */
 let answers: { mode: string; idempotencyKey: string; body: string; answer: string }[];
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeAll(async () => {
   receiver = await startReceiver();

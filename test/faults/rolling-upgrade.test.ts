@@ -6,7 +6,7 @@ import { migrate } from '../../src/database/orm.ts';
 import { pagesOf } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { hasReleasedCode, releasedMigrations, unpackRelease } from './support/release.ts';
@@ -14,12 +14,9 @@ import { hasReleasedCode, releasedMigrations, unpackRelease } from './support/re
 if (!hasReleasedCode)
   console.log('skipped: the code of the release before is not in this clone (git fetch --unshallow)');
 
-let cluster: Cluster;
 let folder: string;
 
-useCluster((opened) => {
-  cluster = opened;
-}, releasedMigrations);
+const cluster = useCluster(releasedMigrations);
 
 beforeAll(async () => {
   folder = join(cluster.folder, 'release');

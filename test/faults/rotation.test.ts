@@ -12,15 +12,11 @@ import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { createOrm } from '../../src/database/orm.ts';
 import { createApiKey } from '../../src/merchants/administration.ts';
 import { doors } from '../support/call.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

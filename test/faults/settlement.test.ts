@@ -4,19 +4,16 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Call, startChain, type TestChain } from '../support/chain.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 /** `KILLS=100 npm run test:faults -- settlement` is the soak. */
 const kills = Number(process.env.KILLS ?? 3);
 
-let cluster: Cluster;
 let chain: TestChain;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeEach(async () => {
   chain = await startChain();

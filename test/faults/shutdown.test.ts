@@ -6,15 +6,11 @@ import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Answer, doors } from '../support/call.ts';
 import { httpRequest } from '../support/http-request.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

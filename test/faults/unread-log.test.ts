@@ -5,14 +5,10 @@ import { once } from 'node:events';
 import { open } from 'node:fs/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors, openCalls } from '../support/call.ts';
-import { type Cluster, useCluster } from './support/cluster.ts';
+import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
 
-let cluster: Cluster;
-
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 afterEach(endAll);
 

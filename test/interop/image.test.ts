@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { type Cluster, useCluster } from '../faults/support/cluster.ts';
+import { useCluster } from '../faults/support/cluster.ts';
 import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
 import { choosePorts } from '../faults/support/process.ts';
 import { doors, openCalls } from '../support/call.ts';
@@ -27,13 +27,10 @@ const node = 'docker.io/library/node:24-bookworm-slim';
 const debian = 'docker.io/library/debian:bookworm-slim';
 const image = 'localhost/payment-intent-service:test';
 
-let cluster: Cluster;
 let folder: string;
 let environment: NodeJS.ProcessEnv;
 
-useCluster((opened) => {
-  cluster = opened;
-});
+const cluster = useCluster();
 
 beforeAll(async () => {
   // On disk, because it needs more than a gigabyte.

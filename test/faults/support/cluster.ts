@@ -49,14 +49,16 @@ export interface Cluster {
 }
 
 /** Provides one cluster for the tests of a file, with the newest schema unless told otherwise. */
-export function useCluster(take: (cluster: Cluster) => void, migrations?: typeof ourMigrations): void {
+export function useCluster(migrations?: typeof ourMigrations): Cluster {
+  const cluster = {} as Cluster;
   let dispose: () => Promise<void>;
   beforeAll(async () => {
     const opened = await openCluster(migrations);
     dispose = opened.dispose;
-    take(opened.cluster);
+    Object.assign(cluster, opened.cluster);
   });
   afterAll(() => dispose());
+  return cluster;
 }
 
 /** Runs a statement on the first host of the location, on a connection of its own. */

@@ -14,17 +14,15 @@ export interface Pair extends Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'fold
   failOver(signal: NodeJS.Signals): Promise<number>;
 }
 
-export function usePair(take: (pair: Pair) => void): void {
-  let opened: Pair;
-  beforeEach(async () => {
-    opened = await openPair();
-    take(opened);
-  });
+export function usePair(): Pair {
+  const pair = {} as Pair;
+  beforeEach(async () => void Object.assign(pair, await openPair()));
   afterEach(async () => {
     await endAll();
-    await opened.standby.stop();
-    await opened.primary.stop();
+    await pair.standby.stop();
+    await pair.primary.stop();
   });
+  return pair;
 }
 
 async function openPair(): Promise<Pair> {
