@@ -2,27 +2,22 @@
 // a facilitator that does what the test says.
 
 import { createServer } from 'node:http';
-import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import { uuidInNonce } from '../../src/contract/eip-3009.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
-import { hasBrowser, openBrowser } from '../support/browser.ts';
-import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
+import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
+import { amountUnits, startCheckoutWorld } from '../support/checkout-page.ts';
 import { sayOnline } from '../support/checkout-stage.ts';
 import { listenInTest } from '../support/listen.ts';
 import { holdBack, reject } from '../support/wallet.ts';
 import { paymentHeader, sign } from '../support/x402.ts';
 
 describe.skipIf(!hasBrowser)('a wallet that signs', () => {
-  let world: CheckoutWorld;
-
-  beforeAll(async () => {
-    world = await startCheckoutWorld({ isGasless: true });
-  });
+  const world = useOpened(() => startCheckoutWorld({ isGasless: true }));
   afterEach(async () => {
     world.facilitator.behaviour = {};
     await world.closeDevices();
   });
-  afterAll(() => world.close());
 
   /** A payer without the coin for fees, and the page of a new intent. */
   async function begin(payer = { wei: 0n }) {

@@ -3,9 +3,9 @@
 
 import http from 'node:http';
 import type { Page } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from '../support/browser.ts';
-import { type CheckoutWorld, type Device, startCheckoutWorld } from '../support/checkout-page.ts';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { hasBrowser, useOpened } from '../support/browser.ts';
+import { type Device, startCheckoutWorld } from '../support/checkout-page.ts';
 import { listenInTest } from '../support/listen.ts';
 import type { WalletAnswer } from '../support/wallet.ts';
 
@@ -13,14 +13,12 @@ const shop = 'https://shop.example';
 const evil = 'https://evil.example';
 
 describe.skipIf(!hasBrowser)('hostility:', () => {
-  let world: CheckoutWorld;
+  const world = useOpened(startCheckoutWorld);
 
   beforeAll(async () => {
-    world = await startCheckoutWorld();
     await world.setOrigins(shop, 'http://localhost:3000');
   });
   afterEach(() => world.closeDevices());
-  afterAll(() => world.close());
 
   test('a page that frames the checkout gets nothing', async () => {
     const { client_secret } = await world.createIntent();

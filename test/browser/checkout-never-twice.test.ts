@@ -2,24 +2,14 @@
 // While a transfer may still arrive, the checkout page offers no other, whatever happens to the page meanwhile.
 
 import type { Address, Hex } from 'viem';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from '../support/browser.ts';
-import {
-  amountUnits,
-  type CheckoutPage,
-  type CheckoutWorld,
-  startCheckoutWorld,
-} from '../support/checkout-page.ts';
+import { afterEach, describe, expect, test } from 'vitest';
+import { hasBrowser, useOpened } from '../support/browser.ts';
+import { amountUnits, type CheckoutPage, startCheckoutWorld } from '../support/checkout-page.ts';
 import { holdBack, reject, WalletError } from '../support/wallet.ts';
 
 describe.skipIf(!hasBrowser)('never twice:', () => {
-  let world: CheckoutWorld;
-
-  beforeAll(async () => {
-    world = await startCheckoutWorld();
-  });
+  const world = useOpened(startCheckoutWorld);
   afterEach(() => world.closeDevices());
-  afterAll(() => world.close());
 
   async function begin(fields: object = {}) {
     const account = await world.createPayer();

@@ -1,18 +1,13 @@
 // The client secret and the payer's visit stay between this tab and the service. The first test pays; the others look at
 // what it has left.
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from '../support/browser.ts';
+import { afterAll, describe, expect, test } from 'vitest';
+import { hasBrowser, useOpened } from '../support/browser.ts';
 import type { Intent } from '../support/call.ts';
-import {
-  type CheckoutPage,
-  type CheckoutWorld,
-  type Device,
-  startCheckoutWorld,
-} from '../support/checkout-page.ts';
+import { type CheckoutPage, type Device, startCheckoutWorld } from '../support/checkout-page.ts';
 
 describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
-  let world: CheckoutWorld;
+  const world = useOpened(startCheckoutWorld);
   let device: Device;
   let intent: Intent;
   let checkout: CheckoutPage;
@@ -21,14 +16,7 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
   let shopRequests: Record<string, string>[];
   const secret = () => intent.client_secret.slice(intent.client_secret.indexOf('_secret_'));
 
-  beforeAll(async () => {
-    world = await startCheckoutWorld();
-  });
-
-  afterAll(async () => {
-    await device.context.close();
-    await world.close();
-  });
+  afterAll(() => device.context.close());
 
   test('succeeds', async () => {
     await world.setOrigins('https://shop.example');

@@ -4,19 +4,14 @@
 
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
-import { type CheckoutWorld, startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
+import { afterEach, describe, expect, test } from 'vitest';
+import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
+import { startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
 import { openState, type State } from '../support/checkout-stage.ts';
 import { states } from '../support/checkout-states.ts';
 
 describe.skipIf(!hasBrowser)('the state', () => {
-  let browser: TestBrowser;
-
-  beforeAll(async () => {
-    browser = await openBrowser();
-  });
-  afterAll(() => browser.close());
+  const browser = useOpened(openBrowser);
 
   test.each(states)('$name', async (state) => {
     const context = await browser.newContext();
@@ -70,14 +65,10 @@ describe.skipIf(!hasBrowser)('the state', () => {
 });
 
 describe.skipIf(!hasBrowser)('a payer sees', () => {
-  let browser: TestBrowser;
+  const browser = useOpened(openBrowser);
   let page: Page;
 
-  beforeAll(async () => {
-    browser = await openBrowser();
-  });
   afterEach(() => page.context().close());
-  afterAll(() => browser.close());
 
   /** Opens the state at 390 px, as on a phone, in Berlin. */
   async function open(name: string): Promise<void> {
@@ -168,13 +159,8 @@ describe.skipIf(!hasBrowser)('a payer sees', () => {
 });
 
 describe.skipIf(!hasBrowser)('the keyboard alone', () => {
-  let world: CheckoutWorld;
-
-  beforeAll(async () => {
-    world = await startCheckoutWorld();
-  });
+  const world = useOpened(startCheckoutWorld);
   afterEach(() => world.closeDevices());
-  afterAll(() => world.close());
 
   /** Presses Tab until the element has the focus, which has to be visible. */
   async function tabTo(page: Page, selector: string): Promise<void> {

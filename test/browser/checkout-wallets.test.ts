@@ -3,8 +3,8 @@
 // Circle's USDC on anvil.
 
 import { type Address, concatHex, parseEther } from 'viem';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { hasBrowser } from '../support/browser.ts';
+import { afterEach, describe, expect, test } from 'vitest';
+import { hasBrowser, useOpened } from '../support/browser.ts';
 import type { Intent } from '../support/call.ts';
 import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { idBytes } from '../support/settlement.ts';
@@ -13,13 +13,8 @@ import { holdBack, reject, WalletError } from '../support/wallet.ts';
 const baseSepolia = '0x14a34';
 
 describe.skipIf(!hasBrowser)('a wallet', () => {
-  let world: CheckoutWorld;
-
-  beforeAll(async () => {
-    world = await startCheckoutWorld();
-  });
+  const world = useOpened(startCheckoutWorld);
   afterEach(() => world.closeDevices());
-  afterAll(() => world.close());
 
   /** A device with a wallet of a new account, and the page of a new intent. */
   async function begin({

@@ -2,11 +2,11 @@
 // The reference page, in a real browser.
 
 import type { Page, Request } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { catalogue } from '../../src/contract/error-catalogue.ts';
 import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
 import { findProblems } from '../support/axe.ts';
-import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
 import { httpRequest } from '../support/http-request.ts';
 import { startService } from '../support/service.ts';
 import { useService } from '../support/use-service.ts';
@@ -36,13 +36,12 @@ const operation = openapi.paths['/v1/payment_intents'].post;
 const { CreatePaymentIntentRequest, PaymentIntent } = openapi.components.schemas;
 
 describe.skipIf(!hasBrowser)('in Chromium', () => {
-  let browser: TestBrowser;
+  const browser = useOpened(openBrowser);
   let page: Page;
   const complaints: string[] = [];
   let transferred = 0;
 
   beforeAll(async () => {
-    browser = await openBrowser();
     page = await browser.context.newPage();
     page.on('console', (message) => {
       if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
@@ -58,8 +57,6 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     const sizes = await Promise.all(finished.map((request) => request.sizes()));
     for (const each of sizes) transferred += each.responseBodySize + each.responseHeadersSize;
   });
-
-  afterAll(() => browser.close());
 
   test('loads less than 55 KB', () => {
     expect(transferred).toBeGreaterThan(5_000);
@@ -466,16 +463,13 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
 });
 
 describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
-  let browser: TestBrowser;
+  const browser = useOpened(() => openBrowser({ javaScriptEnabled: false }));
   let page: Page;
 
   beforeAll(async () => {
-    browser = await openBrowser({ javaScriptEnabled: false });
     page = await browser.context.newPage();
     await page.goto(`${service.publicUrl}/docs`);
   });
-
-  afterAll(() => browser.close());
 
   test('all content is readable, in every language; controls that need JavaScript are hidden', async () => {
     const text = await page.locator('main').innerText();

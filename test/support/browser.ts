@@ -5,6 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium } from 'playwright-core';
+import { afterAll, beforeAll } from 'vitest';
 
 const installed = (...paths: string[]) => paths.find((path) => existsSync(path));
 /** Paths of Chromium on Debian and other systems. */
@@ -27,6 +28,14 @@ export interface BrowserOptions {
   blocksPopups?: boolean;
   /** A host name that leads to 127.0.0.1, as in a DNS rebinding attack. */
   reboundHost?: string;
+}
+
+/** Opens something before the tests of a block, and closes it after them. */
+export function useOpened<T extends { close(): Promise<void> }>(open: () => Promise<T>): T {
+  const opened = {} as T;
+  beforeAll(async () => void Object.assign(opened, await open()));
+  afterAll(() => opened.close());
+  return opened;
 }
 
 /** Starts Chromium with a new profile. */
