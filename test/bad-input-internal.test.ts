@@ -4,7 +4,7 @@ import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -13,7 +13,7 @@ import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_
 import { answerOf, grpcCall, refusalOf, requestBytes } from './support/call.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
 import { startService } from './support/service.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
 let client: grpc.Client;
@@ -26,9 +26,7 @@ afterAll(async () => {
   client.close();
 });
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const path = '/payments.v1.PaymentIntentService/CreatePaymentIntent';
 const valid = requestBytes('createPaymentIntent', { amount_units: 1 });

@@ -1,15 +1,13 @@
-import { once } from 'node:events';
 import net from 'node:net';
+import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { type HttpAnswer, httpRequest } from './support/http-request.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const path = '/v1/payment_intents';
 const json = { 'Content-Type': 'application/json' };
@@ -370,14 +368,10 @@ describe('headers, methods, paths and lengths', () => {
       `GET ${path} HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20 * 1024)}\r\n\r\n`,
       /^HTTP\/1\.1 431 /,
     ],
-  ])('%s', async (_, text, status) => {
+  ])('%s', async (_, sent, status) => {
     const socket = net.connect(service.server.ports.http, '127.0.0.1');
-    socket.end(text);
-    let received = '';
-    socket.on('data', (data) => {
-      received += data;
-    });
-    await new Promise((closed) => socket.once('close', closed));
+    socket.end(sent);
+    const received = await text(socket);
     expect(received).toMatch(status);
     const [head = '', body = ''] = received.split('\r\n\r\n');
     const { error } = JSON.parse(body);
@@ -389,16 +383,11 @@ describe('headers, methods, paths and lengths', () => {
 test('garbage after a complete request does not prevent its answer', async () => {
   const body = '{"amount_units":1}';
   const socket = net.connect(service.server.ports.http, '127.0.0.1');
-  let answer = '';
-  socket.on('data', (chunk) => {
-    answer += chunk;
-  });
   socket.write(
     `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${service.merchant.keys.testnet.apiKey}\r\n` +
       `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}garbage`,
   );
-  await once(socket, 'close');
-  expect(answer.match(/^HTTP.*/gm)).toEqual(['HTTP/1.1 201 Created']);
+  expect((await text(socket)).match(/^HTTP.*/gm)).toEqual(['HTTP/1.1 201 Created']);
 });
 
 test('a client that disconnects in the middle of a request does no harm', async () => {
@@ -417,13 +406,8 @@ describe('HTTP/1.1 conformance', () => {
   const body = '{"amount_units":1}';
   const raw = async (head: string, content = body) => {
     const socket = net.connect(service.server.ports.http, '127.0.0.1');
-    let answer = '';
-    socket.on('data', (chunk) => {
-      answer += chunk;
-    });
     socket.write(`${head}\r\nConnection: close\r\n\r\n${content}`);
-    await once(socket, 'close');
-    return answer;
+    return text(socket);
   };
   const common = () =>
     [

@@ -1,21 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import grpc from '@grpc/grpc-js';
-import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, doors, type Intent, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // What expires here, the test itself expires.
 const service = await useService({ ROLES: 'api' });
 const { apiKey } = service.merchant.keys.testnet;
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const okStatus = { json: 200, grpc: grpc.status.OK };
 const get = (door: Door, id: string, key = apiKey) =>

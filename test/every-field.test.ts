@@ -3,7 +3,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { DescField } from '@bufbuild/protobuf';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import {
   type CreatePaymentIntent,
   createPaymentIntentsClient,
@@ -12,7 +12,7 @@ import {
 import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Door, Request } from './support/call.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 interface Sample {
   /** The first is not the field's default. */
@@ -108,9 +108,7 @@ const creates = {
   'the client for edge runtimes': overClient(createJsonClient({ baseUrl: publicUrl, apiKey })),
 };
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 test('every field has a sample, and nothing else has', () => {
   const names = fields.map(({ name }) => name).sort();

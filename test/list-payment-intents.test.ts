@@ -4,7 +4,7 @@ import { create } from '@bufbuild/protobuf';
 import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
 import pg from 'pg';
-import { afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import type { ListPaymentIntentsRequest } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -13,14 +13,12 @@ import { type Door, doors, type Intent, pagesOf, type Request } from './support/
 import { httpRequest } from './support/http-request.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
 import { startService, type TestMerchant } from './support/service.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // Rows of the past stay as they are.
 const service = await useService({ ROLES: 'api' });
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const list = (door: Door, query: Request, apiKey: string) =>
   service.call('listPaymentIntents', query, { door, apiKey });

@@ -4,18 +4,16 @@
 import http2 from 'node:http2';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { afterEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { blockCreates } from './support/blocker.ts';
 import { requestBytes } from './support/call.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 interface RawAnswer {
   headers: http2.IncomingHttpHeaders;

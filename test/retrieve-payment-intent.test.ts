@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import grpc from '@grpc/grpc-js';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import {
@@ -15,16 +15,14 @@ import {
 } from './support/call.ts';
 import { httpRequest } from './support/http-request.ts';
 import { startService, type TestMerchant, type TestService } from './support/service.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
 const get = (door: Door, id: string, key = apiKey) =>
   service.call('getPaymentIntent', { id }, { door, apiKey: key });
 const apiKey = service.merchant.keys.testnet.apiKey;
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const path = '/v1/payment_intents';
 

@@ -425,6 +425,8 @@ test('OpenAPI follows from the shapes: parameters, bodies and idempotency keys',
     })),
   );
   const inPath = ['path shelf!', 'path id!'];
+  const bare = { body: undefined, has415: false, has422: false };
+  const withBody = { body: false, has415: true, has422: false };
   expect(shapes).toEqual([
     {
       route: 'post /v1/shelves/{shelf}/books',
@@ -443,37 +445,11 @@ test('OpenAPI follows from the shapes: parameters, bodies and idempotency keys',
         'query written_from',
         'query lendable',
       ],
-      body: undefined,
-      has415: false,
-      has422: false,
+      ...bare,
     },
-    {
-      route: 'get /v1/shelves/{shelf}/books/{id}',
-      parameters: inPath,
-      body: undefined,
-      has415: false,
-      has422: false,
-    },
-    {
-      route: 'patch /v1/shelves/{shelf}/books/{id}',
-      parameters: inPath,
-      body: false,
-      has415: true,
-      has422: false,
-    },
-    {
-      route: 'delete /v1/shelves/{shelf}/books/{id}',
-      parameters: inPath,
-      body: undefined,
-      has415: false,
-      has422: false,
-    },
-    {
-      route: 'post /v1/shelves/{shelf}/books/{id}/lend',
-      parameters: inPath,
-      body: false,
-      has415: true,
-      has422: false,
-    },
+    { route: 'get /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...bare },
+    { route: 'patch /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...withBody },
+    { route: 'delete /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...bare },
+    { route: 'post /v1/shelves/{shelf}/books/{id}/lend', parameters: inPath, ...withBody },
   ]);
 });

@@ -12,16 +12,14 @@ import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import type { TestMerchant } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
-import { useService } from './support/use-service.ts';
+import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // Nothing expires here by itself.
 const service = await useService({ ROLES: 'api' });
 const { merchant, newMerchant } = service;
 const { apiKey } = service.merchant.keys.testnet;
 
-afterEach(() => {
-  expect(service.log.filter(({ level }) => level === 'error' || level === 'warn')).toEqual([]);
-});
+expectNoComplaints(service);
 
 const list = (door: Door, query: Request, key = apiKey) =>
   service.call('listTransfers', query, { door, apiKey: key });

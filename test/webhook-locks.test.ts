@@ -9,7 +9,7 @@ import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { useService } from './support/use-service.ts';
-import { createWebhookWorker } from './support/webhook-worker.ts';
+import { createWebhookWorker, nothingInFlight } from './support/webhook-worker.ts';
 
 const service = await useService({ ROLES: 'api' });
 
@@ -40,15 +40,8 @@ async function claimOfShop({ endpoints, events }: { endpoints: number; events: n
   await insertEventRows(service.query, Array(events).fill({ merchantId }));
   await worker.makeDeliveries();
   const claimed = await worker.queue.claim({
-    ...{
-      byEndpoint: new Map(),
-      byMerchant: new Map(),
-      slow: new Set(),
-      prompt: new Set(),
-      paused: new Map(),
-    },
-    ...{ maxHealthy: 8, maxFailing: 1, maxOfMerchant: 8, merchantReserve: 0, maxInReserve: 4 },
-    ...{ room: 8, roomForFailing: 8 },
+    ...nothingInFlight,
+    ...{ maxOfMerchant: 8, merchantReserve: 0, room: 8, roomForFailing: 8 },
   });
   const place = ({ event, endpointId }: (typeof claimed)[number]) => `${event.id} ${endpointId}`;
   return { merchant, claimed: claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1)) };

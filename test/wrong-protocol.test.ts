@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
+import { text } from 'node:stream/consumers';
 import tls from 'node:tls';
 import grpc from '@grpc/grpc-js';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -23,15 +24,10 @@ const ports = (service: TestService) => service.server.ports;
 const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u0004\0\0\0\0\0';
 
 /** Returns everything received before the connection ends. */
-async function talk(port: number, bytes: string): Promise<string> {
+function talk(port: number, bytes: string): Promise<string> {
   const socket = net.connect(port, '127.0.0.1');
-  let answer = '';
-  socket.on('data', (chunk) => {
-    answer += chunk;
-  });
   socket.write(bytes);
-  await once(socket, 'close');
-  return answer;
+  return text(socket);
 }
 
 function warnings(service: TestService): unknown[] {

@@ -1,19 +1,13 @@
 // Plays what a history does with signed authorizations. The facilitator always says no; somebody sends, or nobody.
 
 import { expect } from 'vitest';
+import type { RefundStage } from './refund-play.ts';
 import type { AuthorizationCommand } from './settlement-histories.ts';
-import { receivedUnits, type SettlementModel } from './settlement-model.ts';
-import type { SignedTransfer, World, WorldBlock, WorldIntent } from './settlement-world.ts';
+import { receivedUnits } from './settlement-model.ts';
+import type { SignedTransfer, WorldIntent } from './settlement-world.ts';
 
-export interface AuthorizationStage {
-  world: World;
-  model: SettlementModel;
-  isHonest: boolean;
-  intents: readonly WorldIntent[];
-  chain: readonly WorldBlock[];
+export interface AuthorizationStage extends RefundStage {
   startsAt: number;
-  /** For the next block. */
-  send(transfer: SignedTransfer): void;
 }
 
 /** An authorization that the service has taken. */

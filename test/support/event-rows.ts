@@ -23,7 +23,7 @@ type Query = (sql: string, values: unknown[]) => Promise<unknown>;
 let lastMs = 0;
 
 /** Each later than the one before, so that their ids have an order. */
-function nextMs(): number {
+export function nextMs(): number {
   lastMs = Math.max(Date.now(), lastMs + 1);
   return lastMs;
 }

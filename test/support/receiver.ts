@@ -2,7 +2,7 @@
 
 import { once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type Listening, listen } from './listen.ts';
 
 export interface Received {
   path: string;
@@ -11,16 +11,13 @@ export interface Received {
   body: string;
 }
 
-export interface Receiver {
-  url: string;
-  port: number;
+export interface Receiver extends Listening {
   /** In the order of their arrival. */
   requests: Received[];
   /** The connections so far, also those without a request. */
   connections(): number;
   /** Resolves when that many requests have arrived in all. */
   arrived(count: number): Promise<Received[]>;
-  close(): Promise<void>;
 }
 
 export type Answer = (request: Received, response: http.ServerResponse) => void;
@@ -48,22 +45,13 @@ export async function startReceiver(
     server.emit('received');
     answer(received, response);
   });
-  server.listen(0, host);
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const scheme = 'setSecureContext' in server ? 'https' : 'http';
   return {
-    url: `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`,
-    port,
+    ...(await listen(server, host)),
     requests,
     connections: () => connections,
     async arrived(count) {
       while (requests.length < count) await once(server, 'received');
       return requests;
-    },
-    async close() {
-      server.closeAllConnections();
-      await once(server.close(), 'close');
     },
   };
 }

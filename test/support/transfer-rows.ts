@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { networkFor } from '../../src/contract/chains.ts';
 import type { ChainName, ModeName } from '../../src/contract/words.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../../src/database/identifiers.ts';
+import { nextMs } from './event-rows.ts';
 import type { TestMerchant } from './service.ts';
 
 export interface TransferSettings {
@@ -36,13 +37,6 @@ export interface Rows {
 
 const randomHash = () => `0x${randomBytes(32).toString('hex')}`;
 const bytes = (hex: string) => `\\x${hex.slice(2)}`;
-
-/** Each later than the one before, so that their ids have an order. */
-let lastMs = 0;
-function nextMs(): number {
-  lastMs = Math.max(Date.now(), lastMs + 1);
-  return lastMs;
-}
 
 /** Writes transfers to a merchant's wallets in one statement. Returns their ids, as the API has them. */
 export async function insertTransfers(
