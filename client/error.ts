@@ -1,4 +1,4 @@
-import { catalogue, type ErrorCode } from '../src/contract/error-catalogue.ts';
+import { catalogue, type ErrorCode, isRetryable } from '../src/contract/error-catalogue.ts';
 import type { Unknown } from './values.ts';
 
 /**
@@ -90,10 +90,6 @@ export class PaymentIntentsError extends Error {
 /** Returns the code that the service sent. It may be newer than this client. */
 export function codeOf(word: string): PaymentIntentsErrorCode {
   return Object.hasOwn(catalogue, word) ? (word as ErrorCode) : `unknown:${word}`;
-}
-
-function isRetryable(code: string): boolean {
-  return Object.hasOwn(catalogue, code) && catalogue[code as ErrorCode].retryable;
 }
 
 /** What OpenSSL calls a wrong version number: it met something other than TLS. */

@@ -4,8 +4,6 @@ export interface CatalogueRow {
   httpStatus: number;
   /** The name in Connect's `Code`. */
   grpcCode: string;
-  /** True if the same request may succeed when sent again. */
-  retryable: boolean;
   /** The client's message, unless the code that refuses has a more exact one. */
   message: string;
   httpHeaders?: Readonly<Record<string, string>>;
@@ -16,21 +14,18 @@ export const catalogue = {
   api_key_missing: {
     httpStatus: 401,
     grpcCode: 'Unauthenticated',
-    retryable: false,
     message: 'No API key was given. Send your secret key in the Authorization header with the Bearer scheme.',
     httpHeaders: { 'WWW-Authenticate': 'Bearer' },
   },
   api_key_invalid: {
     httpStatus: 401,
     grpcCode: 'Unauthenticated',
-    retryable: false,
     message: 'The API key is not accepted. Check that it is complete and neither expired nor revoked.',
     httpHeaders: { 'WWW-Authenticate': 'Bearer error="invalid_token"' },
   },
   client_secret_invalid: {
     httpStatus: 401,
     grpcCode: 'Unauthenticated',
-    retryable: false,
     message:
       'The client secret is missing or not accepted. Send the whole client_secret of the intent in the Authorization header with the Bearer scheme.',
     httpHeaders: { 'WWW-Authenticate': 'Bearer error="invalid_token"' },
@@ -38,101 +33,85 @@ export const catalogue = {
   browser_forbidden: {
     httpStatus: 403,
     grpcCode: 'PermissionDenied',
-    retryable: false,
     message:
       'The request comes from a browser and API keys never belong in one. Call this endpoint from your server.',
   },
   permission_denied: {
     httpStatus: 403,
     grpcCode: 'PermissionDenied',
-    retryable: false,
     message: 'The session has no right to do this.',
   },
   invalid_body: {
     httpStatus: 400,
     grpcCode: 'InvalidArgument',
-    retryable: false,
     message: 'The request is not acceptable. The details name every faulty field.',
   },
   idempotency_key_reused: {
     httpStatus: 422,
     grpcCode: 'FailedPrecondition',
-    retryable: false,
     message:
       'This idempotency key was used before with a different request. Use a new key for a new request and the same request for a retry.',
   },
   idempotency_key_invalid: {
     httpStatus: 400,
     grpcCode: 'InvalidArgument',
-    retryable: false,
     message: 'The idempotency key has to be 1 to 255 visible ASCII characters.',
   },
   resource_missing: {
     httpStatus: 404,
     grpcCode: 'NotFound',
-    retryable: false,
     message: 'There is nothing with this id that is yours in the mode of this API key.',
   },
   invalid_state: {
     httpStatus: 409,
     grpcCode: 'FailedPrecondition',
-    retryable: false,
     message: 'The state of the resource does not allow this. Retrieve it to see where it stands.',
   },
   chain_unwatched: {
     httpStatus: 409,
     grpcCode: 'FailedPrecondition',
-    retryable: false,
     message:
       'No intent can be created on this chain at the moment because its payments would not be seen. Choose another chain or tell us the request id.',
   },
   cursor_expired: {
     httpStatus: 410,
     grpcCode: 'OutOfRange',
-    retryable: false,
     message:
       'The events after this one are no longer all kept. Begin again without it and then retrieve the resources that you follow.',
   },
   not_found: {
     httpStatus: 404,
     grpcCode: 'Unimplemented',
-    retryable: false,
     message: 'There is nothing at this path.',
   },
   method_not_allowed: {
     httpStatus: 405,
     grpcCode: 'Unimplemented',
-    retryable: false,
     message: 'This path does not answer that method. The Allow header lists the methods it answers.',
   },
   body_too_large: {
     httpStatus: 413,
     grpcCode: 'ResourceExhausted',
-    retryable: false,
     message: 'The request body is larger than 64 KiB.',
   },
   unsupported_media_type: {
     httpStatus: 415,
     grpcCode: 'Unimplemented',
-    retryable: false,
     message: 'The body has to be JSON without any content encoding. Send Content-Type application json.',
   },
   rate_limited: {
     httpStatus: 429,
     grpcCode: 'ResourceExhausted',
-    retryable: true,
     message: 'Too many requests with this API key. Wait and retry with the same idempotency key.',
   },
   unavailable: {
     httpStatus: 503,
     grpcCode: 'Unavailable',
-    retryable: true,
     message: 'The service cannot answer right now. Retry with the same idempotency key.',
   },
   internal: {
     httpStatus: 500,
     grpcCode: 'Internal',
-    retryable: true,
     message:
       'Something went wrong on our side. Retry with the same idempotency key or tell us the request id.',
   },
@@ -140,6 +119,12 @@ export const catalogue = {
 
 /** Every code with which this service refuses a request. Both doors use the same codes. */
 export type ErrorCode = keyof typeof catalogue;
+
+/** True if the same request may succeed when sent again. A client may meet codes newer than itself. */
+export function isRetryable(code: string): boolean {
+  const { httpStatus } = Object.hasOwn(catalogue, code) ? catalogue[code as ErrorCode] : { httpStatus: 0 };
+  return httpStatus === 429 || httpStatus >= 500;
+}
 
 /** One fault of one field, named as in the request: `amount_units`, not `amountUnits`. */
 export interface FieldViolation {
@@ -159,10 +144,7 @@ interface Refusal {
 /** The maximum of faults listed in one answer. More would not fit in a gRPC trailer. */
 export const maxViolations = 20;
 
-/**
- * Returns the refusal that lists every faulty field of a request. Its message names the first, because a log may have
- * only the message.
- */
+/** Returns the refusal that lists every faulty field. Its message names the first: a log may have only the message. */
 export function invalidBodyOf(violations: readonly FieldViolation[]): Refusal {
   const [first, ...others] = violations;
   const listed = violations.slice(0, maxViolations);

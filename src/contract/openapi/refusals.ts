@@ -7,6 +7,7 @@ import {
   docPathOf,
   type ErrorCode,
   invalidBodyOf,
+  isRetryable,
   toErrorJson,
 } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
@@ -145,11 +146,11 @@ const errorGuide = {
 /** Every code of the catalogue, including those that no operation returns. The reference page shows them. */
 export function errorReference(): Record<string, object> {
   return Object.fromEntries(
-    Object.entries(catalogue).map(([code, { httpStatus, retryable, message }]) => [
+    Object.entries(catalogue).map(([code, { httpStatus, message }]) => [
       code,
       {
         status: httpStatus,
-        retryable,
+        retryable: isRetryable(code),
         message,
         description: errorGuide[code as ErrorCode],
         example: exampleOf(code as ErrorCode),
