@@ -186,10 +186,7 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   }
 }
 
-/**
- * The first commands to try. Without a terminal the text may end up in a log, so it shows where the key is, not the
- * key, and no checkout.
- */
+/** The first commands to try. Without a terminal, perhaps for a log, shows where the key is, not the key, and no checkout. */
 function welcome(
   config: Config,
   ports: RunningServer['ports'],

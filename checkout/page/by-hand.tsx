@@ -114,7 +114,6 @@ function Address({ text }: { text: string }) {
 
 interface CopyableProps {
   what: string;
-  /** What is copied. */
   text: string;
   label: string;
   /** Its value is shown only if it could not be copied. */

@@ -12,7 +12,6 @@ const everyEndedMs = 15_000;
 const timeoutMs = 10_000;
 const maxWaitMs = 30_000;
 
-/** What came of asking. */
 type Answer =
   | { kind: 'checkout'; checkout: Checkout; etag: string }
   | { kind: 'unchanged' }

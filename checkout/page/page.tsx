@@ -185,7 +185,6 @@ function HeroFacts({ checkout, due, words, nowMs }: HeroFactsProps) {
   );
 }
 
-/** The wallets of this browser. */
 function Wallets({ facts, act }: StepProps) {
   return (
     <ul class="wallets">

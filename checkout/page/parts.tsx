@@ -89,7 +89,6 @@ export function ShortAddress({ of }: { of: string }) {
   return <code title={of} translate={false}>{`${of.slice(0, 6)}…${of.slice(-4)}`}</code>;
 }
 
-/** Leads back to the shop. */
 export function ReturnLink({ url, label, look }: { url: string; label: string; look: Look }) {
   return (
     <a class={look} data-action="return" href={url}>

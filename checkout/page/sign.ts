@@ -84,7 +84,6 @@ async function textOf(wallet: Wallet, to: string, data: string): Promise<string>
 const nameSelector = '0x06fdde03';
 const versionSelector = '0x54fd4d50';
 
-/** Asks the wallet for the signature. */
 export async function askToSign(
   wallet: Wallet,
   account: `0x${string}`,

@@ -76,7 +76,6 @@ export type Failure =
   | 'sign-wallet'
   | 'test-wallet';
 
-/** All that the page knows. */
 export interface Facts {
   checkout: Checkout | undefined;
   /** The server's time, in milliseconds since 1970. */

@@ -5,7 +5,6 @@ import type { Transfer } from './state.ts';
 
 const keyOf = (intentId: string) => `payment-intents-checkout:${intentId}`;
 
-/** The transfer that is remembered for an intent. */
 export function rememberedTransfer(intentId: string): Transfer | undefined {
   try {
     const transfer = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');

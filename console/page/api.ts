@@ -25,7 +25,6 @@ const timeoutMs = 30_000;
 
 let caller: Caller | undefined;
 
-/** Sets for whom the next calls are. */
 export function callAs(next: Caller): void {
   caller = next;
 }

@@ -52,7 +52,6 @@ export async function openSession(): Promise<Session | string> {
   return 'Open the link that “admin console link” prints. Each link opens the console once.';
 }
 
-/** Forgets the session of this tab. */
 export function forgetSession(): void {
   stored.set(storedAs, '');
   current = undefined;

@@ -32,7 +32,6 @@ interface TableProps<Row> {
   keyOf: (row: Row) => string;
   /** By their names, what a row has in them. The first says what the row is. */
   columns: Readonly<Record<string, (row: Row) => ComponentChildren>>;
-  /** The columns of numbers. */
   numbers?: readonly string[];
 }
 

@@ -59,7 +59,6 @@ export function offerOf(
   };
 }
 
-/** What a payment is compared with. */
 interface Expected {
   intent: PaymentIntentRow;
   network: Network;

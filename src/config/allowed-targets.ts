@@ -17,10 +17,7 @@ export const loopbackTargets: AllowedTargets = {
 /** In a URL, a name whose last label is a number is an address: `127.1` is `127.0.0.1`, and could never match. */
 const hostName = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$/;
 
-/**
- * Reads a list of names, addresses and networks, separated by commas: `receiver,10.0.0.0/8,fd00::/8`. Throws an Error
- * that names the entry that is none of them.
- */
+/** Reads names, addresses and networks: `receiver,10.0.0.0/8,fd00::/8`. Throws an Error that names an entry that is none. */
 export function parseAllowedTargets(text: string): AllowedTargets {
   const hosts: string[] = [];
   const networks: string[] = [];

@@ -49,7 +49,6 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     logLevel: variables.oneOf('LOG_LEVEL', logLevels, 'info'),
     /** The embedded database, generated secrets and the demo merchant. */
     dataDir: variables.given('DATA_DIR') ?? '.data',
-    /** Connections to PostgreSQL. */
     databasePool: integer('DATABASE_POOL', 16, 1, 1000),
     /** Address of the listeners but the console's. */
     host: variables.given('HOST') ?? '127.0.0.1',
@@ -77,11 +76,9 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     publicUrl: readAddress(variables, 'PUBLIC_URL'),
     /** Modes in which intents are created also on unwatched chains. */
     allowUnwatched: readAllowUnwatched(variables, isEmbedded),
-    /** Targets of webhooks that are permitted although they are not public. */
     webhookAllow: readWebhookAllow(variables, isEmbedded),
     /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
     unattributedMinUnits: BigInt(integer('UNATTRIBUTED_MIN_UNITS', 10_000, 0, 999_999_999)),
-    /** Days that events are kept. */
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
     /** How long the ports stay open when the service stops, so that load balancers notice first. */
     drainDelayMs: integer('DRAIN_DELAY', isEmbedded ? 0 : 2, 0, 3600) * 1000,

@@ -3,7 +3,6 @@ import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
 /** Secret keys by version, newest first: the newest signs, all of them verify, so that keys can be rotated. */
 export interface KeyRing {
   newestVersion: number;
-  /** Newest first. */
   versions: readonly number[];
   /** HMAC-SHA256 of the text under the key of that version. Throws if the ring has no such version. */
   hmac(version: number, text: string, encoding: HmacEncoding): string;
@@ -12,10 +11,7 @@ export interface KeyRing {
 /** Fewest bytes of a key: the length of HMAC-SHA256's output, as RFC 2104 recommends. */
 export const minKeyBytes = 32;
 
-/**
- * Reads `version:base64`, comma-separated, newest first. Versions are integers from 1 to 32767.
- * Throws an Error that says what is wrong and never shows a key.
- */
+/** Reads `version:base64`, comma-separated, newest first; versions are 1 to 32767. Throws an Error that never shows a key. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<number, KeyObject>();
   for (const [index, entry] of text.split(',').entries()) {
@@ -43,5 +39,4 @@ export function parseKeyRing(text: string): KeyRing {
   };
 }
 
-/** How an HMAC is written. */
 type HmacEncoding = 'hex' | 'base64' | 'base64url';

@@ -4,10 +4,7 @@ import type { ChainSettings } from '../contract/chains.ts';
 
 /** A chain and its nodes. */
 export interface ChainNodes extends ChainSettings {
-  /**
-   * The first is the reader, the second confirms; all are asked before a payment is reverted. They may contain keys
-   * and are never printed completely.
-   */
+  /** The first is the reader, the second confirms; a revert asks all. They may hold keys and are never printed whole. */
   urls: readonly [string, ...string[]];
 }
 

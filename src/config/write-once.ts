@@ -11,10 +11,7 @@ export async function readIfThere(file: string): Promise<string | undefined> {
   }
 }
 
-/**
- * Creates a file (0600), whole or not at all, unless it exists. Returns its contents: `text`, or what another process
- * wrote first.
- */
+/** Creates a file (0600), whole or not at all, unless it exists. Returns `text`, or what another process wrote first. */
 export async function writeOnce(file: string, text: string): Promise<string> {
   const draft = `${file}.new-${randomUUID()}`;
   await writeFile(draft, text, { mode: 0o600 });

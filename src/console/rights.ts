@@ -40,10 +40,7 @@ export type ConsoleMethod<Name extends keyof Methods> = Method<
   ConsoleCaller
 >;
 
-/**
- * Returns whom a call is made for: the session's merchant, or the one that an operator names by `X-Merchant` and
- * `X-Mode`. Throws `invalid_body`.
- */
+/** Returns for whom a call is: the session's merchant, or an operator's `X-Merchant` and `X-Mode`. Throws `invalid_body`. */
 export async function callerOf(
   session: Session,
   header: RequestHeader,

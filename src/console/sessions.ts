@@ -21,7 +21,6 @@ const idleMs = 3_600_000;
 /** How old the recorded time of the last call may be. */
 const touchMs = 60_000;
 
-/** Who calls. */
 export interface Session {
   /** Its public id, `cs_…`. */
   typeId: string;

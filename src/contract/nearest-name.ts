@@ -34,9 +34,7 @@ function plain(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }
 
-/**
- * The number of insertions, deletions, replacements and swaps of neighbours between the two; more than 2 counts as 3.
- */
+/** The number of insertions, deletions, replacements and swaps of neighbours between the two; more than 2 counts as 3. */
 function slipsBetween(a: string, b: string): number {
   if (Math.abs(a.length - b.length) > 2) return 3;
   let beforeLast: number[] = [];

@@ -30,10 +30,7 @@ export const modeNames = namesIn(modeWords);
 export const refundStatusNames = namesIn(refundStatusWords);
 export const statusNames = namesIn(paymentIntentStatusWords);
 
-/**
- * The contract's number for a word in the database. Throws for an unknown one, which a newer process has written: it
- * must not be returned as another.
- */
+/** The contract's number for a word in the database. Throws for one of a newer process, which must not pass as another. */
 export function numberOf<Word extends string, Table extends Words<Word>>(
   words: Table,
   word: Word,

@@ -15,7 +15,6 @@ export async function inHalves<T, R>(
     alone: (item: T, reason: unknown) => Promise<R>;
     run: RunPrepared;
     isFatal: (reason: unknown) => boolean;
-    /** Called before each further attempt. */
     beforeRetry: () => Promise<void>;
   },
 ): Promise<R[]> {

@@ -15,10 +15,7 @@ export function newUuid(createdAtMs: number = Date.now()): string {
 /** The most milliseconds that a UUIDv7 holds: the year 10889. */
 const maxUuidMs = 2 ** 48 - 1;
 
-/**
- * Returns the lowest UUIDv7 with that time (milliseconds since 1970), for ranges of ids. For a time outside those that a
- * UUID holds, the nearest.
- */
+/** Returns the lowest UUIDv7 of that time (milliseconds since 1970), for ranges of ids; the nearest if no UUID holds it. */
 export function lowestUuid(ms: number): string {
   const msecs = Math.min(Math.max(0, ms), maxUuidMs);
   return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
@@ -48,10 +45,7 @@ export function parseIdentifier(prefix: IdentifierPrefix, text: string): string 
   }
 }
 
-/**
- * Returns why `parseIdentifier` refuses a text, as the end of a sentence that begins with "it". Does not repeat the
- * text, which may be a secret.
- */
+/** Returns why `parseIdentifier` refuses a text, as the end of a sentence with "it". Never repeats it: it may be a secret. */
 export function identifierProblem(prefix: IdentifierPrefix, text: string): string {
   const suffixLength = 26;
   const suffix = text.slice(prefix.length + 1);

@@ -3,7 +3,6 @@ import type { Logger } from 'pino';
 import { type DatabaseLocation, defaultConnectTimeoutMs } from '../config/database-location.ts';
 import { DatabaseClient, serversOf } from './client.ts';
 
-/** Pause before listening again. */
 const retryMs = 1_000;
 /** How often the connection is tried: one that broke without a word would never notify again. */
 const tryEveryMs = 8_000;

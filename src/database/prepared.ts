@@ -3,10 +3,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
 import { inChangeTurn, turnsOf } from './turns.ts';
 
-/**
- * A statement for `prepare`. Its name carries a digest of its text: behind a pooler two releases share sessions, and
- * a name must never stand for two texts.
- */
+/** A statement for `prepare`. Its name has a digest of its text: releases share a pooler's sessions, never one name. */
 export interface PreparedStatement {
   readonly name: string;
   readonly text: string;

@@ -125,10 +125,7 @@ export class Listener {
     });
   }
 
-  /**
-   * Accepts no new connections after the delay, lets open ones finish within the timeout, and cuts the rest. Clients are told
-   * at once.
-   */
+  /** After the delay accepts nothing new; cuts what does not finish within the timeout. Clients are told at once. */
   async close(timeoutMs: number, delayMs = 0): Promise<void> {
     if (!this.#port.listening) return;
     const cut = setTimeout(() => {

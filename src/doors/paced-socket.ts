@@ -66,10 +66,7 @@ export class PacedSocket extends Duplex {
     this.#isStopped = true;
   }
 
-  /**
-   * True if an answer can close the connection without losing another: no other request of the connection is in
-   * progress, and nothing was read after this one.
-   */
+  /** True if closing the connection loses no other answer: no other request is in progress, and nothing came after this. */
   get isLastRequest(): boolean {
     return this.#active <= 1 && this.#socket.readableLength === 0;
   }

@@ -98,10 +98,7 @@ export function discardStream(source: Readable): void {
   source.resume();
 }
 
-/**
- * Ends an HTTP/2 stream that is open longer than the request timeout plus the same time for its answer. Returns a
- * function that removes the limit.
- */
+/** Ends an HTTP/2 stream open for twice the request timeout: for the request and its answer. Returns what removes the limit. */
 export function limitStream(stream: Http2Stream, requestTimeoutMs: number): () => void {
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), 2 * requestTimeoutMs);
   const remove = () => clearTimeout(timer);

@@ -96,7 +96,6 @@ async function startAt(port: number, program: string, flags: readonly string[]):
   }
 }
 
-/** Returns what anvil has written about its end. */
 async function errorIn(errors: FileHandle): Promise<string | undefined> {
   const { buffer, bytesRead } = await errors.read(Buffer.alloc(4_096), 0, 4_096, 0);
   const lines = buffer.toString('utf8', 0, bytesRead).trim().split('\n');

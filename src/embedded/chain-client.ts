@@ -2,10 +2,7 @@ import { createTestClient, http, publicActions, walletActions } from 'viem';
 
 export type ChainClient = ReturnType<typeof createChainClient>;
 
-/**
- * Returns a client of a local anvil: reads, transactions of unlocked accounts, and anvil's own methods. A call is given up after
- * `timeoutMs`, three times.
- */
+/** Returns a client of a local anvil: reads, unlocked accounts, anvil's own methods. A call has `timeoutMs`, three times. */
 export function createChainClient(url: string, timeoutMs = 30_000) {
   // Nothing is cached: what the node says changes with every block. A call is repeated because a connection that is
   // kept open may be to an anvil that was started again on the same port.

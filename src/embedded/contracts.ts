@@ -60,7 +60,6 @@ export interface Artifact {
   bytecode: Hex;
 }
 
-/** Reads an artifact from a package. */
 export function readArtifact(path: string): Artifact {
   return require(path);
 }
@@ -109,7 +108,6 @@ export async function deployAt(
 
 const gasOfConstructor = 8_000_000n;
 
-/** Throws if a mined transaction reverted. */
 export async function assertSucceeded(client: ChainClient, hash: Hex): Promise<void> {
   const { status } = await client.getTransactionReceipt({ hash });
   if (status !== 'success') throw new Error(`the transaction ${hash} reverted`);

@@ -70,10 +70,7 @@ export async function demoConsoleCode({ orm: { em }, keyRing }: Database): Promi
 /** A link that is printed is good for at least this long. */
 const minOpenMinutes = 10;
 
-/**
- * Returns the client secret of a payment intent to look at in the checkout: the one that is still open, or a new one.
- * Two processes that ask at once get the same.
- */
+/** Returns the client secret of an intent for the checkout: the open one, or a new one. Two that ask at once get the same. */
 export async function demoClientSecret(
   { orm: { em }, keyRing }: Database,
   { queue }: Config,

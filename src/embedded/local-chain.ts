@@ -68,10 +68,7 @@ export async function findLocalChain(dataDir: string, chain: ChainName): Promise
 const tickMs = 1_000;
 /** Most that a crash of anvil can lose. */
 const saveIntervalMs = 10_000;
-/**
- * Maximum age in blocks of the oldest empty block. Then anvil is restarted without old empty blocks, because each
- * takes 10 kB of memory.
- */
+/** Maximum age in blocks of the oldest empty block; then anvil is restarted without old ones, which take 10 kB each. */
 const maxBlocks = 2_000n;
 
 /** Runs the chain. Throws StartupError, with the remedy, if the folder cannot be used. */

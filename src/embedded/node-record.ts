@@ -74,10 +74,7 @@ function parseRecord(text: string): NodeRecord {
   }
 }
 
-/**
- * True if the process is the folder's anvil. The process id may have been reused, and a zombie is listed without a
- * command line until its parent collects it.
- */
+/** True if the process is the folder's anvil. Its id may be another's now, and a zombie is listed without a command line. */
 export async function isNodeRunning(pid: number, folder: string): Promise<boolean> {
   if (pid === 0 || !isAlive(pid)) return false;
   try {

@@ -36,7 +36,6 @@ export function createPayer(client: ChainClient, { tokenAddress: to }: Network) 
   };
 }
 
-/** The call of Circle's `mint`. */
 export function mintCall(to: Address, amountUnits: bigint): Hex {
   const abi = parseAbi(['function mint(address to, uint256 amount) returns (bool)']);
   return encodeFunctionData({ abi, functionName: 'mint', args: [to, amountUnits] });

@@ -38,9 +38,7 @@ interface LocalChainsServer {
   addFacilitator(nodes: ChainNodes, facilitator: ChainFacilitator): void;
 }
 
-/**
- * Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped.
- */
+/** Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped. */
 export function runLocalChains(
   { chains }: LocalChainPlan,
   { dataDir }: Config,

@@ -33,10 +33,7 @@ export async function saveState(client: ChainClient, folder: string): Promise<vo
   await rename(draft, stateFile(folder));
 }
 
-/**
- * Writes the saved state, without most empty blocks, to a temporary file that anvil can load. Returns undefined if
- * there is none. Throws DamagedState.
- */
+/** Writes the saved state without most empty blocks to a temporary file; undefined if there is none. Throws DamagedState. */
 export async function unpackState(folder: string) {
   const packed = await readFile(stateFile(folder)).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;

@@ -12,10 +12,7 @@ export const firstEpoch = 0n;
 /** SQL for the id of the epoch in which positions are given now. */
 export const newestEpoch = '(select id from event_epochs order by number desc limit 1)';
 
-/**
- * SQL for the highest position that a cursor of this epoch may have: where the next epoch begins, or the last position.
- * -1 if the database does not know the epoch.
- */
+/** SQL for the highest position of a cursor of this epoch: where the next one begins, or the last. -1 if it is unknown. */
 export const validUpTo = (epoch: string) =>
   `(select case when e.number is null then -1
            else least(p.last_position, (select min(l.begins_after) from event_epochs l where l.number > e.number))
@@ -38,10 +35,7 @@ export async function beginEpochOfHistory(run: RunPrepared): Promise<void> {
   await run(begin, [String(newEpochId()), false]);
 }
 
-/**
- * Begins an epoch in any case, for a database whose files were restored: nothing in them says so. Returns the last
- * position before it.
- */
+/** Begins an epoch in any case: a database restored from its files does not say so. Returns the last position before it. */
 export function beginEpoch(em: EntityManager): Promise<bigint> {
   return createPreparedStatements(em).transaction(async (run) => {
     await lockPositions(run);

@@ -175,7 +175,6 @@ export async function rotateApiKey(
   });
 }
 
-/** True if there is a merchant with that id. */
 export async function merchantExists(em: EntityManager, merchantId: string): Promise<boolean> {
   const id = parseIdentifier('mer', merchantId);
   return id !== undefined && (await em.fork().count(MerchantEntity, { id })) > 0;

@@ -97,10 +97,7 @@ export function createApplySteps(em: EntityManager) {
   };
 }
 
-/**
- * Locks a chain, by its id, against reverts and confirmations. Others wait in turn: shared locks that overlap would keep the
- * watcher out for good.
- */
+/** Locks a chain against reverts and confirmations, in turn: overlapping shared locks would keep the watcher out for good. */
 export const holdChain = preparedStatement(
   'hold_chain',
   'select from watched_chains where chain_id = $1 for no key update',

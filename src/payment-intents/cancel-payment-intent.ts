@@ -20,10 +20,7 @@ const findSubmitted = preparedStatement(
   `select valid_before from authorizations where payment_intent = $1 and status = 'submitted' limit 1`,
 );
 
-/**
- * `CancelPaymentIntent`: cancels an intent that requires payment, once, however many calls there are. Calls `onEvent`
- * after the commit.
- */
+/** `CancelPaymentIntent`: cancels an intent that requires payment, once for all calls. Calls `onEvent` after the commit. */
 export function cancelPaymentIntent(
   em: EntityManager,
   reader: PaymentIntentReader,

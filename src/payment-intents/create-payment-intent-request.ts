@@ -28,7 +28,6 @@ export interface NewPaymentIntent {
   lane: LaneName;
   /** After clamping. */
   expiresInMinutes: number;
-  /** The wallet given in the request. */
   walletOverride: WalletAddress | undefined;
   /** The wallet to pay: the given one, or the merchant's. */
   expectedWallet: WalletAddress;

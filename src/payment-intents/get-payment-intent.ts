@@ -65,10 +65,7 @@ export function createPaymentIntentReader(em: EntityManager) {
     },
   });
   return {
-    /**
-     * Returns the intent and records its id for the log. Throws `resource_missing`: the same for a malformed id, an
-     * unknown one, and one of another merchant or mode.
-     */
+    /** Returns the intent, noted for the log. The same `resource_missing` for a malformed id, an unknown or another's. */
     async find(
       publicId: string,
       { merchantId, mode }: Identity,

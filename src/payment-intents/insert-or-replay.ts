@@ -36,9 +36,7 @@ const maxBatchSize = 128;
 interface StoreObserver {
   /** Called for each batch when it has been written or has failed. */
   onBatch?: (size: number, durationMs: number) => void;
-  /** Called when a batch was written. */
   onWrite?: () => void;
-  /** Called with the reason if a batch could not be written. */
   onFailedWrite?: (reason: unknown) => void;
 }
 
@@ -122,10 +120,7 @@ export function createPaymentIntentStore(
       intent: NewPaymentIntentRow,
       { trace, signal }: { trace?: Trace | undefined; signal?: AbortSignal } = {},
     ) => group.add({ intent, trace }, signal).catch(refuse),
-    /**
-     * Returns the existing intent with this one's idempotency key, as `create` does, and stores nothing; undefined if
-     * there is none. Throws like `create`.
-     */
+    /** As `create`, but stores nothing: the intent with this one's idempotency key; undefined if there is none. */
     async findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined> {
       if (intent.idempotencyKey == null) return undefined;
       const { firsts } = await orUnavailable(() => findStored([intent], false));
@@ -196,10 +191,7 @@ export function createInsert(
   };
 }
 
-/**
- * Sorts by idempotency key. An insert waits for other inserts of the same key, so a different order, here or in another
- * process, could cause a deadlock.
- */
+/** Sorts by idempotency key: an insert waits for others of the same key, so another order anywhere could cause a deadlock. */
 function inLockOrder(batch: readonly NewPaymentIntentRow[]): readonly NewPaymentIntentRow[] {
   if (batch.every(({ idempotencyKey }) => idempotencyKey == null)) return batch;
   return batch.toSorted(

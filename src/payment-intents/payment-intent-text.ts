@@ -97,10 +97,7 @@ const networkTexts = new Map(
 const statuses: ReadonlySet<string> = new Set(statusNames);
 const lanes: ReadonlySet<string> = new Set(laneNames);
 
-/**
- * Checksummed addresses, by PostgreSQL's form of them. Cached, because a checksum takes a hash and merchants have few
- * wallets.
- */
+/** Checksummed addresses, by PostgreSQL's form of them. Cached: a checksum takes a hash and merchants have few wallets. */
 const addresses = new LRUCache<string, string>({
   max: 1_000,
   memoMethod: (bytea) => checksum(`0${bytea.slice(1)}`),

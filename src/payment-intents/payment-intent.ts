@@ -14,10 +14,7 @@ import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities
 import { formatIdentifier } from '../database/identifiers.ts';
 import { clientSecret } from './client-secret.ts';
 
-/**
- * The answer to the creation and all retries of it, whatever has happened to the intent since. Throws if only a newer
- * version knows a value of the row.
- */
+/** The answer to the creation and its retries, whatever has happened since. Throws if only a newer version knows a value. */
 export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
     ...frozenFields(row, clientSecretKeys),
@@ -25,10 +22,7 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
   });
 }
 
-/**
- * The current state of the intent with these payments, and with its client secret if the keys are given. Throws if
- * only a newer version knows a value of the row.
- */
+/** The intent's current state with these payments, and its client secret if keys are given. Throws if a value is newer. */
 export function presentPaymentIntent(
   row: PaymentIntentRow,
   payments: readonly Payment[],

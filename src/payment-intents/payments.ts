@@ -90,10 +90,7 @@ export function transferFields(row: TransferRow) {
   };
 }
 
-/**
- * Confirmations so far: blocks since the transfer, including its own, at most the required number. `head` is the last
- * block read.
- */
+/** Confirmations: blocks since the transfer, its own included, at most the required number. `head` is the last block read. */
 export function confirmationsOf(row: TransferRow, head: number, required: number): number {
   if (row.state === 'reorged') return 0;
   if (row.state === 'confirmed') return required;

@@ -148,10 +148,7 @@ export function print({ json, rows = [json as Row], note }: Output, whenEmpty = 
 /** The maximum table width if there is no terminal. */
 const defaultWidth = 120;
 
-/**
- * Formats rows as a table without empty columns. If the table is wider than the terminal, each row becomes a block
- * with one line per field.
- */
+/** Formats a table without empty columns; if it is wider than the terminal, each row as a block with one line per field. */
 function formatTable(rows: readonly Row[]): string {
   const maxWidth = process.stdout.columns || defaultWidth;
   const [first = {}] = rows;

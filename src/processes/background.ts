@@ -21,10 +21,7 @@ import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queu
 import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
 import type { Sender } from '../webhooks/sender.ts';
 
-/**
- * Delay until events recorded by another process get a position. Together with the polling interval of streams, less
- * than half a second.
- */
+/** Delay until events of another process get a position. With the polling interval of streams, less than half a second. */
 const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;

@@ -46,7 +46,6 @@ const minCertificateDays = 14;
 /** Chains have a block every two seconds; local chains at least one per minute. */
 const maxBlockAgeMs = 120_000;
 const maxClockSkewMs = 30_000;
-/** Two minutes. */
 const maxBlocksBehind = 60;
 /** The number of intents verified unless all are requested. Takes a few tenths of a second. */
 const newestIntents = 100_000;

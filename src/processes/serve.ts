@@ -29,9 +29,7 @@ import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 
 export type RunningServer = Awaited<ReturnType<typeof startServer>>;
 
-/**
- * The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others are 0.
- */
+/** The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others are 0. */
 interface Ports {
   http: number;
   grpc: number;

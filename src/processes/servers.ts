@@ -197,10 +197,7 @@ function createHttp2Server(limits: TransportLimits): http2.Http2Server {
   });
 }
 
-/**
- * Reads the TLS files again: new connections use the new certificate. Throws StartupError and keeps the old certificate if
- * the files are not usable.
- */
+/** Reads the TLS files again, for new connections. Throws StartupError and keeps the old certificate if they are not usable. */
 export async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
   if (tls === undefined) return;
   const pair = await readTls(tls);

@@ -32,7 +32,6 @@ interface WatchOptions {
   metrics: Metrics;
   logger: Logger;
   onEvent: () => void;
-  /** Unattributed transfers below this amount are not recorded. */
   unattributedMinUnits: bigint;
   /** After this time the process gives up a statement. */
   databaseTimeoutMs: number;

@@ -172,10 +172,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
   return invalidState(`The refund cannot be canceled. ${why}.`);
 }
 
-/**
- * `ConfirmRefund`: links a plain transfer to its refund. The watcher has recorded it, because it came from the
- * wallet that was paid. Calls `onEvent` after the commit.
- */
+/** `ConfirmRefund`: links a plain transfer, recorded because of its wallet, to its refund. Calls `onEvent` after the commit. */
 export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['confirmRefund'] {
   const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);

@@ -40,10 +40,7 @@ export function refundableUnits({ confirmedUnits, committedUnits }: ReturnedMone
   return confirmedUnits > committedUnits ? confirmedUnits - committedUnits : 0n;
 }
 
-/**
- * Stores what was returned of these intents. Not an event of the intent: those of the refund, in the same transaction,
- * tell of it.
- */
+/** Stores what was returned of these intents. The refund's events, in the same transaction, tell of it, not the intent's. */
 export async function storeRefundedUnits(
   inside: RunPrepared,
   money: ReadonlyMap<string, ReturnedMoney>,

@@ -85,10 +85,7 @@ export function refuseInvalid(violations: readonly FieldViolation[]): void {
   if (violations.length > 0) throw invalidBody(violations);
 }
 
-/**
- * Converts anything thrown to a refusal. An error from outside the catalogue becomes `internal`, with its cause for the
- * log.
- */
+/** Converts anything thrown to a refusal: what is none of the catalogue becomes `internal`, with its cause for the log. */
 export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }

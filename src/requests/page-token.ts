@@ -44,10 +44,7 @@ export function uuidPageTokenOf(filter: readonly unknown[], uuid: string | undef
   return uuid === undefined ? '' : pageTokenOf(filter, uuidToBytes(uuid));
 }
 
-/**
- * The UUID after which the page of a token begins; undefined for an empty token, which is the first page. Throws like
- * `cursorOf`.
- */
+/** The UUID after which a token's page begins; undefined for an empty token, the first page. Throws like `cursorOf`. */
 export function uuidCursorOf(token: string, filter: readonly unknown[]): string | undefined {
   if (token === '') return undefined;
   const bytes = cursorOf(token, filter, uuidBytes);

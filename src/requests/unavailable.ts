@@ -83,10 +83,7 @@ export function noteDatabaseError(error: unknown): void {
   if (error instanceof Error) ofDatabase.add(error);
 }
 
-/**
- * Returns why the database was gone, as its SQLSTATE, the code of its socket or `connection lost`. Undefined for other
- * errors, also of other servers.
- */
+/** Returns why the database was gone: a SQLSTATE, its socket's code or `connection lost`. Undefined for all other errors. */
 export function databaseGoneBy(reason: unknown): string | undefined {
   if (isStatementTimeout(reason)) return undefined;
   const found = causesOf(reason).find(

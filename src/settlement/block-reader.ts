@@ -46,10 +46,7 @@ export async function transfersToMerchants(
   });
 }
 
-/**
- * Reads the ids named in the transfers of one block. Throws NodeError if the node contradicts itself. Awaits
- * `onProgress` between requests.
- */
+/** Reads the ids named in a block's transfers. Throws NodeError on a contradiction. Awaits `onProgress` between requests. */
 export async function readTransfers(
   node: Node,
   settings: ChainSettings,

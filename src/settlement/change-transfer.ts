@@ -22,10 +22,7 @@ import { traceparentOf } from '../requests/trace.ts';
 import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
 import { toTransfer } from './transfer.ts';
 
-/**
- * Returns a function that finds a transfer of a merchant and mode, with the last block read of its chain as `head`. Throws
- * `resource_missing`.
- */
+/** Returns a finder of a merchant's transfers in a mode; `head` is the last block read there. Throws `resource_missing`. */
 export function createFindTransfer(em: EntityManager, lock = '') {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const find = preparedStatement(

@@ -34,10 +34,7 @@ export function isFarBehind(first: { number: number }, second: { number: number 
   return second.number - first.number > farBehind;
 }
 
-/**
- * The steps of a pass over a chain, to its head, or until the pass has taken long enough. `confirmations` is how deep a
- * payment has to be.
- */
+/** The steps of a pass to the chain's head, or until it has taken long enough. `confirmations`: how deep a payment must be. */
 export async function* followChain(
   { head, final, startedAtMs, tip, headerAt }: ChainView,
   confirmations: number,

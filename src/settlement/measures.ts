@@ -26,10 +26,7 @@ export async function measureReceived(run: RunPrepared): Promise<Received[]> {
   }));
 }
 
-/**
- * The unattributed transfers, up to a thousand, and the age of the oldest of the last seven days that nobody has called done
- * in the console.
- */
+/** The unattributed transfers, up to a thousand, and the age of the oldest of the last week that nobody has called done. */
 export async function measureUnattributed(run: RunPrepared): Promise<{ count: number; oldestMs: number }> {
   const { rows } = await run(findUnattributed, [lowestUuid(Date.now() - unattributedDays * dayMs)]);
   return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };

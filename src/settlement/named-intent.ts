@@ -19,9 +19,7 @@ const idPrefixes = ['70695f', '72665f'];
 
 /** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
-/**
- * `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all versions.
- */
+/** `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all versions. */
 const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
 const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));
 const entryPoints: ReadonlyMap<string, Hex> = new Map([
@@ -52,10 +50,7 @@ interface NamedIntents {
   of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined>;
 }
 
-/**
- * A stranger chooses the size of the calldata and the number of transfers, so the calldata is read once for all of
- * them, in slices.
- */
+/** Strangers choose how long the calldata is and how many transfers: it is read once for all of them, in slices. */
 export function readNamedIntents(transaction: Transaction): NamedIntents {
   const { input, to } = transaction;
   const direct = once(() => onlyIdIn(input.slice(2 + transferDigits)));

@@ -57,7 +57,6 @@ export interface TransferLog {
   blockHash: Hash;
 }
 
-/** A log of any contract. */
 export interface PlainLog {
   address: Address;
   topics: readonly Hex[];
@@ -87,10 +86,7 @@ export interface Receipt {
 /** Topic 0 of `Transfer(address,address,uint256)`. */
 export const transferTopic: Hash = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef';
 
-/**
- * The largest amount that every JSON client represents exactly: a hundred times the supply of USDC. Larger ones are
- * rejected.
- */
+/** The largest amount that every JSON client holds exactly: a hundred times the supply of USDC. Larger ones are rejected. */
 const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Numbers above these are rejected: the database would refuse them, and no other node would be asked. */

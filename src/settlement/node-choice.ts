@@ -37,10 +37,7 @@ export interface NodeChoice {
   /** The reader has finished, or failed, a pass. A node may answer some requests and never others. */
   noteWorked(): void;
   noteFailed(): void;
-  /**
-   * Chooses the reader. `isSame` checks that a node has the recorded blocks. Resolves with true if the reader has
-   * moved. Never rejects.
-   */
+  /** Chooses the reader; `isSame` checks that a node has the recorded blocks. True if it has moved. Never rejects. */
   decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean>;
 }
 

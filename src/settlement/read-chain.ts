@@ -18,10 +18,7 @@ export interface BlockTransfers {
   found: FoundTransfer[];
 }
 
-/**
- * Returns the blocks of an inclusive range that have transfers to wallets of merchants. The headers are those of the asked
- * node.
- */
+/** Returns the blocks of a range, inclusive, with transfers to wallets of merchants. The headers are the asked node's. */
 export async function readBetween(
   { settings, ledger }: WatchContext,
   lease: bigint,

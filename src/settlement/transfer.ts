@@ -15,9 +15,7 @@ import { confirmationsOf, transferFields } from '../payment-intents/payments.ts'
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
-/**
- * Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain.
- */
+/** Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain. */
 export function toTransfer(
   row: TransferRow,
   head: number,

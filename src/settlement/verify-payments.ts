@@ -30,10 +30,7 @@ export async function heldByAll(
   return { held, denying };
 }
 
-/**
- * Returns those of the transfers that no node has any more: one alone may have lost data, or lie. Throws if one is too far
- * behind to deny them.
- */
+/** Returns those that no node has any more: one alone may have lost data, or lie. Throws if one is too far behind to deny. */
 export const goneOf =
   (context: WatchContext, lease: bigint) =>
   async (transfers: readonly RecordedTransfer[]): Promise<readonly RecordedTransfer[]> => {

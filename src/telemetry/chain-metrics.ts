@@ -31,7 +31,6 @@ function createExpiryMetrics({ counter, gauge }: Instruments) {
   };
 }
 
-/** The series of all chains. */
 function createSeries({ counter, gauge, histogram }: Instruments) {
   const labels = ['mode', 'chain'] as const;
   const value = (name: string, help: string) => gauge(`chain_${name}`, help, [...labels]);
@@ -139,7 +138,6 @@ function metricsOf(
       series.headTime.set(of, state.head.time.getTime() / 1000);
       series.seenAt.set(of, Date.now() / 1000);
     },
-    /** Records the last final block that was read a second time. */
     verified: (number: number) => series.verifiedBlock.set(of, number),
     /** Records a committed block. `lagMs`: the time since the first answer with its header. */
     block({ transfers, lagMs }: { transfers: number; lagMs: number }) {
@@ -147,7 +145,6 @@ function metricsOf(
       counts.transfers.inc(of, transfers);
       series.lags.observe(of, lagMs / 1000);
     },
-    /** Records the time from a payer's signature to the block of its transfer. */
     settled: (ms: number) => series.settled.observe(of, Math.max(0, ms) / 1000),
     /** Counts a reorganisation. `isFinal`: it reverted final blocks. */
     reorganisation({ depth, isFinal }: { depth: number; transfers: number; isFinal: boolean }) {
@@ -160,7 +157,6 @@ function metricsOf(
       counts.missed.inc(of, missed);
       counts.invented.inc(of, invented);
     },
-    /** Counts unattributed transfers that were too small to be recorded. */
     dust: (transfers: number) => counts.dust.inc(of, transfers),
     /** Counts an answer of a node that could not be used, or contradicted another one; the same error once. */
     nodeFault(error: { fault: string }) {

@@ -2,10 +2,7 @@ import { type DestinationStream, type Logger, pino } from 'pino';
 import type { LogLevel } from '../config/config.ts';
 import { visibleLines } from '../contract/visible-text.ts';
 
-/**
- * Returns a logger that writes JSON, one object per line. Characters that a terminal obeys or does not show are escaped:
- * a log is read in a terminal, too.
- */
+/** Returns a logger of JSON, one object per line. What a terminal obeys or hides is escaped: logs are read there, too. */
 export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
   return pino(
     {
@@ -99,10 +96,7 @@ function withEscapesKept(line: string): string {
   return line.replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
 }
 
-/**
- * Returns the properties of an error that may be logged. Others are dropped: PostgreSQL's `detail` quotes whole rows,
- * with metadata and idempotency keys.
- */
+/** Returns what may be logged of an error. Not PostgreSQL's `detail`, which quotes whole rows, with metadata and keys. */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { message: String(error) };
   const { name, message, stack, cause } = error;

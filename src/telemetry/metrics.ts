@@ -25,15 +25,12 @@ interface MetricSources {
   version: string;
   /** Names of the methods that are served, by door. */
   rpcs: Readonly<Record<string, readonly string[]>>;
-  /** Creates that wait to be written. */
   waitingCreates: () => number;
   /** Those of them that wait for the database to be there again. */
   heldCreates: () => number;
   /** How often the database could not be reached, by cause. */
   databaseFailures: ReadonlyMap<string, number>;
-  /** Log lines dropped because standard output was not read. */
   droppedLogLines: () => number;
-  /** Open streams of events. */
   eventStreams: () => number;
   /** The database's connection pool, as `pg` reports it. */
   pool: { totalCount: number; idleCount: number; waitingCount: number };
@@ -169,7 +166,6 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
   );
   return {
     webhookDisabled: () => disabled.inc(),
-    /** Counts an attempt to deliver a webhook. */
     webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number) {
       attempts.inc({ outcome });
       durations.observe({ outcome }, durationMs / 1000);
@@ -280,7 +276,6 @@ function createReplicationMetrics({ measured }: Instruments) {
     'database_archive_failing',
     "1 while the write-ahead log cannot be archived, by the database's own archiver.",
   );
-  /** Records what the database is and which standbys it has. */
   return (found: Replication) => {
     archiveFails.set(found.archiveFails ? 1 : 0);
     isPrimary.set(found.isPrimary ? 1 : 0);

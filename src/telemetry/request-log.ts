@@ -59,10 +59,7 @@ export function createRequestLog(logger: Logger) {
 
 /** Most invalid fields named in a line. */
 const maxFields = 10;
-/**
- * Only names that look like those of the contract are logged. An unknown field has a name chosen by the client, which
- * may be a key or a secret; these are longer.
- */
+/** Only names that look like the contract's are logged: an unknown field's may be a key or a secret, which are longer. */
 const fieldName = /^[A-Za-z_][\w.[\]]{0,39}$/;
 
 /** Returns the names of the invalid fields, without their values; undefined if there are none. */

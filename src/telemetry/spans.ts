@@ -26,9 +26,7 @@ interface Statement {
   creates?: number;
 }
 
-/**
- * Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete.
- */
+/** Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete. */
 export function traceStatement<T>(
   { operation, table, creates }: Statement,
   requests: readonly { trace: Trace | undefined }[],

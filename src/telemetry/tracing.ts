@@ -31,10 +31,7 @@ const maxStopMs = 2_000;
 /** Traces requests. What is done for them is traced by `spans.ts`. */
 export type Tracing = ReturnType<typeof startTracing>;
 
-/**
- * Starts OpenTelemetry, which reads the `OTEL_*` variables of this process and reports problems to `logger`. Call it
- * once per process: its providers are global.
- */
+/** Starts OpenTelemetry by this process's `OTEL_*` variables; problems go to `logger`. Once per process: it is global. */
 export function startTracing(logger: Logger) {
   const sdk = new NodeSDK({
     // Attributes from the variables take precedence.

@@ -16,10 +16,7 @@ const maxInFlight = 768;
 const maxPrompt = 512;
 /** No more is claimed for failing or slow endpoints while this many of their attempts are in flight. */
 const maxLimited = 256;
-/**
- * Most attempts in flight for one merchant; the part of them reserved for healthy endpoints; and the most for one of
- * those in the reserve.
- */
+/** Most attempts in flight for a merchant; the part of them reserved for healthy endpoints; the most for one in the reserve. */
 const maxOfMerchant = 64;
 const reserveShare = 1 / 4;
 const maxInReserve = 4;
@@ -41,7 +38,6 @@ const maxClaimed = 128;
 
 export interface DelivererOptions {
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
-  /** Called when an endpoint was disabled for failing. */
   onDisabled?: () => void;
   /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;

@@ -50,7 +50,6 @@ type Methods = MethodsOf<typeof WebhookEndpointService>;
 
 export function createDeliveryMethods(
   em: EntityManager,
-  /** Called when an event was recorded. */
   onEvent: () => void,
 ): Pick<Methods, 'pingWebhookEndpoint' | 'listWebhookDeliveries'> {
   const { read } = createPreparedStatements(em);
@@ -119,7 +118,6 @@ export function createDeliveryMethods(
 
 export function createRedeliveryMethods(
   em: EntityManager,
-  /** Called when there are deliveries to attempt. */
   onDeliveries: () => void,
 ): Pick<Methods, 'redeliverEvent' | 'redeliverWebhookEndpoint'> {
   const { run, read } = createPreparedStatements(em);

@@ -54,7 +54,6 @@ export interface ClaimedDelivery {
   event: EventRow;
   endpointId: string;
   url: string;
-  /** The endpoint's failures since its last success. */
   failures: number;
   /** Attempts since the delivery was created or last made due by hand. */
   scheduled: number;
@@ -95,7 +94,6 @@ export type DeliveryQueue = ReturnType<typeof createDeliveryQueue>;
 /** A delivery after an attempt. */
 interface AttemptOutcome {
   status: DeliveryStatusName;
-  /** All attempts so far. */
   attempts: number;
 }
 
@@ -188,10 +186,7 @@ export function createDeliveryQueue(em: EntityManager) {
       last = { merchants, wasAll: claimed.length < inFlight.room };
       return claimed;
     },
-    /**
-     * Records an attempt and returns the delivery's new state. Resolves with undefined and records nothing if the lease
-     * has expired or the endpoint was disabled.
-     */
+    /** Records an attempt and returns the new state; undefined if the lease has expired or the endpoint was disabled. */
     record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
     /**
      * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late

@@ -14,7 +14,6 @@ const gone = 410;
 
 export type EndpointHealth = ReturnType<typeof createEndpointHealth>;
 
-/** An endpoint was disabled. */
 export interface Disabled {
   reason: string;
   /** Pending deliveries that failed because of this. */
@@ -48,10 +47,7 @@ export function createEndpointHealth(em: EntityManager) {
     async succeeded(endpointId: string): Promise<void> {
       await run(forgetFailures, [endpointId]);
     },
-    /**
-     * Counts a failure at this URL, if it still is the endpoint's. Disables the endpoint if the limit is reached and returns
-     * the consequences.
-     */
+    /** Counts a failure at this URL, if it is still the endpoint's. At the limit disables it and returns what follows. */
     async failed(
       endpointId: string,
       url: string,

@@ -23,14 +23,12 @@ import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { type SecretGeneration, webhookSecret } from './signature.ts';
 
-/** The owner of endpoints. */
 export interface Owner {
   /** UUID. */
   merchantId: string;
   mode: ModeName;
 }
 
-/** The settings of an endpoint. */
 interface EndpointSettings {
   url: string;
   eventTypes: string[];
@@ -207,10 +205,7 @@ export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string
   });
 }
 
-/**
- * Gives an endpoint a new secret; the previous one also signs during the overlap. Returns the result of the earlier
- * call if the idempotency key was used before.
- */
+/** Gives an endpoint a new secret; the old one also signs during the overlap. A known idempotency key gets its first answer. */
 export async function rotateSecret(
   em: EntityManager,
   keys: KeyRing,

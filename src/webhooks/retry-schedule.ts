@@ -5,9 +5,7 @@ import type { AttemptResult } from './sender.ts';
 /** Delays of the retries, in seconds. After the last one the delivery has failed. */
 const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
-/**
- * The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together.
- */
+/** The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together. */
 export function outcomeOf(
   { scheduled }: { scheduled: number },
   { error }: Pick<AttemptResult, 'error'>,

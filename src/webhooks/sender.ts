@@ -26,7 +26,6 @@ const otherFamilyMs = 500;
 const maxPermittedOrigins = 10_000;
 const userAgent = `payment-intent-service/${manifest.version}`;
 
-/** The outcome of an attempt. */
 export interface AttemptResult {
   at: Date;
   durationMs: number;

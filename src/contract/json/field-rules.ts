@@ -46,10 +46,7 @@ export function suchAs(field: DescField): string {
   return example === undefined ? '' : `, such as ${JSON.stringify(example)}`;
 }
 
-/**
- * The words of an enum in the public JSON, in the contract's order. Zero has none: it means "unspecified", and the JSON
- * omits the field.
- */
+/** The words of an enum in the public JSON, in the contract's order. Zero, "unspecified", has none: JSON omits the field. */
 export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
   return desc.values
     .filter(({ number }) => number !== 0)

@@ -287,10 +287,7 @@ const structCodec: ValueCodec = {
   encode: (value) => JSON.stringify(value),
 };
 
-/**
- * `google.protobuf.Timestamp`: RFC 3339. Decodes any time zone and all nine digits of a second; encodes UTC with
- * milliseconds.
- */
+/** `google.protobuf.Timestamp`: RFC 3339. Decodes any time zone and nine digits of a second; encodes UTC with milliseconds. */
 const timestampCodec: ValueCodec = {
   decode(json, path, violations) {
     const [, date = '', time, fraction = '', zone] = (typeof json === 'string' && rfc3339.exec(json)) || [];
@@ -333,7 +330,6 @@ export function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
   return undefined;
 }
 
-/** True for a JSON object. */
 export function isObject(json: IJsonValue): json is { [name: string]: IJsonValue } {
   return (
     json !== null && typeof json === 'object' && !Array.isArray(json) && !(json instanceof InexactNumber)
@@ -349,10 +345,7 @@ function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
 }
 
-/**
- * The violation for an unknown name, with the probably intended one. After `violationsBefore` others it may not be
- * listed, and then costs no search.
- */
+/** The violation for an unknown name, with the one probably meant, unless `violationsBefore` others keep it from the list. */
 export function notAField(
   path: string,
   name: string,

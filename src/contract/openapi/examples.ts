@@ -6,10 +6,7 @@ import type { HttpRoute } from '../http-routes.ts';
 import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { type JsonSchema, schemaOptionsOf } from './schemas.ts';
 
-/**
- * Shows required fields and fields with a default. Others, such as a different payout wallet, should not be copied
- * without thought.
- */
+/** Shows required fields and those with a default. Others, such as another payout wallet, need thought before copying. */
 export function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
   return Object.fromEntries(
     method.input.fields

@@ -40,9 +40,7 @@ const notModified = {
   headers: refsTo('X-Request-Id', 'ETag'),
 };
 
-/**
- * Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support.
- */
+/** Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support. */
 export function createOpenApi(options: OpenApiOptions): object {
   const context: SchemaContext = { schemas: new Map(), commentOf: options.commentOf };
   const paths: Record<string, Record<string, object>> = {};

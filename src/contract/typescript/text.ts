@@ -78,7 +78,6 @@ function clientText(text: string, names: ReadonlySet<string>): string {
 
 const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 
-/** The name with a lower-case first letter. */
 export const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
 
 const lineWidth = 110;

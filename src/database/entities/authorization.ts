@@ -4,10 +4,7 @@ import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
-/**
- * `submitted`: somebody can send it. `landed`: a recorded transfer has used it. `released`: the chain will never take it.
- * `failed`: nobody was given it.
- */
+/** `submitted`: can be sent. `landed`: a transfer used it. `released`: the chain never will. `failed`: nobody was given it. */
 const authorizationStatuses = ['submitted', 'landed', 'released', 'failed'] as const;
 
 /** A payer's signed authorization (EIP-3009) to transfer tokens for an intent. The signature itself is not kept. */

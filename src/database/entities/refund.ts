@@ -36,7 +36,6 @@ export const RefundEntity = defineEntity({
     expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     /** Transfers may be its own until then: for 30 days after its end, and without one for ever. */
     watchedUntil: p.datetime(3).columnType('timestamptz(3)'),
-    /** The number of its events. */
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
     idempotencyKey: p.text().nullable(),

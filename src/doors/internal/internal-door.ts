@@ -173,10 +173,7 @@ function implementationOf(served: Served) {
 /** The longest timeout that both protocols' headers can express and a timer accepts. */
 const maxTimeoutMs = 99_999_999;
 
-/**
- * Limits the deadline of a call. A longer one would overflow the timer, which then fires at once. Connect refuses a
- * deadline that cannot be parsed.
- */
+/** Limits a call's deadline: a longer one overflows the timer, which fires at once. Connect refuses an unreadable one. */
 function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
   const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
   const parse = isConnect ? parseConnectTimeout : parseGrpcTimeout;

@@ -77,10 +77,7 @@ class Normalizer {
     return range === undefined ? this.exact(json, path) : this.integer(field, range, json, path);
   }
 
-  /**
-   * Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's
-   * range.
-   */
+  /** Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's range. */
   integer(
     field: DescField,
     { min, max }: { min: bigint; max: bigint },

@@ -2,7 +2,6 @@ import { EventEmitter, on } from 'node:events';
 
 export type ReadinessStatus = 'ready' | 'draining' | 'database_unreachable' | 'database_not_writable';
 
-/** Timeout of a probe, in milliseconds. */
 const probeTimeoutMs = 2_000;
 /** How often the database is probed while there are watchers. */
 const watchIntervalMs = 2_000;

@@ -65,7 +65,6 @@ interface PublicDoorOptions extends CallOptions {
   logger: Logger;
   onEnd: RequestObserver;
   isDraining: () => boolean;
-  /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
   trustedProxies?: readonly string[];
   requestTimeoutMs: number;
   scheme: 'http' | 'https';

@@ -3,7 +3,6 @@ import { percentDecoded } from './percent-decoding.ts';
 
 /** The routes of a path. */
 export interface Match<Route> {
-  /** By HTTP method. */
   byMethod: ReadonlyMap<string, Route>;
   /** The values of the path variables, in order, decoded. */
   values: readonly string[];

@@ -31,7 +31,6 @@ interface StaticSiteOptions {
   headers: Readonly<Record<string, string>>;
 }
 
-/** Headers of every file of every site. */
 const commonHeaders: Readonly<Record<string, string>> = {
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'no-referrer',

@@ -37,10 +37,7 @@ interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-/**
- * Attributes the transfers of a block with this time, in their order. `beforeRetry` is called before a lookup that has
- * failed is repeated in halves.
- */
+/** Attributes a block's transfers in their order. `beforeRetry` is called before a failed lookup is repeated in halves. */
 export type AttributeTransfers = (
   blockTime: Date,
   transfers: readonly TransferToAttribute[],

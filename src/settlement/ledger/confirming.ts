@@ -22,7 +22,6 @@ export interface RecordedTransfer {
   log: TransferLog;
 }
 
-/** `durable` is called with the changes after each commit. */
 export function createConfirming(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,

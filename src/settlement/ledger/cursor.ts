@@ -68,10 +68,7 @@ export function createCursor(
     async trust(lease: bigint, number: number): Promise<void> {
       await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
     },
-    /**
-     * Stores that everything up to this block is verified. Does nothing and resolves with false if `cursor` has been
-     * reverted. Throws LeaseLost.
-     */
+    /** Stores that all up to this block is verified. False, and nothing, if `cursor` has been reverted. Throws LeaseLost. */
     async noteVerified(lease: bigint, number: number, cursor: Tip): Promise<boolean> {
       const { rowCount } = await holding(lease, (inside) =>
         inside(noteVerifiedBlock, [chainId, number, cursor.number, bytes(cursor.hash)]),
@@ -136,9 +133,7 @@ const advance = preparedStatement(
    returning chain_id`,
 );
 
-/**
- * A payment stands in for its block's header if there is none: verification may have found it in a block that replaced one.
- */
+/** A payment stands in for its block's header if there is none: verification may have found it in a block that replaced one. */
 const findKnownBlocks = preparedStatement(
   'find_known_blocks',
   `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)

@@ -22,15 +22,11 @@ interface ReorgedTransfer {
   refund: string | null;
 }
 
-/**
- * Most payments of one intent in one transaction: strangers decide how many there are. They take a tenth of a second of the
- * second and a half that a statement has.
- */
+/** Most payments of one intent in one transaction: strangers decide how many. They take 0.1 s of a statement's 1.5 s. */
 const maxTogether = 2_000;
 
 export type Reverting = ReturnType<typeof createReverting>;
 
-/** `durable` is called with the changes after each commit. */
 export function createReverting(
   run: RunPrepared,
   { holding }: Pick<Lease, 'holding'>,
@@ -65,10 +61,7 @@ export function createReverting(
     return all;
   };
   return {
-    /**
-     * Reverts every block above the ancestor, or of a local chain that was restarted. Returns the number of reverted
-     * transfers. Throws LeaseLost.
-     */
+    /** Reverts what is above the ancestor, or a restarted local chain. Returns the number of transfers. Throws LeaseLost. */
     async revertTo(lease: bigint, ancestor: Tip): Promise<number> {
       const { rows } = await run(findAbove, [chainId, ancestor.number]);
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
@@ -147,10 +140,7 @@ const findByIds = preparedStatement(
   `select id, payment_intent, refund, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 
-/**
- * Payments of open intents, and transfers of refunds, are judged anew if they return, so their verdict is cleared. A signed
- * authorization can be used again.
- */
+/** Returning payments of open intents and transfers of refunds are judged anew. A signed authorization can be used again. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
   `with reverted as (

@@ -6,7 +6,6 @@ export const maxAtOnce = 500;
 /** Formats a hash or an address as a parameter of type `bytea`. */
 export const bytes = (hash: string) => `\\x${hash.slice(2)}`;
 
-/** The ids of rows. */
 export const idsOf = (rows: readonly { id: string }[]): string[] => rows.map(({ id }) => id);
 
 export const hashOf = (value: Buffer): Hash => `0x${value.toString('hex')}`;
