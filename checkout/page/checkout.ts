@@ -22,12 +22,6 @@ export function missingUnits({ amount_units, amount_received_units }: Checkout):
   return Math.max(0, amount_units - amount_received_units);
 }
 
-/** The confirmations of the payment that has the fewest, of those that count. */
-export function fewestConfirmations({ payments = [], confirmations_required }: Checkout): number {
-  const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
-  return Math.min(confirmations_required, ...confirmations);
-}
-
 /** The facts of a chain by its EIP-155 id. */
 export function chainFacts(id: number): ChainSettings {
   const facts = chains.find(({ chainId }) => chainId === id);

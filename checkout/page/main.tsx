@@ -7,7 +7,7 @@ import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
-import { linkOf, type Opening, rememberOpening, takeOpening } from './secret.ts';
+import { type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
 import { createSigning } from './signing.ts';
@@ -87,7 +87,7 @@ function paint(): void {
     <Page
       facts={facts}
       act={actions}
-      link={linkOf(opening.secret ?? '')}
+      link={`${location.origin}${location.pathname}#${opening.secret ?? ''}`}
       returnUrl={checkout && returnUrlOf(opening, checkout)}
       isPopup={window.opener !== null}
       isPhone={isPhone}

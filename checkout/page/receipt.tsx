@@ -1,15 +1,16 @@
 // A payment on its way, and what has arrived.
 
-import { type Checkout, chainFacts, fewestConfirmations } from './checkout.ts';
+import { type Checkout, chainFacts } from './checkout.ts';
 import { amountWithToken, Row, ShortAddress, type StepProps } from './parts.tsx';
 import { isWrongToken, returnedIn } from './state.ts';
 import { labels } from './texts.ts';
 import { shownDate } from './time.ts';
 
-/** A bar of the confirmations so far. */
+/** A bar of the confirmations so far: those of the payment that has the fewest, of those that count. */
 export function Confirmations({ checkout }: { checkout: Checkout }) {
-  const { confirmations_required } = checkout;
-  const count = fewestConfirmations(checkout);
+  const { payments = [], confirmations_required } = checkout;
+  const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
+  const count = Math.min(confirmations_required, ...confirmations);
   const label = labels.confirmations(count, confirmations_required);
   return (
     <div class="confirmations">

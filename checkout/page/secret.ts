@@ -53,8 +53,3 @@ function rememberedOpening(): Opening {
 export function isSecret(text: unknown): text is string {
   return typeof text === 'string' && secretForm.test(text);
 }
-
-/** The URL that opens this checkout anywhere. */
-export function linkOf(secret: string): string {
-  return `${location.origin}${location.pathname}#${secret}`;
-}

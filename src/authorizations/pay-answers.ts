@@ -117,7 +117,3 @@ export function occupied({ validBefore }: Pick<AuthorizationRow, 'validBefore'>)
       'it is known whether it has. Wait: a second payment could be charged too.',
   );
 }
-
-export function notPossible(): ServiceError {
-  return invalidState('This payment intent cannot be paid by a signature now. Pay it by a transfer.');
-}

@@ -13,7 +13,7 @@ import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
@@ -24,7 +24,6 @@ import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
 import {
   ended,
   lapsed,
-  notPossible,
   occupied,
   offerAnswer,
   type PayAnswer,
@@ -129,7 +128,9 @@ class PayCheckout {
     if (current?.status === 'submitted') throw occupied(current);
     if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
     const chain = this.#options.gasless.on(network.chainId);
-    if (chain === undefined) throw notPossible();
+    if (chain === undefined) {
+      throw invalidState('This payment intent cannot be paid by a signature now. Pay it by a transfer.');
+    }
     const nowMs = Math.max(Date.now(), found.headTimeMs);
     if (payment === undefined) return offerAnswer(resourceUrl, intent, network, chain.domain, nowMs);
     const refusal = await this.#check(payment, found, chain, nowMs, context);

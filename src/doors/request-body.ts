@@ -19,11 +19,6 @@ export function hasBody(request: NodeRequest, header: RawHeaders): boolean {
   return header.get('transfer-encoding') !== null || (length !== null && length !== '0');
 }
 
-/** Throws `body_too_large` if the declared length is over the limit. */
-export function assertDeclaredSize(header: RawHeaders): void {
-  if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
-}
-
 /**
  * Reads a whole body, counting bytes as they arrive. Throws `body_too_large` at the first byte over the limit, and
  * `invalid_body` if it takes longer than the timeout.

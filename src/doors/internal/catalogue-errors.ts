@@ -6,7 +6,6 @@
 import {
   Code,
   ConnectError,
-  type ContextValues,
   createContextKey,
   type HandlerContext,
   type Interceptor,
@@ -89,12 +88,8 @@ export const notOneMessage = 'The call has to carry exactly one message.';
 /** True for the content type of gRPC proper, whose errors are HTTP trailers. */
 export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.test(contentType);
 
-const readKey = createContextKey(false, { description: 'whether the message of the call could be read' });
-
-/** Says that the message of a call could be read: what Connect refuses from now on is not the client's fault. */
-export function markAsRead(values: ContextValues): void {
-  values.set(readKey, true);
-}
+/** True once the message of a call could be read: what Connect refuses from then on is not the client's fault. */
+export const isReadKey = createContextKey(false, { description: 'whether the message could be read' });
 
 /** Turns what Connect is going to refuse in this call into refusals of the catalogue. Call it from the gate. */
 export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }: HandlerContext): void {
@@ -109,7 +104,7 @@ export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }:
     const isCompressionKnown = compressions.every(
       (name) => name === null || knownCompressions.includes(name),
     );
-    const refusal = refusalOfConnect(error, { isRead: values.get(readKey), isCompressionKnown });
+    const refusal = refusalOfConnect(error, { isRead: values.get(isReadKey), isCompressionKnown });
     if (refusal === undefined) return;
     context.error = refusal;
     const { code, message, rawMessage, details } = toConnectError(refusal, context.requestId);

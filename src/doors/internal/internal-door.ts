@@ -44,7 +44,7 @@ import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
   isGrpc,
-  markAsRead,
+  isReadKey,
   refuseByCatalogue,
   refuseWhatConnectRefuses,
   trailerOf,
@@ -159,7 +159,7 @@ type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown,
 function implementationOf(served: Served) {
   return (request: Message, { values, requestHeader, responseHeader, signal }: HandlerContext) => {
     const context = requestContextOf(values);
-    markAsRead(values);
+    values.set(isReadKey, true);
     const setHeaders = () => {
       for (const [name, value] of answerHeaders(context)) responseHeader.set(name, value);
     };

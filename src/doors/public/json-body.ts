@@ -1,8 +1,9 @@
 import { IJsonError, type IJsonValue, parseIJson } from '../../contract/json/i-json.ts';
+import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { RawHeaders } from '../../requests/request-header.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
-import { assertDeclaredSize, readBody } from '../request-body.ts';
+import { readBody } from '../request-body.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -17,7 +18,7 @@ export function readJsonBytes(
   timeoutMs: number,
 ): Promise<Buffer> {
   assertJson(header);
-  assertDeclaredSize(header);
+  if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
   if (header.get('expect') !== null) response.writeContinue();
   return readBody(request, timeoutMs);
 }
