@@ -65,6 +65,12 @@ function unknownHealth(node: Node): Health {
   };
 }
 
+function noteHead(of: Health, head: number): void {
+  of.askedAtMs = performance.now();
+  if (head !== of.head) of.movedAtMs = of.askedAtMs;
+  of.head = head;
+}
+
 export function createNodeChoice(
   nodes: readonly [Node, ...Node[]],
   logger: Logger,
@@ -76,15 +82,6 @@ export function createNodeChoice(
   /** Since when the reader has failed to finish a pass. */
   let stuckSinceMs: number | undefined;
 
-  const noteHead = (node: Node, head: number): void => {
-    const of = health.find((each) => each.node === node);
-    if (of === undefined) return;
-    of.askedAtMs = performance.now();
-    if (head === of.head) return;
-    of.head = head;
-    of.movedAtMs = performance.now();
-  };
-
   const isTrusted = ({ failedAtMs }: Health) => performance.now() - failedAtMs >= wellMs;
 
   /** Returns why a node must not be the reader, or undefined. */
@@ -92,9 +89,9 @@ export function createNodeChoice(
     const now = performance.now();
     const sinceMs = Math.min(node.failingSinceMs ?? now, node === nodes[place] ? (stuckSinceMs ?? now) : now);
     if (now - sinceMs >= failsMs) return failing;
-    // It has not answered yet.
-    if (head === 0) return undefined;
-    const best = Math.max(head, ...health.flatMap((other) => (isTrusted(other) ? [other.head] : [])));
+    // One that has not answered yet is behind nobody.
+    const others = head === 0 ? [] : health.filter(isTrusted);
+    const best = Math.max(head, ...others.map((other) => other.head));
     if (best - head >= behindBlocks) return `${best - head} blocks behind another node`;
     return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;
   };
@@ -104,9 +101,11 @@ export function createNodeChoice(
     for (const of of health) {
       if (performance.now() - of.askedAtMs < probeEveryMs) continue;
       of.askedAtMs = performance.now();
-      const onHeader = (header: { number: number } | undefined) => header && noteHead(of.node, header.number);
       // The node tracks its own failures.
-      of.node.header('latest').then(onHeader, () => {});
+      of.node.header('latest').then(
+        (header) => header && noteHead(of, header.number),
+        () => {},
+      );
     }
   };
 
@@ -141,7 +140,10 @@ export function createNodeChoice(
     get place() {
       return place;
     },
-    noteHead,
+    noteHead(node, head) {
+      const of = health.find((each) => each.node === node);
+      if (of !== undefined) noteHead(of, head);
+    },
     noteWorked() {
       stuckSinceMs = undefined;
     },
