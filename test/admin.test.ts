@@ -640,8 +640,7 @@ describe('doctor', () => {
       /FAILED +TLS +TLS_CERT_FILE cannot be read/,
     ],
   ])('%s', async (_, change, says) => {
-    // The database "postgres" does not have our schema.
-    const empty = env.DATABASE_URL?.replace(database.database, 'postgres');
+    const empty = env.DATABASE_URL?.replace(database.database, 'empty');
     const { code, stdout } = await doctor(
       change.DATABASE_URL === 'schema' ? { DATABASE_URL: empty } : change,
     );

@@ -38,7 +38,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await admin.connect();
     // The superuser that own-postgres.ts expects.
     await admin.query('create role postgres superuser login');
-    await admin.query(`create database ${templateDatabase} template postgres`).finally(() => admin.end());
+    await admin.query(`create database ${templateDatabase} template postgres`);
+    await admin.query('create database empty').finally(() => admin.end());
     await postgres.stop();
     await promisify(execFile)('cp', ['-Rp', data, migratedData]);
     postgres = await startEmbeddedPostgres(data);

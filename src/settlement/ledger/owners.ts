@@ -212,8 +212,8 @@ const maxFromOthers = 2;
 /** True for a transaction of which one is left among those `seen`, which it is taken from; or if they are few. */
 function isFew(seen: string[], transactionHash: Hash): boolean {
   const place = seen.indexOf(transactionHash);
-  if (place >= 0) seen[place] = taken;
-  else if (seen.push(taken) > maxFromOthers) return false;
+  if (place < 0 && seen.length >= maxFromOthers) return false;
+  seen[place < 0 ? seen.length : place] = taken;
   return true;
 }
 const taken = '';
