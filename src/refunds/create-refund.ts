@@ -60,9 +60,7 @@ export function createRefund(
           if (first !== undefined) return { row: replay(columns.read(first), request), isReplayed: true };
         }
         if (intent === undefined) throw notYours();
-        const chain = networkOf(intent.network)?.chain;
-        if (chain !== undefined && !watchedChains.allows(mode, chain)) throw unwatched(chain);
-        const row = await build(inside, request, intent, identity, idempotencyKey ?? null);
+        const row = await build(inside, watchedChains, request, intent, identity, idempotencyKey ?? null);
         const { rowCount } = await inside(insert, [columns.json([row])]);
         // A refund of another intent has got the key meanwhile.
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
@@ -96,12 +94,14 @@ function violations(request: CreateRefundRequest): FieldViolation[] {
 /** Builds the row of a refund of a locked intent. Throws ServiceError if it cannot be made. */
 async function build(
   inside: RunPrepared,
+  watchedChains: WatchedChains,
   request: CreateRefundRequest,
   intent: PaymentIntentRow,
   identity: Identity,
   idempotencyKey: string | null,
 ): Promise<RefundRow> {
   const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
+  if (!watchedChains.allows(identity.mode, network.chain)) throw unwatched(network.chain);
   const destination = destinationOf(request);
   const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);
   const { rows } = await inside(findOwnWallet, [

@@ -67,9 +67,9 @@ function createRefundReader(em: EntityManager) {
     async present(run: RunPrepared, rows: readonly RefundRow[]): Promise<Refund[]> {
       const transfers = await readTransfers(run, rows);
       return mapLargeInSlices(
-        rows.map((row) => ({ ...row, transfers: transfers.get(row.id) ?? [] })),
-        rowsOf,
-        (row) => toRefund(row, row.transfers),
+        rows,
+        ({ id }) => 1 + (transfers.get(id)?.length ?? 0),
+        (row) => toRefund(row, transfers.get(row.id) ?? []),
       );
     },
   };
@@ -126,11 +126,9 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       const { refunds, next } = await chargedByRows(context, size, work, (found) =>
         found.refunds.reduce((sum, refund) => sum + rowsOf(refund), 0),
       );
-      const nextPageToken = uuidPageTokenOf(filter, next?.id);
-      if (context.door !== 'public') return create(ListRefundsResponseSchema, { refunds, nextPageToken });
-      const texts = await mapLargeInSlices(refunds, rowsOf, refundCodec.encode);
-      const end = nextPageToken === '' ? '' : `,"next_page_token":"${nextPageToken}"`;
-      return encodedAs(create(ListRefundsResponseSchema), `{"refunds":[${texts.join(',')}]${end}}`);
+      const write = (refund: Refund) => encodedAs(refund, refundCodec.encode(refund));
+      if (context.door === 'public') await mapLargeInSlices(refunds, rowsOf, write);
+      return create(ListRefundsResponseSchema, { refunds, nextPageToken: uuidPageTokenOf(filter, next?.id) });
     },
   };
 }

@@ -90,14 +90,13 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const { rows } = await run(findNamedRefunds, [some, networkIds]);
         for (const row of rows) refunds.set(row.id, row);
       }
-      const known = new Map<string, string[]>();
       return mapInSlices(found, (transfer): FoundTransfer => {
         const id = transfer.mayBeRefund ? refundIdOf(transfer.named) : undefined;
         const refund = id === undefined ? undefined : refunds.get(id);
         if (id === undefined || refund === undefined) return transfer;
         if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
-          const seen = known.get(id) ?? (refund.seen as string[]);
-          known.set(id, seen);
+          // What is taken from it holds for the transfers behind this one.
+          const seen = refund.seen as string[];
           if (!isAskedFor(refund, transfer) || !isFew(seen, transfer.log.transactionHash)) return transfer;
         }
         const merchantId = refund.merchant_id as string;
