@@ -65,8 +65,8 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
         </p>
       )}
       {plain.map((hash) => (
-        <div key={hash} role="status">
-          <p>
+        <div key={hash}>
+          <p role="alert">
             The same amount has gone from this wallet to this destination already, without the refund's data:
           </p>
           <Transaction of={hash} chainId={chainId} />{' '}
