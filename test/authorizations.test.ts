@@ -833,10 +833,13 @@ describe('a stranger', () => {
 
   test('with many checkouts has the node asked a few things at a time', async () => {
     let [asking, most] = [0, 0];
+    const four = Promise.withResolvers<void>();
     const counting = createServer(async (request, response) => {
       const body = JSON.stringify(await json(request));
       const isPayers = body.includes(transferWithAuthorization.slice(2));
       if (isPayers) most = Math.max(most, ++asking);
+      if (most === 4) four.resolve();
+      if (isPayers) await four.promise;
       const headers = { 'content-type': 'application/json' };
       const answer = await fetch(chain.url, { method: 'POST', body, headers });
       const text = await answer.text();
