@@ -4,7 +4,7 @@ import http from 'node:http';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
-import { type Hash, numberToHex } from 'viem';
+import { type Hash, numberToHex, zeroAddress } from 'viem';
 import { afterAll, expect, test } from 'vitest';
 import { receiptsOf } from '../src/settlement/block-reader.ts';
 import { callJsonRpc } from '../src/settlement/json-rpc.ts';
@@ -54,6 +54,12 @@ test('a compressed answer is read, and asked for', async () => {
     response.writeHead(200, { 'Content-Encoding': 'gzip' }).end(body);
   });
   expect([result, asked]).toEqual(['0x2105', ['gzip']]);
+});
+
+test('a node that asked for no pause is asked, however long this process stood still', async () => {
+  answer = says('{"result":"0x"}');
+  const node = new Node({ url: url('').href, chainId: 1, tokens: [], patienceMs: -1 });
+  expect(await node.hasCode(zeroAddress)).toBe(false);
 });
 
 test('receipts that take long are asked for in smaller groups, until they come in time', async () => {

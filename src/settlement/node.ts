@@ -232,7 +232,7 @@ export class Node {
     for (;;) {
       // Waiting longer would lose the lease.
       const pausedMs = this.pace.pausedMs();
-      if (performance.now() + pausedMs > deadlineMs) {
+      if (pausedMs > 0 && performance.now() + pausedMs > deadlineMs) {
         const seconds = Math.ceil(pausedMs / 1_000);
         throw new NodeError('rate_limited', `${this.name} asked to wait ${seconds} s more (rate limit)`);
       }
