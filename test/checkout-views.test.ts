@@ -3,7 +3,15 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { Checkout, Payment } from '../checkout/page/checkout.ts';
-import { type Facts, noticesOf, offeringViews, viewOf } from '../checkout/page/state.ts';
+import {
+  type Facts,
+  factsAtFirst,
+  hasArrived,
+  isReleased,
+  noticesOf,
+  offeringViews,
+  viewOf,
+} from '../checkout/page/state.ts';
 import { intent } from './support/checkout-stage.ts';
 
 const expiresAtMs = Date.parse('2026-11-22T12:30:00.000Z');
@@ -38,21 +46,12 @@ const paymentOf = (fields: Partial<Payment> = {}): Payment => ({
 });
 
 const factsOf = (fields: Partial<Facts> = {}): Facts => ({
+  ...factsAtFirst,
   checkout: checkoutOf(),
   nowMs: expiresAtMs - 600_000,
-  isInvalid: false,
   shop: 'done',
-  connection: 'ok',
-  isStandIn: false,
   wallets: [wallet],
   hasLooked: true,
-  lane: undefined,
-  session: { step: 'none' },
-  transfer: undefined,
-  transferPhase: 'unknown',
-  signing: 'none',
-  failure: undefined,
-  givenUp: [],
   ...fields,
 });
 
@@ -68,6 +67,11 @@ const connected = (
 });
 const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000, paidBefore: [] };
 const sent = { ...transfer, hash: ownHash };
+const submitted = {
+  status: 'submitted',
+  expires_at: new Date(expiresAtMs).toISOString(),
+  transaction_hash: '',
+} as const;
 
 describe('the view', () => {
   test.each<[string, Partial<Facts>, string]>([
@@ -125,13 +129,7 @@ describe('the view', () => {
     [
       'a signature that can still be used, by hand and after the time',
       {
-        checkout: checkoutOf({
-          authorization: {
-            status: 'submitted',
-            expires_at: new Date(expiresAtMs).toISOString(),
-            transaction_hash: '',
-          },
-        }),
+        checkout: checkoutOf({ authorization: submitted }),
         lane: 'manual',
         nowMs: expiresAtMs + 1,
       },
@@ -265,6 +263,11 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     ['wallet-still-asks'],
   ],
   [
+    'a wallet that still asks although another device has signed',
+    { checkout: checkoutOf({ authorization: submitted }), transfer, transferPhase: 'asking' },
+    ['wallet-still-asks'],
+  ],
+  [
     'a wallet that still asks although the time is over',
     { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
     ['wallet-still-asks'],
@@ -311,4 +314,29 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
 ])('the page says besides: %s', (_, fields, notices) => {
   const facts = factsOf(fields);
   expect(noticesOf(facts, viewOf(facts))).toEqual(notices);
+});
+
+test.each<[string, boolean, Partial<Payment>]>([
+  ['by its hash', true, { transaction_hash: ownHash, amount_units: 1 }],
+  ['sped up in the wallet', true, {}],
+  ['reverted', false, { transaction_hash: ownHash, status: 'reorged' }],
+  ['of another account', false, { from_address: `0x${'11'.repeat(20)}` }],
+  ['of another amount, which the account has sent by hand', false, { amount_units: 40 }],
+  ['of another token, which the account has sent by hand', false, { labels: ['wrong_token'] }],
+  ['from before it was asked for', false, { block_time: '2026-11-22T12:00:00.000Z' }],
+])('a transfer has arrived with a payment %s: %s', (_, expected, fields) => {
+  const asked = { ...sent, askedAtMs: expiresAtMs - 700_000, amountUnits: 100 };
+  const payments = [paymentOf({ amount_units: 100, ...fields })];
+  expect(hasArrived(asked, checkoutOf({ payments }))).toBe(expected);
+});
+
+test.each<[string, boolean, Partial<Checkout>]>([
+  ['is gone', true, {}],
+  ['was given to nobody', false, { authorization: { ...submitted, status: 'failed' } }],
+  ['can still be used', false, { authorization: submitted }],
+  ['has paid', false, { status: 'processing' }],
+  ['has paid a part', false, { amount_received_units: 40 }],
+])('an authorization that %s can no longer arrive: %s', (_, expected, fields) => {
+  const before = checkoutOf({ authorization: submitted });
+  expect(isReleased(before, checkoutOf(fields))).toBe(expected);
 });

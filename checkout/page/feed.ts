@@ -43,19 +43,27 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     });
     if (answer.kind === 'invalid') return observer.onInvalid();
     failures = answer.kind === 'no-answer' ? failures + 1 : 0;
+    try {
+      report(answer);
+    } finally {
+      // Whatever the page makes of it, it asks again.
+      timer = setTimeout(refresh, waitMsAfter(answer));
+    }
+  };
+  const report = (answer: Answer): void => {
     if (answer.kind === 'checkout') {
       etag = answer.etag;
       isEnded = !['requires_payment', 'processing'].includes(answer.checkout.status);
       observer.onCheckout(answer.checkout);
     }
     observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
+  };
+  const waitMsAfter = (answer: Answer): number => {
     const openMs = observer.isAwaiting() ? everyAwaitedMs : everyMs;
     const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : openMs;
-    const waitMs =
-      answer.kind === 'no-answer'
-        ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, everyMs * failures))
-        : usualMs;
-    timer = setTimeout(refresh, waitMs);
+    return answer.kind === 'no-answer'
+      ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, everyMs * failures))
+      : usualMs;
   };
   let next: Promise<void> | undefined;
   const start = (): Promise<void> => {

@@ -5,13 +5,22 @@ import './translatable.ts';
 import { render } from 'preact';
 import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
-import { Page } from './page.tsx';
+import { Page, titleOfTab } from './page.tsx';
 import type { Actions, TestAmount } from './parts.tsx';
 import { type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
 import { createSigning } from './signing.ts';
-import { type Facts, isSettling, type Session, type Transfer, viewOf } from './state.ts';
+import {
+  type Facts,
+  factsAtFirst,
+  hasArrived,
+  isConnectedTo,
+  isReleased,
+  type Session,
+  type Transfer,
+  viewOf,
+} from './state.ts';
 import { payFromTestWallet } from './test-wallet.ts';
 import {
   askAlone,
@@ -36,8 +45,6 @@ import {
 
 /** How often the wallet's node is asked about a transaction that was sent. */
 const checkTransferEveryMs = 5_000;
-/** The clocks of a payer and of a chain differ by less. */
-const maxClockSkewMs = 120_000;
 
 const opening: Opening = takeOpening();
 const root = document.getElementById('page') as HTMLElement;
@@ -55,21 +62,9 @@ let choices = 0;
 let lastCheckedMs = 0;
 
 const facts: Facts = {
-  checkout: undefined,
+  ...factsAtFirst,
   nowMs: serverNowMs(),
-  isInvalid: false,
   shop: opening.secret === undefined ? 'working' : 'done',
-  connection: 'ok',
-  isStandIn: false,
-  wallets: [],
-  hasLooked: false,
-  lane: undefined,
-  session: { step: 'none' },
-  transfer: undefined,
-  transferPhase: 'unknown',
-  signing: 'none',
-  failure: undefined,
-  givenUp: [],
 };
 
 function change(changes: Partial<Facts>): void {
@@ -103,20 +98,13 @@ function paint(): void {
   document.title = titleOfTab(checkout);
 }
 
-/** Like the page itself, it says "paid" only when that is final. */
-function titleOfTab(checkout: Checkout | undefined): string {
-  if (checkout === undefined) return 'Payment';
-  return `${checkout.status === 'succeeded' ? 'Paid' : 'Payment'} to ${checkout.merchant_name}`;
-}
-
 /** Follows the checkout that the secret opens. */
 function follow(secret: string): void {
   feed = followCheckout(secret, {
     onCheckout(checkout) {
       const isFirst = facts.checkout === undefined;
       const hasChanged = facts.checkout?.status !== checkout.status;
-      const isReleased = facts.checkout?.authorization?.status === 'submitted' && !isSettling(checkout);
-      if (isReleased && facts.signing === 'none') facts.failure = 'sign-lapsed';
+      if (facts.signing === 'none' && isReleased(facts.checkout, checkout)) facts.failure = 'sign-lapsed';
       change({ checkout, isStandIn: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);
@@ -133,8 +121,7 @@ function follow(secret: string): void {
 
 /** What begins with the first answer. */
 function begin({ id }: Checkout): void {
-  signing.resume(id);
-  void readTransfer(id);
+  void readMemory(id);
   onTransferOfAnotherTab(id, () => void readTransfer(id));
   if (facts.isStandIn) return;
   findWallets((found, hasLooked) => {
@@ -142,6 +129,12 @@ function begin({ id }: Checkout): void {
     change({ wallets: found, hasLooked });
     void resumeSession();
   });
+}
+
+/** Adopts what this browser remembers: another tab may have asked a wallet since. */
+function readMemory(intentId: string): Promise<void> {
+  signing.resume(intentId);
+  return readTransfer(intentId);
 }
 
 /** Reads what this browser remembers of a transfer. */
@@ -155,19 +148,11 @@ async function readTransfer(intentId: string): Promise<void> {
 }
 
 /** The service has seen the transfer: from now on it says how it stands. */
-function forgetArrivedTransfer({ id, payments = [] }: Checkout): void {
-  const { transfer } = facts;
-  if (transfer === undefined) return;
-  const hasArrived = payments.some(
-    ({ transaction_hash, from_address, block_time, status }) =>
-      status !== 'reorged' &&
-      (transaction_hash === transfer.hash ||
-        (from_address.toLowerCase() === transfer.from.toLowerCase() &&
-          !transfer.paidBefore.includes(transaction_hash) &&
-          Date.parse(block_time) > transfer.askedAtMs - maxClockSkewMs)),
-  );
+function forgetArrivedTransfer(checkout: Checkout): void {
+  const { transfer, transferPhase } = facts;
   // A wallet that still asks has to be waited for.
-  if (hasArrived && facts.transferPhase !== 'asking' && !transfer.isAskedAgain) forgetTransfer(id);
+  if (transfer === undefined || transferPhase === 'asking' || transfer.isAskedAgain) return;
+  if (hasArrived(transfer, checkout)) forgetTransfer(checkout.id);
 }
 
 function forgetTransfer(intentId: string): void {
@@ -248,8 +233,9 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   // The newest word of the service, right before.
   await feed?.refresh();
   const { checkout } = facts;
+  // The payer may have gone on with another wallet or account.
+  if (checkout === undefined || !isConnectedTo(facts.session, wallet.id, account)) return;
   const isSame =
-    checkout !== undefined &&
     checkout.amount_received_units === before.amount_received_units &&
     chainId === checkout.chain_id &&
     facts.connection === 'ok' &&
@@ -258,11 +244,12 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
     change({ failure: 'changed' });
+    await readMemory(checkout.id);
     return connectWith(wallet, account);
   }
   const paidBefore = (checkout.payments ?? []).map(({ transaction_hash }) => transaction_hash);
   const amountUnits = missingUnits(checkout);
-  const transfer = { from: account, wallet: wallet.id, askedAtMs: Date.now(), amountUnits, paidBefore };
+  const transfer = { from: account, wallet: wallet.id, askedAtMs: serverNowMs(), amountUnits, paidBefore };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {
@@ -294,7 +281,11 @@ function noteSent(intentId: string, sent: Transfer): void {
 /** The wallet has not sent the transfer, or has not said clearly. */
 function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): void {
   if (facts.transfer !== transfer) return;
-  if (isRefusal(reason)) {
+  const sent = rememberedTransfer(intentId);
+  if (sent?.hash !== undefined) {
+    // By what another tab had asked for. The payer was told to reject this one.
+    noteSent(intentId, { ...sent, isAskedAgain: !isRefusal(reason) });
+  } else if (isRefusal(reason)) {
     forgetTransfer(intentId);
     change({ failure: refusalOf(reason) });
   } else {
@@ -412,7 +403,7 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
     const hash = await payFromTestWallet(opening.secret ?? '', amount);
     if (hash !== undefined) {
       change({
-        transfer: { from: '', wallet: '', askedAtMs: Date.now(), paidBefore: [], hash },
+        transfer: { from: '', wallet: '', askedAtMs: serverNowMs(), paidBefore: [], hash },
         transferPhase: 'sent',
       });
     }
@@ -425,6 +416,10 @@ async function payWithTestWallet(amount: TestAmount): Promise<void> {
   }
 }
 
+// A page that comes back from the browser's history has heard of nothing meanwhile.
+addEventListener('pageshow', ({ persisted }) => {
+  if (persisted && facts.checkout !== undefined) void readMemory(facts.checkout.id);
+});
 // The same tab is given another link.
 addEventListener('hashchange', () => {
   if (location.hash.length > 1) location.reload();
@@ -437,7 +432,8 @@ setInterval(() => {
 if (opening.secret !== undefined) {
   follow(opening.secret);
 } else if (opening.opener !== undefined && window.opener !== null) {
-  void secretFromShop(opening.opener).then((secret) => {
+  const onLate = () => opening.secret === undefined && change({ shop: 'failed' });
+  void secretFromShop(opening.opener, onLate).then((secret) => {
     if (secret === undefined) return change({ shop: 'failed' });
     opening.secret = secret;
     rememberOpening(opening);

@@ -360,3 +360,9 @@ function WayBack({ returnUrl, isPopup, words, look }: StepProps & { look: Look }
   if (returnUrl !== undefined) return <ReturnLink url={returnUrl} label={labels.back(words)} look={look} />;
   return isPopup ? <p>{labels.closeWindow}</p> : null;
 }
+
+/** Like the page itself, it says "paid" only when that is final. */
+export function titleOfTab(checkout: PageProps['facts']['checkout']): string {
+  if (checkout === undefined) return 'Payment';
+  return `${checkout.status === 'succeeded' ? 'Paid' : 'Payment'} to ${checkout.merchant_name}`;
+}

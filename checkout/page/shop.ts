@@ -10,8 +10,11 @@ const from = 'payment-intents-checkout';
 /** The window that has opened this one may have gone elsewhere, and answers nothing then. */
 const shopTimeoutMs = 60_000;
 
-/** Asks the window that has opened this one for the secret. Resolves with undefined if the shop has not made one. */
-export function secretFromShop(opener: string): Promise<string | undefined> {
+/**
+ * Asks the window that has opened this one for the secret, and calls back if the shop takes long. Resolves with undefined if
+ * the shop says that it has made none.
+ */
+export function secretFromShop(opener: string, onLate: () => unknown): Promise<string | undefined> {
   return new Promise((resolve) => {
     addEventListener('message', (event) => {
       if (event.source !== window.opener || event.origin !== opener || event.data?.from !== from) return;
@@ -19,7 +22,7 @@ export function secretFromShop(opener: string): Promise<string | undefined> {
       if (event.data.type === 'secret' && isSecret(event.data.clientSecret)) resolve(event.data.clientSecret);
     });
     send(opener, { type: 'ready' });
-    setTimeout(() => resolve(undefined), shopTimeoutMs);
+    setTimeout(onLate, shopTimeoutMs);
   });
 }
 

@@ -9,7 +9,7 @@ import {
   type Signature,
   sendSignature,
 } from './sign.ts';
-import { type Facts, isSettling } from './state.ts';
+import { type Facts, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
@@ -38,9 +38,22 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       await refresh();
     }
     rememberSignature(intentId, undefined);
+    const { checkout } = facts;
+    const isTaken = checkout === undefined || isSettling(checkout) || checkout.authorization !== undefined;
     // The service has taken nothing: it has no facilitator any more.
-    const isLost = failure === undefined && facts.checkout !== undefined && !isSettling(facts.checkout);
+    const isLost = failure === undefined && !isTaken;
     change({ signing: 'none', failure: isLost ? 'sign-refused' : failure });
+  };
+
+  /** True while as much is missing as then, nothing else may arrive, and the page would show one of these views. */
+  const isOpen = (then: Checkout, views: readonly ViewName[]): boolean => {
+    const now = facts.checkout;
+    return (
+      now !== undefined &&
+      missingUnits(now) === missingUnits(then) &&
+      rememberedTransfer(then.id) === undefined &&
+      views.includes(viewOf({ ...facts, signing: 'none' }))
+    );
   };
 
   const ask = async (wallet: Wallet, account: `0x${string}`, checkout: Checkout): Promise<void> => {
@@ -49,17 +62,15 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
     // The newest word of the service, right before.
     await refresh();
     if (own !== number) return;
-    const now = facts.checkout;
-    const isSame =
-      now?.status === 'requires_payment' &&
-      now.gasless === true &&
-      missingUnits(now) === missingUnits(checkout) &&
-      rememberedTransfer(checkout.id) === undefined;
-    if (!isSame) return change({ signing: 'none', failure: 'changed' });
-    const signature = await askToSign(wallet, account, now, serverNowMs());
+    const signedElsewhere = rememberedSignature(checkout.id) !== undefined;
+    if (signedElsewhere || facts.connection !== 'ok' || !isOpen(checkout, ['ready-to-sign'])) {
+      change({ signing: 'none', failure: 'changed' });
+      return resume(checkout.id);
+    }
+    const signature = await askToSign(wallet, account, checkout, serverNowMs());
     if (own !== number) return;
-    // A browser without locks has let another tab ask for a transfer. What is not sent cannot pay.
-    if (rememberedTransfer(checkout.id) !== undefined) {
+    // Something else may pay meanwhile, such as a payment that a reorganisation has taken. What is not sent cannot pay.
+    if (!isOpen(checkout, [...offeringViews, 'connecting', 'loading'])) {
       return change({ signing: 'none', failure: 'changed' });
     }
     try {
@@ -69,6 +80,12 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       return change({ signing: 'none', failure: 'storage' });
     }
     await send(checkout.id, signature);
+  };
+
+  /** Goes on with a signature that this browser remembers. */
+  const resume = (intentId: string): void => {
+    const signature = rememberedSignature(intentId);
+    if (signature !== undefined && facts.signing === 'none') void send(intentId, signature);
   };
 
   return {
@@ -97,10 +114,6 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
       onGiveUp();
       change({ signing: 'none' });
     },
-    /** Goes on with a signature that this browser remembers. */
-    resume(intentId: string) {
-      const signature = rememberedSignature(intentId);
-      if (signature !== undefined && facts.signing === 'none') void send(intentId, signature);
-    },
+    resume,
   };
 }

@@ -39,7 +39,7 @@ export interface Transfer {
   from: string;
   /** EIP-6963 name of the wallet, in reverse domain notation. Empty for a wallet that has none. */
   wallet: string;
-  /** Milliseconds since 1970, by this machine's clock. */
+  /** Milliseconds since 1970, by the service's clock. */
   askedAtMs: number;
   /** What was missing then. */
   amountUnits?: number;
@@ -102,6 +102,22 @@ export interface Facts {
   givenUp: readonly string[];
 }
 
+export const factsAtFirst: Omit<Facts, 'nowMs' | 'shop'> = {
+  checkout: undefined,
+  isInvalid: false,
+  connection: 'ok',
+  isStandIn: false,
+  wallets: [],
+  hasLooked: false,
+  lane: undefined,
+  session: { step: 'none' },
+  transfer: undefined,
+  transferPhase: 'unknown',
+  signing: 'none',
+  failure: undefined,
+  givenUp: [],
+};
+
 /** The page's views, of which each has its words. */
 export type ViewName = keyof typeof views;
 
@@ -156,9 +172,36 @@ function whileOnTheWay(
   return mayReturn ? 'taken-back' : undefined;
 }
 
+/** The clocks of the service and of a chain differ by less. */
+const maxClockSkewMs = 120_000;
+
+/** True if the service has seen the transfer, or what replaced it: a wallet that speeds one up keeps its amount. */
+export function hasArrived(transfer: Transfer, { payments = [] }: Checkout): boolean {
+  return payments.some(
+    (payment) =>
+      payment.status !== 'reorged' &&
+      (payment.transaction_hash === transfer.hash ||
+        (payment.from_address.toLowerCase() === transfer.from.toLowerCase() &&
+          !isWrongToken(payment) &&
+          payment.amount_units === (transfer.amountUnits ?? payment.amount_units) &&
+          !transfer.paidBefore.includes(payment.transaction_hash) &&
+          Date.parse(payment.block_time) > transfer.askedAtMs - maxClockSkewMs)),
+  );
+}
+
 /** True if something that was signed can arrive, or has. */
 export function isSettling({ status, authorization }: Checkout): boolean {
   return status !== 'requires_payment' || authorization?.status === 'submitted';
+}
+
+/** True if what was signed can no longer be used, has not paid, and was given to somebody. */
+export function isReleased(before: Checkout | undefined, { authorization, ...now }: Checkout): boolean {
+  return (
+    before?.authorization?.status === 'submitted' &&
+    authorization === undefined &&
+    now.status === 'requires_payment' &&
+    now.amount_received_units <= before.amount_received_units
+  );
 }
 
 /** An intent that expires sooner is not paid by a signature. The service has the same limit. */
@@ -212,6 +255,10 @@ export const offeringViews: readonly ViewName[] = [
   'manual',
 ];
 
+export function isConnectedTo(session: Session, walletId: string, account: string): boolean {
+  return session.step === 'connected' && session.wallet.id === walletId && session.account === account;
+}
+
 /** What the page says besides its view, the most important first. */
 export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const { checkout, connection, failure } = facts;
@@ -232,7 +279,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     // A wallet's window outlives what it was asked for.
     [
       'wallet-still-asks',
-      transfer?.isAskedAgain === true || (isAsked && (status !== 'requires_payment' || leftMs < 0)),
+      transfer?.isAskedAgain === true || (isAsked && (isSettling(checkout) || leftMs < 0)),
     ],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],

@@ -25,6 +25,8 @@ export interface Wallet extends WalletLabel {
   onChange?(callback: () => void): void;
 }
 
+/** What a wallet answers without asking the payer comes sooner. One that has gone silent would hold up every tab. */
+const answerMs = 10_000;
 /** Wallets have this long to announce themselves before the page says that there is none. */
 const announceMs = 400;
 const maxNameLength = 40;
@@ -99,7 +101,8 @@ export async function chainIdOf(wallet: Wallet): Promise<number> {
 }
 
 async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
-  const answer = await wallet.request({ method, params });
+  const late = new Promise((_, reject) => setTimeout(reject, answerMs, new Error('no answer')));
+  const answer = await Promise.race([wallet.request({ method, params }), late]);
   if (!isHex(answer)) throw new Error('nonsense');
   return answer;
 }

@@ -157,6 +157,41 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
+  test('is not asked while a payment that was reorged may return', async () => {
+    const { wallet, checkout, device, intent } = await begin();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await device.context.route('**/v1/checkout', async (route) => {
+      await promise;
+      await route.continue();
+    });
+    await checkout.press('sign');
+    await checkout.view('sign-in-wallet');
+    await world.transferTo(intent, { units: 4_000_000n });
+    await world.mine();
+    await world.reorg(1);
+    resolve();
+    await checkout.view('taken-back');
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
+  });
+
+  test('is not asked for a second signature while another tab has one', async () => {
+    const { wallet, checkout, device, intent } = await begin();
+    world.facilitator.behaviour = holdsBack;
+    const other = await device.open(intent);
+    await other.connect();
+    await other.view('ready-to-sign');
+    // The service is not reached: what was signed is only in the browser.
+    await device.context.route('**/v1/checkout/pay', (route) => route.abort('connectionrefused'));
+    await checkout.press('sign');
+    await wallet.asked('eth_signTypedData_v4');
+    await checkout.view('signed');
+    await checkout.page.close();
+    await other.press('sign');
+    await other.view('signed');
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toHaveLength(1);
+    device.allowFailedRequests();
+  });
+
   test('says so if the service takes no signatures any more', async () => {
     const { checkout, device, account } = await begin();
     await device.context.route('**/v1/checkout/pay', (route) =>

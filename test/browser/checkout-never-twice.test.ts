@@ -403,6 +403,52 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
+  test('a first request that is sent while a second tab asks: the second offers nothing', async () => {
+    const { device, wallet, intent, checkout, counts, letGo } = await beginToPay();
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent');
+    const [other, asked] = [await device.open(intent), holdBack()];
+    wallet.answer('eth_sendTransaction', asked.answer);
+    await other.connect();
+    await other.press('pay');
+    await wallet.asked('eth_sendTransaction', 2);
+    await letGo();
+    await checkout.view('sent');
+    asked.letGo(reject);
+    await other.view('sent');
+    expect(await other.notices()).toEqual([]);
+    await checkout.page.reload();
+    await checkout.view('sent');
+    await arrives(other);
+    expect(await counts()).toEqual({ asked: 2, transfers: 1 });
+  });
+
+  test('an account that the payer has left before the service answered is not asked', async () => {
+    const { device, wallet, checkout, counts } = await begin();
+    await checkout.connect();
+    await checkout.view('ready');
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await device.context.route('**/v1/checkout', async (route) => {
+      await promise;
+      await route.continue();
+    });
+    await checkout.press('pay');
+    const other = await world.createPayer();
+    await wallet.changeAccount(other);
+    const balances = () => JSON.stringify(wallet.requestsOf('eth_getBalance')).toLowerCase();
+    await expect.poll(balances).toContain(other.address.toLowerCase());
+    await checkout.view('ready');
+    resolve();
+    const locks = () => checkout.page.evaluate(async () => (await navigator.locks.query()).held?.length);
+    await expect.poll(locks).toBe(0);
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(wallet.requestsOf('eth_sendTransaction').map(({ params }) => params[0].from)).toEqual([
+      other.address,
+    ]);
+    expect(await counts()).toEqual({ asked: 1, transfers: 0 });
+  });
+
   test('a reorged payment: nothing is offered, and the payment returns', async () => {
     const { wallet, checkout, counts } = await paySoFar();
     await arrives(checkout);

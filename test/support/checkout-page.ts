@@ -292,6 +292,8 @@ export function wrapPage(page: Page) {
       await notice.waitFor({ timeout: stateTimeoutMs });
       return (await notice.innerText()).replace(/\s+/g, ' ');
     },
+    notices: () =>
+      page.locator('[data-notice]').evaluateAll((all) => all.map((one) => one.getAttribute('data-notice'))),
     action,
     /** Chooses the wallet; the first unless another is named. */
     connect: async (rdns?: string) => {

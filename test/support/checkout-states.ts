@@ -207,9 +207,17 @@ export const states: readonly State[] = [
   ),
   {
     name: 'not-sent',
-    view: 'choose-wallet',
+    view: 'ready-to-sign',
     notices: ['not-sent'],
-    answer: { ...gasless, authorization: { ...submitted, status: 'failed' } },
+    answer: gasless,
+    paid: [402, { errorReason: 'facilitator_unreachable' }],
+    async act(stage) {
+      stage.wallet.answer('eth_signTypedData_v4', async (carryOut) => {
+        await stage.service({ ...gasless, authorization: { ...submitted, status: 'failed' } });
+        return carryOut();
+      });
+      await sign(stage);
+    },
   },
   {
     name: 'blacklisted',
