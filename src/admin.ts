@@ -31,6 +31,7 @@ import {
   formatMinute,
   group,
   ignoreClosedPipe,
+  peppersOf,
   print,
   printJson,
   program,
@@ -171,10 +172,11 @@ command(key, 'create --merchant mer_… --mode mainnet --expires-in 90d')
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
-    changing(async ({ orm, keyRing }) => {
+    changing(async (database) => {
+      const { orm } = database;
       const { createApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      const peppers = keyRing('API_KEY_PEPPERS');
+      const peppers = await peppersOf(database);
       const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
       return showNewKey(orm.em, created);
     }),
@@ -214,10 +216,11 @@ command(key, 'rotate --key key_… --overlap 24h --expires-in 90d')
   .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
   .addOption(expiresInOption())
   .action((options) =>
-    changing(async ({ orm, keyRing }) => {
+    changing(async (database) => {
+      const { orm } = database;
       const { rotateApiKey } = await import('./merchants/administration.ts');
       const expiresAt = momentAfter(options.expiresIn);
-      const peppers = keyRing('API_KEY_PEPPERS');
+      const peppers = await peppersOf(database);
       const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
       return showNewKey(orm.em, created);
     }),

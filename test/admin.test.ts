@@ -611,7 +611,7 @@ describe('doctor', () => {
     const { code, stdout } = await doctor({ HTTP_PORT: port, API_KEY_PEPPERS: ring(7) });
     taken.close();
     expect(code).toBe(1);
-    expect(stdout).toMatch(/^FAILED +secrets +lack version 1 of API_KEY_PEPPERS: add it again/m);
+    expect(stdout).toMatch(/^FAILED +secrets +the secrets lack version 1 of API_KEY_PEPPERS: add it again/m);
     expect(stdout).toMatch(
       new RegExp(`^FAILED +HTTP_PORT +port ${port} .* set HTTP_PORT to another port`, 'm'),
     );

@@ -139,7 +139,7 @@ test.runIf(hasPsql)(
     // The rights that the documentation lists for administration.
     await postgres.query(
       `create role administrator login password 'PASSWORD';
-     grant select on schema_migrations, merchants, payout_wallets, api_keys to administrator;
+     grant select on schema_migrations, merchants, payout_wallets, api_keys, key_checks to administrator;
      grant select, insert, update on console_sessions to administrator;
      grant insert on merchants to administrator;
      grant select, insert, update on audit_log to administrator;

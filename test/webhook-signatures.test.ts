@@ -8,6 +8,7 @@ import { loadConfig } from '../src/config/config.ts';
 import { type KeyRing, parseKeyRing } from '../src/config/key-ring.ts';
 import { StartupError } from '../src/config/startup-error.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { assertKeys } from '../src/processes/key-checks.ts';
 import { startServer } from '../src/processes/serve.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { createEndpoint, rotateSecret } from '../src/webhooks/endpoints.ts';
@@ -269,12 +270,15 @@ test('secrets stay the same in every process, whichever key version is the newes
   const start = (keys: KeyRing) =>
     startServer(
       loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', ROLES: 'api' }),
-      { ...service.database, keyRing: () => keys },
+      {
+        ...service.database,
+        keyRing: (name) => (name === 'WEBHOOK_SECRET_KEYS' ? keys : service.database.keyRing(name)),
+      },
       createLogger('silent', { write() {} }),
     );
   await expect(start(old)).rejects.toThrow(StartupError);
-  await expect(start(old)).rejects.toThrow(/WEBHOOK_SECRET_KEYS lacks version 2/);
-  await expect(start(parseKeyRing(second))).rejects.toThrow(/WEBHOOK_SECRET_KEYS lacks version 1/);
+  await expect(start(old)).rejects.toThrow(/lack version 2 of WEBHOOK_SECRET_KEYS/);
+  await expect(start(parseKeyRing(second))).rejects.toThrow(/lack version 1 of WEBHOOK_SECRET_KEYS/);
   await (await start(before)).close();
   // Deleted endpoints need none.
   await service.query(
@@ -282,6 +286,15 @@ test('secrets stay the same in every process, whichever key version is the newes
     [[made.endpoint.id, madeLater.endpoint.id]],
   );
   await (await start(old)).close();
+
+  const another = parseKeyRing(first.replace(/.....$/, 'AAAA='));
+  await expect(start(another)).rejects.toThrow(/version 1 of WEBHOOK_SECRET_KEYS is not the key/);
+  // What administration would make with a key that no server has is valid nowhere.
+  const newest = parseKeyRing(`3:${randomBytes(32).toString('base64')},${first}`);
+  const check = assertKeys({ ...service.database, keyRing: () => newest }, ['WEBHOOK_SECRET_KEYS']);
+  await expect(check).rejects.toThrow(/no server was started with version 3 of WEBHOOK_SECRET_KEYS/);
+  await (await start(newest)).close();
+  await assertKeys({ ...service.database, keyRing: () => newest }, ['WEBHOOK_SECRET_KEYS']);
 });
 
 test('a secret is neither in the database nor in the log', async () => {

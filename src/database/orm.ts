@@ -51,6 +51,7 @@ const migrationNames = [
   '2026-11-28-find-due-deliveries',
   '2026-11-28-keep-former-wallets',
   '2026-11-28-find-plain-refunds',
+  '2026-11-29-check-keys',
 ];
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
   migrationNames.map(async (name) => ({ name, class: (await import(`./migrations/${name}.ts`)).default })),

@@ -6,6 +6,7 @@ import { faultOf, insufficientPrivilege } from './remedies.ts';
 /** Rights that the service needs on each table. Administration needs more, and reports what it lacks. */
 const neededRights = {
   schema_migrations: ['select'],
+  key_checks: ['select', 'insert'],
   merchants: ['select'],
   payout_wallets: ['select'],
   checkout_settings: ['select'],

@@ -7,7 +7,16 @@ import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
 import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, parseDuration } from './admin-options.ts';
-import { changing, command, formatMinute, group, print, type Row, withDatabase } from './admin-program.ts';
+import {
+  changing,
+  command,
+  formatMinute,
+  group,
+  peppersOf,
+  print,
+  type Row,
+  withDatabase,
+} from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/sessions.ts');
@@ -37,10 +46,10 @@ export function addConsoleCommands(): void {
       if ((options.merchant === undefined) !== (options.mode === undefined)) {
         throw new AdministrationError('--merchant and --mode go together');
       }
-      return changing(async ({ orm, keyRing }) => {
+      return changing(async (database) => {
         const { code, ...session } = await (await loadLinks()).createLink(
-          orm.em,
-          keyRing('API_KEY_PEPPERS'),
+          database.orm.em,
+          await peppersOf(database),
           {
             name: options.for,
             ...(options.merchant && { merchant: { id: options.merchant, mode: options.mode } }),

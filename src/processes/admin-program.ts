@@ -6,6 +6,7 @@ import Table from 'cli-table3';
 import { Command, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../config/config.ts';
+import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { visible, visibleLines } from '../contract/visible-text.ts';
 import { AdministrationError } from '../merchants/administration-error.ts';
@@ -133,6 +134,13 @@ export async function withDatabase(
   } finally {
     await database.close();
   }
+}
+
+/** The keys by which API keys and console links are made and known again. Throws StartupError if servers have others. */
+export async function peppersOf(database: Database): Promise<KeyRing> {
+  const { assertKeys } = await import('./key-checks.ts');
+  await assertKeys(database, ['API_KEY_PEPPERS']);
+  return database.keyRing('API_KEY_PEPPERS');
 }
 
 export function printJson(json: unknown): void {

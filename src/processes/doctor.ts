@@ -14,21 +14,18 @@ import {
   misspeltProblem,
   misspeltVariables,
   reachable,
-  type SecretName,
 } from '../config/config.ts';
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
 import { chainNamed, chains } from '../contract/chains.ts';
-import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
-import { newUuid } from '../database/identifiers.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { readReplication, replicationRole } from '../database/replication.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { findEmbeddedPostgres } from '../embedded/postgres.ts';
 import { findBrokenRules } from '../payment-intents/intent-rules.ts';
 import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
-import { findWebhookKeyVersions } from '../webhooks/key-versions.ts';
+import { assertKeys, assertVersions } from './key-checks.ts';
 import { type Database, openDatabase, openUnchanged } from './open-database.ts';
 
 export interface Finding {
@@ -219,28 +216,10 @@ async function checkSchema({ pending }: Database): Promise<string> {
   throw new StartupError(`lacks ${pending.join(', ')}: run "npm run -s admin -- migrate"`);
 }
 
-/** Every key version used by a row must be in its ring. Otherwise keys are refused, or retries fail. */
 async function checkSecrets(database: Database): Promise<string> {
-  const em = database.orm.em.fork();
-  const used: Record<SecretName, { version: number }[]> = {
-    API_KEY_PEPPERS: await em.execute(
-      'select distinct pepper_version as version from api_keys where revoked_at is null and (expires_at is null or expires_at > now())',
-    ),
-    CLIENT_SECRET_KEYS: await em.execute(
-      'select distinct client_secret_version as version from payment_intents where id > ?',
-      // An id contains its time, so the primary key finds the intents that may still be paid.
-      [newUuid(Date.now() - maxExpiryMinutes * 60_000)],
-    ),
-    WEBHOOK_SECRET_KEYS: await findWebhookKeyVersions(em),
-  };
-  const missing = Object.entries(used).flatMap(([name, rows]) => {
-    const { versions } = database.keyRing(name as SecretName);
-    return rows
-      .filter(({ version }) => !versions.includes(version))
-      .map(({ version }) => `version ${version} of ${name}`);
-  });
-  if (missing.length === 0) return 'hold every version used by keys, open intents and webhook secrets';
-  throw new StartupError(`lack ${missing.join(' and ')}: add it again after the newest version`);
+  await assertVersions(database);
+  await assertKeys(database);
+  return 'hold every version used by keys, open intents and webhook secrets';
 }
 
 async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<string> {

@@ -19,10 +19,10 @@ import { createWatchedChains, findUnwatchedMainnet } from '../payment-intents/wa
 import type { LogOutput } from '../telemetry/logging.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { createAddressPolicy } from '../webhooks/address-policy.ts';
-import { assertWebhookKeys } from '../webhooks/key-versions.ts';
 import { type Background, startBackground } from './background.ts';
 import { type Core, createCore } from './core.ts';
 import { createDoors } from './create-doors.ts';
+import { assertSecrets } from './key-checks.ts';
 import type { Database } from './open-database.ts';
 import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
 import { startTelemetry, type Telemetry } from './start-telemetry.ts';
@@ -57,7 +57,7 @@ export async function startServer(
   const { em } = database.orm;
   const feed = createEventFeed(em, logger);
   const webhookKeys = database.keyRing('WEBHOOK_SECRET_KEYS');
-  await assertWebhookKeys(em, webhookKeys.versions);
+  await assertSecrets(database);
   const addressPolicy = createAddressPolicy(config.webhookAllow);
   const watchedChains = createWatchedChains(em, config.allowUnwatched);
   await watchedChains.refresh();
