@@ -54,8 +54,10 @@ async function main(): Promise<void> {
     logger.warn({ dropped: lines }, 'log lines were dropped: standard output is not read fast enough');
   });
   for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
+  let isOutdated = false;
   const { stop, onHangup } = listenForSignals(logger, () => {
-    if (config.tls === undefined) logger.info('SIGHUP ignored: no TLS files are configured');
+    isOutdated = config.tls !== undefined;
+    if (!isOutdated) logger.info('SIGHUP ignored: no TLS files are configured');
   });
   // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
@@ -91,6 +93,8 @@ async function main(): Promise<void> {
     logger.info({ host: config.host, ...server.ports }, 'ready');
     stopLocalChains = runLocalChains(localChains, config, database.orm.em, server, logger);
     if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
+    // The files were replaced during the start.
+    if (isOutdated) await reloadTls(server, logger);
     if (demo !== undefined) {
       const secrets = process.stdout.isTTY
         ? {
