@@ -130,11 +130,11 @@ test('sends a JSON-RPC request, with the credentials of the URL in a header', as
         response.end('{"result":1}');
       });
     },
-    { user: 'user:p%40ss@' },
+    { user: 'user:p%40ss%x€@' },
   );
   expect(asked).toEqual([
     { jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: ['0x1'] },
-    `Basic ${Buffer.from('user:p@ss').toString('base64')}`,
+    `Basic ${Buffer.from('user:p@ss%x€').toString('base64')}`,
     'application/json',
   ]);
 });

@@ -1,6 +1,7 @@
 // One JSON-RPC request to a node over HTTP. The answer is parsed as it arrives: a stranger decides how large a block
 // is, and parsing all of it at once, as viem does, would block the event loop.
 
+import querystring from 'node:querystring';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { JSONParser } from '@streamparser/json';
@@ -31,7 +32,8 @@ export async function callJsonRpc(
   const target = new URL(url);
   target.username = '';
   target.password = '';
-  const credentials = btoa(`${decodeURIComponent(username)}:${decodeURIComponent(password)}`);
+  const names = [username, password].map((part) => querystring.unescape(part));
+  const credentials = Buffer.from(names.join(':')).toString('base64');
   try {
     // A redirect is not followed: it would make a GET of the call.
     const response = await request(target, {
