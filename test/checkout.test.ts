@@ -323,6 +323,9 @@ describe('the client address', () => {
     ['behind a proxy without the header', trusted, '10.0.0.1', null, '10.0.0.1'],
     ['behind a proxy with an invalid header', trusted, '10.0.0.1', 'unknown', '10.0.0.1'],
     ['IPv4 in IPv6', trusted, '::ffff:10.0.0.1', '::ffff:203.0.113.7', '203.0.113.7'],
+    ['proxies as IPv4 in IPv6', ['::ffff:10.0.0.0/104'], '10.0.0.1', '203.0.113.7', '203.0.113.7'],
+    ['behind a proxy that writes ports', trusted, '10.0.0.1', '203.0.113.7:51000', '203.0.113.7'],
+    ['the same with IPv6', trusted, '10.0.0.1', '[2001:db8::1]:443', '2001:db8::/64'],
     ['IPv6 by its /64', trusted, 'fd00::1', '2001:db8:1:2:3:4:5:6', '2001:db8:1:2::/64'],
     ['a closed connection', trusted, undefined, '203.0.113.7', 'unknown'],
   ] as const)('%s', (_, networks, peer, forwardedFor, expected) => {

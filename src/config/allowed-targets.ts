@@ -24,7 +24,8 @@ export function parseAllowedTargets(text: string): AllowedTargets {
   for (const entry of text.split(',').map((part) => part.trim().toLowerCase())) {
     const [address = '', ...suffix] = entry.split('/');
     const bits = suffix.length === 0 ? undefined : suffix.join('/');
-    const version = isIP(address);
+    // A zone, as in `fe80::1%eth0`, would never match.
+    const version = address.includes('%') ? 0 : isIP(address);
     const maxBits = version === 4 ? 32 : 128;
     if (version !== 0 && (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= maxBits))) {
       networks.push(`${address}/${bits ?? maxBits}`);

@@ -10,7 +10,11 @@ import ipaddr from 'ipaddr.js';
 type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => string;
 
 export function createClientAddress(trustedProxies: readonly string[]): ClientAddress {
-  const trusted = trustedProxies.map((network) => ipaddr.parseCIDR(network));
+  const trusted = trustedProxies.map((network): [Address, number] => {
+    const [address, bits] = ipaddr.parseCIDR(network);
+    const isMapped = address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= 96;
+    return isMapped ? [address.toIPv4Address(), bits - 96] : [address, bits];
+  });
   const isTrusted = (address: Address) => ipaddr.subnetMatch(address, { trusted }, 'other') === 'trusted';
   return (peer, forwardedFor) => {
     let client = addressIn(peer ?? '');
@@ -27,9 +31,10 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
-/** Converts IPv4-mapped IPv6 addresses to IPv4. */
+/** Converts IPv4-mapped IPv6 addresses to IPv4. Some proxies write a port, too. */
 function addressIn(text: string): Address | undefined {
-  return ipaddr.isValid(text) ? ipaddr.process(text) : undefined;
+  const address = text.replace(/^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/, '$1$2');
+  return ipaddr.isValid(address) ? ipaddr.process(address) : undefined;
 }
 
 function nameOf(address: Address): string {
