@@ -148,6 +148,23 @@ describe('the configuration', () => {
     );
   });
 
+  test.each<[Record<string, string>, RegExp]>([
+    [{ DATABASE_URI: url }, /: DATABASE_URI is set and not read: did you mean DATABASE_URL\?$/],
+    [{ PUBLIC_URL: 'https://user@pay.example' }, /PUBLIC_URL must be .*, without user or password$/],
+    [{ TRUSTED_PROXIES: 'fe80::1%eth0' }, /TRUSTED_PROXIES must be/],
+    [{ X402_FACILITATOR_URL_BASE_TOKEN: 'a\nb' }, /_TOKEN has a character that no HTTP header can carry/],
+    [
+      { DATABASE_URL: url, CONSOLE_ORIGIN: 'https://c.example' },
+      /CONSOLE_ORIGIN needs CONSOLE_PORT to be set/,
+    ],
+  ])('what would not do what was meant is refused: %j', (env, why) => {
+    const base = { RPC_URL_BASE: 'http://node', X402_FACILITATOR_URL_BASE: 'http://facilitator' };
+    expect(() => loadConfig({ ...base, ...env }, [])).toThrow(why);
+    const X402_FACILITATOR_URL_BASE_TOKEN = 'token\n';
+    const { facilitators } = loadConfig({ ...base, X402_FACILITATOR_URL_BASE_TOKEN }, []);
+    expect(facilitators[0]?.token).toBe('token');
+  });
+
   test('lists all problems at once, without secrets', () => {
     const env = {
       DATABASE_URL: url.replace('postgresql', 'mysql'),
@@ -276,6 +293,7 @@ describe('a key ring', () => {
     [`${ring},${ring}`, 'version 1 is listed twice'],
     [`1:${Buffer.alloc(31).toString('base64')}`, 'shorter than 32 bytes'],
     [ring.replace(/=$/, '!'), 'entry 1 is not version:base64'],
+    [ring.replace(/=$/, 'AA'), 'entry 1 is not base64'],
   ])('%j is refused', (text, why) => {
     expect(() => parseKeyRing(text)).toThrow(why);
   });

@@ -24,7 +24,8 @@ import { startService } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
-const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' });
+const API_KEY_PEPPERS = `1:${randomBytes(32).toString('base64')}`;
+const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' }, { secrets: { API_KEY_PEPPERS } });
 afterAll(() => service.close());
 const { em, peppers, port, url, merchant, newLink, post, exchange, open } = consoleOf(service);
 const { id } = merchant;
@@ -589,7 +590,7 @@ describe('admin console', () => {
     return runAdmin(['console', ...args, '--json'], {
       ...bareEnvironment(),
       DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
-      API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
+      API_KEY_PEPPERS,
       ...env,
     });
   }

@@ -32,8 +32,9 @@ afterAll(async () => {
   await rm(copy, { recursive: true, force: true });
 });
 
+const ring = `1:${randomBytes(32).toString('base64')}`;
+
 function startCopy(): ChildProcess {
-  const ring = () => `1:${randomBytes(32).toString('base64')}`;
   return spawn(process.execPath, ['src/main.ts'], {
     cwd: copy,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -41,9 +42,9 @@ function startCopy(): ChildProcess {
       ...bareEnvironment(),
       ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
       DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
-      CLIENT_SECRET_KEYS: ring(),
-      API_KEY_PEPPERS: ring(),
-      WEBHOOK_SECRET_KEYS: ring(),
+      CLIENT_SECRET_KEYS: ring,
+      API_KEY_PEPPERS: ring,
+      WEBHOOK_SECRET_KEYS: ring,
     },
   });
 }

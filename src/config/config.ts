@@ -112,8 +112,8 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     tracing: isTracingRequested(env),
   };
   if (problems.length > 0) {
-    problems.push(...misspeltVariables(env).map(misspeltProblem));
-    throw new StartupError(`the configuration is not usable: ${problems.join('; ')}`);
+    const all = new Set([...problems, ...misspeltVariables(env).map(misspeltProblem)]);
+    throw new StartupError(`the configuration is not usable: ${[...all].join('; ')}`);
   }
   return config;
 }
@@ -159,6 +159,12 @@ class Variables {
     return this.#env[name] || undefined;
   }
 
+  /** The name of a variable that is probably meant to be this one. */
+  nearly(meant: string): string | undefined {
+    const isNear = (name: string) => name !== meant && slipsFrom(name, meant) <= allowedSlips(meant);
+    return Object.keys(this.#env).find((name) => this.given(name) && isNear(name));
+  }
+
   integer(name: string, fallback: number, min: number, max: number): number {
     const text = this.given(name);
     if (text === undefined) return fallback;
@@ -190,7 +196,12 @@ class Variables {
 
 function readDatabaseUrl(variables: Variables): string | undefined {
   const url = variables.given('DATABASE_URL');
-  if (url === undefined) return undefined;
+  if (url === undefined) {
+    // Its data would go to a database of the service's own.
+    const name = variables.nearly('DATABASE_URL');
+    if (name !== undefined) variables.problems.push(misspeltProblem({ name, meant: 'DATABASE_URL' }));
+    return undefined;
+  }
   try {
     databaseTargetOf({ url });
   } catch (error) {
@@ -278,7 +289,12 @@ function readConsole(variables: Variables) {
   /** The origin of its pages; without one, that of loopback names. */
   const origin = readAddress(variables, 'CONSOLE_ORIGIN');
   const isEmbedded = variables.given('DATABASE_URL') === undefined;
-  if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) return undefined;
+  if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) {
+    for (const name of ['CONSOLE_HOST', 'CONSOLE_ORIGIN']) {
+      if (variables.given(name)) variables.problems.push(`${name} needs CONSOLE_PORT to be set`);
+    }
+    return undefined;
+  }
   const isLocal = ['127.0.0.1', '::1', 'localhost'].includes(host);
   if (!isLocal && variables.given('TLS_CERT_FILE') === undefined) {
     variables.problems.push(
@@ -297,7 +313,8 @@ function readConsole(variables: Variables) {
 function readFacilitators(variables: Variables) {
   return chains.flatMap(({ chainId, rpcVariable }) => {
     const variable = rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
-    const token = variables.given(`${variable}_TOKEN`);
+    // A file's last line often ends with a line break.
+    const token = variables.given(`${variable}_TOKEN`)?.trim();
     const url = readAddress(variables, variable);
     if (url === undefined) {
       if (token !== undefined) variables.problems.push(`${variable}_TOKEN needs ${variable} to be set`);
@@ -305,6 +322,9 @@ function readFacilitators(variables: Variables) {
     }
     if (variables.given(rpcVariable) === undefined) {
       variables.problems.push(`${variable} needs ${rpcVariable} to be set`);
+    }
+    if (/[^\x21-\x7e]/.test(token ?? '')) {
+      variables.problems.push(`${variable}_TOKEN has a character that no HTTP header can carry`);
     }
     return [{ chainId, url, token }];
   });
@@ -314,10 +334,13 @@ function readFacilitators(variables: Variables) {
 function readAddress(variables: Variables, name: string): string | undefined {
   const text = variables.given(name);
   if (text === undefined) return undefined;
-  if (URL.canParse(text) && /^https?:$/.test(new URL(text).protocol) && !/[?#]/.test(text)) {
+  const url = URL.parse(text);
+  if (url && /^https?:$/.test(url.protocol) && !/[?#]/.test(text) && url.username + url.password === '') {
     return text.replace(/\/+$/, '');
   }
-  variables.problems.push(`${name} must be an address that begins with https:// or http://`);
+  variables.problems.push(
+    `${name} must be an address that begins with https:// or http://, without user or password`,
+  );
   return undefined;
 }
 

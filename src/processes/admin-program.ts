@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline/promises';
 import Table from 'cli-table3';
 import { Command, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../../package.json' with { type: 'json' };
-import { loadConfig } from '../config/config.ts';
+import { loadConfig, misspeltProblem, misspeltVariables } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { visible, visibleLines } from '../contract/visible-text.ts';
@@ -122,6 +122,9 @@ export async function withDatabase(
   allowsPending = false,
 ): Promise<void> {
   const { openDatabase } = await import('./open-database.ts');
+  for (const misspelt of misspeltVariables(process.env)) {
+    console.error(`admin: note: ${visible(misspeltProblem(misspelt))}`);
+  }
   // One connection is enough here, and leaves the server's connections alone.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
