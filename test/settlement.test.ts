@@ -386,6 +386,19 @@ test('a watcher keeps its lease while its node answers, however long the work ta
   await slow.close();
 });
 
+test('a watcher whose node fails for longer than its lease stops measuring', async () => {
+  await watcher.release();
+  const node = await startLyingNode(chain.url);
+  let lost = 0;
+  const observer = { leaseLost: () => void lost++ };
+  const current = createTestWatcher(service, { urls: [node.url], leaseMs: 1_000, observer });
+  await current.catchUp();
+  node.lie('cut connection');
+  await expect.poll(() => current.follow().catch(() => lost)).toBeGreaterThan(0);
+  await current.release();
+  await node.close();
+});
+
 test('the next watcher reads a restarted local chain at once', async () => {
   await mine(3);
   await watcher.release();

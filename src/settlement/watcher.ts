@@ -105,7 +105,7 @@ export class Watcher {
 
   /** After a node error its checks are repeated; after losing the lease all state is reloaded. */
   async #guard(work: () => Promise<boolean>): Promise<boolean> {
-    const { settings, identity, logger, observer, state } = this.#context;
+    const { settings, identity, ledger, logger, observer, state } = this.#context;
     try {
       return await work();
     } catch (reason) {
@@ -113,9 +113,10 @@ export class Watcher {
         identity.forget();
         observer.nodeFault?.(reason);
       }
+      // While its node fails, nothing is written, and nobody says that another process has the lease.
+      if (reason instanceof LeaseLost || ledger.isOver()) observer.leaseLost?.();
       if (!(reason instanceof LeaseLost)) throw reason;
       state.lease = undefined;
-      observer.leaseLost?.();
       logger.warn({ chain_id: settings.chainId }, reason.message);
       return false;
     }

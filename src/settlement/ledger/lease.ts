@@ -54,6 +54,8 @@ export function createLease(
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
     keep: (lease: bigint, { head, finalized }: { head: number; finalized: number }): Promise<void> =>
       hold(runLimited, lease, keepLease, [head, finalized]),
+    /** True if another watcher may have it: it was not renewed for as long as it lasts. */
+    isOver: () => performance.now() - keptAtMs > leaseMs,
     /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
     async renew(lease: bigint): Promise<void> {
       if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);
