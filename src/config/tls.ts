@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
 import { StartupError } from './startup-error.ts';
@@ -7,7 +8,10 @@ export interface TlsFiles {
   keyFile: string;
 }
 
-/** Reads a certificate with its key, in PEM. Throws StartupError if they cannot be read or do not belong together. */
+/**
+ * Reads a certificate with its key, in PEM, and when the first of its chain ends. Throws StartupError if they cannot be read or
+ * do not belong together.
+ */
 export async function readTls({ certFile, keyFile }: TlsFiles) {
   const read = (variable: string, file: string) =>
     readFile(file).catch((cause) => {
@@ -24,5 +28,8 @@ export async function readTls({ certFile, keyFile }: TlsFiles) {
       { cause },
     );
   }
-  return pair;
+  const chain =
+    pair.cert.toString().match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
+  const ends = chain.map((one) => Date.parse(new X509Certificate(one).validTo));
+  return { ...pair, endsMs: Math.min(...ends) };
 }

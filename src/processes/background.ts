@@ -48,6 +48,7 @@ interface BackgroundOptions {
   webhookKeys: KeyRing;
   addressPolicy: AddressPolicy;
   watchedChains: WatchedChains;
+  onDatabaseWorked: () => void;
 }
 
 export type Background = ReturnType<typeof startBackground>;
@@ -63,9 +64,11 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
     positions,
     ...(watchedChains ? [watchedChains] : []),
     // Every process measures it, because each may be the only one that Prometheus reaches.
-    repeat(options, 'read the state of replication', measureEveryMs, async () =>
-      options.metrics.replication(await readReplication(em)),
-    ),
+    repeat(options, 'read the state of replication', measureEveryMs, async () => {
+      options.metrics.replication(await readReplication(em));
+      // Nobody may ask this process whether it is ready.
+      options.onDatabaseWorked();
+    }),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
   return {
@@ -86,13 +89,21 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
 
 /** Starts a task of this process. Without an interval it runs only when woken. */
 function repeat(
-  { logger }: BackgroundOptions,
+  { logger, metrics }: BackgroundOptions,
   name: string,
   intervalMs: number | undefined,
   work: RepeaterOptions['work'],
   paceMs = 0,
 ): Repeater {
-  return startRepeater({ name, intervalMs, work, paceMs, logger });
+  // One that fails from the start has not worked since then. What only runs when woken may have nothing to do.
+  const worked = () => void (intervalMs && metrics.taskWorked(name));
+  worked();
+  const counted = async () => {
+    const hasMore = await work();
+    worked();
+    return hasMore === true;
+  };
+  return startRepeater({ name, intervalMs, work: counted, paceMs, logger });
 }
 
 function startPositions(em: EntityManager, options: BackgroundOptions, onDeliveries: () => void): Repeater {

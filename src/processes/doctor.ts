@@ -318,9 +318,9 @@ async function checkClock(database: Database): Promise<string> {
 }
 
 async function checkCertificate(tls: NonNullable<Config['tls']>): Promise<string> {
-  const { cert } = await readTls(tls);
-  const { subject, validTo } = new X509Certificate(cert);
-  const days = Math.floor((Date.parse(validTo) - Date.now()) / 86_400_000);
+  const { cert, endsMs } = await readTls(tls);
+  const { subject } = new X509Certificate(cert);
+  const days = Math.floor((endsMs - Date.now()) / 86_400_000);
   const found = `${subject.replaceAll('\n', ', ')} ends ${days < 0 ? `${-days} days ago` : `in ${days} days`}`;
   if (days >= minCertificateDays) return found;
   throw new StartupError(`${found}: renew ${tls.certFile} and send the service SIGHUP`);

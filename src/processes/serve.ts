@@ -18,6 +18,7 @@ import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createWatchedChains, findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import type { LogOutput } from '../telemetry/logging.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { maxStopMs } from '../telemetry/spans.ts';
 import { createAddressPolicy } from '../webhooks/address-policy.ts';
 import { type Background, startBackground } from './background.ts';
 import { type Core, createCore } from './core.ts';
@@ -63,7 +64,8 @@ export async function startServer(
   await watchedChains.refresh();
   const servers = await createServers(config, limits);
   const { metrics } = telemetry;
-  const shared = { config, metrics, logger, watchedChains };
+  metrics.certificate(servers.certificateEndsMs);
+  const shared = { config, metrics, logger, watchedChains, onDatabaseWorked: outages.onWorked };
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
   const chainNodes = [...config.chainNodes];
@@ -118,7 +120,7 @@ export async function startServer(
      */
     async close() {
       core.readiness.drain();
-      const requestsMs = drainTimeForRequests(config.drainTimeoutMs);
+      const requestsMs = drainTimeForRequests(config);
       const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
       core.store.endWithin(requestsMs * answeredWithin);
       core.apiKeys.endWithin(requestsMs * answeredWithin);
@@ -140,7 +142,7 @@ export async function startServer(
     },
     /** Lets payers of more chains pay by a signature. */
     addFacilitator: gasless.add,
-    reloadTls: () => reloadTls(config, servers),
+    reloadTls: async () => metrics.certificate(await reloadTls(config, servers)),
   };
 }
 
@@ -288,6 +290,6 @@ async function reportUnwatched(
 const answeredWithin = 0.8;
 
 /** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */
-function drainTimeForRequests(drainTimeoutMs: number): number {
-  return Math.max(drainTimeoutMs - 1_000, drainTimeoutMs / 2);
+function drainTimeForRequests({ drainTimeoutMs, tracing }: Config): number {
+  return Math.max(drainTimeoutMs - 1_000 - (tracing ? maxStopMs : 0), drainTimeoutMs / 2);
 }

@@ -33,6 +33,7 @@ export async function createServers(config: Config, limits: TransportLimits) {
   const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {
     isTls: pair !== undefined,
+    certificateEndsMs: pair?.endsMs,
     public: {
       port: port(pair === undefined),
       http1: createHttp1Server(limits),
@@ -198,9 +199,10 @@ function createHttp2Server(limits: TransportLimits): http2.Http2Server {
 }
 
 /** Reads the TLS files again, for new connections. Throws StartupError and keeps the old certificate if they are not usable. */
-export async function reloadTls({ tls }: Config, servers: Servers): Promise<void> {
-  if (tls === undefined) return;
+export async function reloadTls({ tls }: Config, servers: Servers): Promise<number | undefined> {
+  if (tls === undefined) return undefined;
   const pair = await readTls(tls);
   for (const server of [servers.public.tls, servers.internal.tls, servers.console.tls])
     server?.setSecureContext(pair);
+  return pair.endsMs;
 }

@@ -98,6 +98,7 @@ function watchedChainOf(
       },
       logger,
       onSettled: chainMetrics.settled,
+      onFailed: chainMetrics.failed,
       unattributedMinUnits,
       times: { databaseTimeoutMs },
     });

@@ -90,6 +90,10 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
         'reorged_after_success',
         'Confirmed payments that were reverted after their intent had succeeded.',
       ),
+      failed: count(
+        'failed_transfers',
+        'Transfers whose recording as a payment has failed: left unattributed.',
+      ),
       dust: count(
         'dust_transfers',
         'Unattributed transfers below UNATTRIBUTED_MIN_UNITS, which are not recorded.',
@@ -157,6 +161,7 @@ function metricsOf(
       counts.missed.inc(of, missed);
       counts.invented.inc(of, invented);
     },
+    failed: () => counts.failed.inc(of),
     dust: (transfers: number) => counts.dust.inc(of, transfers),
     /** Counts an answer of a node that could not be used, or contradicted another one; the same error once. */
     nodeFault(error: { fault: string }) {

@@ -59,6 +59,7 @@ export function createMetrics() {
     pay: createPayMetrics(instruments),
     ...createTransferMetrics(instruments),
     replication: createReplicationMetrics(instruments),
+    ...createProcessMetrics(instruments),
     /** Adds the metrics that are read at each scrape. */
     watch(sources: MetricSources) {
       requests.startAtZero(sources.rpcs);
@@ -253,6 +254,22 @@ function createTransferMetrics({ gauge }: Instruments) {
     received(chains: readonly { mode: string; chain: string; units: number }[]) {
       for (const { mode, chain, units } of chains) received.set({ mode, chain }, units);
     },
+  };
+}
+
+function createProcessMetrics({ gauge }: Instruments) {
+  const tasks = gauge(
+    'task_succeeded_timestamp_seconds',
+    'When a background task of this process has succeeded last, or begun.',
+    ['task'],
+  );
+  const certificate = gauge(
+    'tls_certificate_expires_timestamp_seconds',
+    'When the certificate in use, or another of its chain, expires. Infinite without TLS.',
+  );
+  return {
+    taskWorked: (task: string) => tasks.set({ task }, Date.now() / 1000),
+    certificate: (endsMs = Number.POSITIVE_INFINITY) => certificate.set(endsMs / 1000),
   };
 }
 

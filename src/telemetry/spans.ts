@@ -16,6 +16,8 @@ import manifest from '../../package.json' with { type: 'json' };
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 
 export const serviceName = 'payment-intent-service';
+/** The last spans are exported in this time. */
+export const maxStopMs = 2_000;
 export const tracer = trace.getTracer(serviceName, manifest.version);
 
 interface Statement {

@@ -24,9 +24,7 @@ import { catalogue, type ErrorCode } from '../contract/error-catalogue.ts';
 import type { RequestContext, RequestOutcome } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
-import { serviceName, tracer } from './spans.ts';
-
-const maxStopMs = 2_000;
+import { maxStopMs, serviceName, tracer } from './spans.ts';
 
 /** Traces requests. What is done for them is traced by `spans.ts`. */
 export type Tracing = ReturnType<typeof startTracing>;

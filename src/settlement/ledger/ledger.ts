@@ -20,7 +20,7 @@ import { createReverting } from './reverting.ts';
 export type Ledger = ReturnType<typeof createLedger>;
 
 interface LedgerOptions
-  extends Pick<RecordingOptions, 'settings' | 'logger' | 'onSettled' | 'unattributedMinUnits'> {
+  extends Pick<RecordingOptions, 'settings' | 'logger' | 'onSettled' | 'onFailed' | 'unattributedMinUnits'> {
   /** Called with the changes after each commit. */
   onChanges: (changes: readonly Change[]) => void;
   times?: LeaseTimes;

@@ -50,6 +50,8 @@ export interface RecordingOptions extends StoringOptions {
   unattributedMinUnits: bigint;
   /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
   onSettled?: (ms: number) => void;
+  /** Called when a transfer could not be recorded as a payment. */
+  onFailed?: () => void;
   /** Called with the changes after each commit. */
   durable: (changes: readonly Change[]) => void;
   logger: Logger;
@@ -296,6 +298,7 @@ export class Recording {
 
   /** A statement failed for a single transfer, which stays unattributed. */
   #logFailed(reason: unknown, log?: TransferLog): void {
+    this.#options.onFailed?.();
     this.#options.logger.error(
       { err: reason, ...(log && { transaction_hash: log.transactionHash, log_index: log.logIndex }) },
       'recording a transfer failed; it is left unattributed: attribute it by hand',
