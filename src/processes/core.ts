@@ -20,23 +20,19 @@ import { createGate } from '../doors/call.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
 import type { EventFeed } from '../events/event-feed.ts';
-import { createEventService } from '../events/service.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
 import { createFindMerchant } from '../merchants/merchant-identity.ts';
 import { intentOpenedBy } from '../payment-intents/client-secret.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
-import { createPaymentIntentService } from '../payment-intents/service.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
-import { createRefundService } from '../refunds/service.ts';
 import { authenticated } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
-import { createTransferService } from '../settlement/service.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
-import { createWebhookService } from '../webhooks/service.ts';
 import type { Background } from './background.ts';
 import type { Database } from './open-database.ts';
+import { createServices } from './services.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
 const checkoutCodec = createJsonCodec(CheckoutSchema);
@@ -76,7 +72,8 @@ export function createCore(
   }: Work,
 ) {
   const { em } = database.orm;
-  const apiKeys = createApiKeys(em, database.keyRing('API_KEY_PEPPERS'), {
+  const peppers = database.keyRing('API_KEY_PEPPERS');
+  const apiKeys = createApiKeys(em, peppers, {
     maxWaitMs: config.queue.maxWaitMs,
     onLookup: metrics.keyLookup,
   });
@@ -87,17 +84,11 @@ export function createCore(
     onFailedWrite: databaseProbe.onFailedWrite,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const forKeys = [
-    createPaymentIntentService(em, store, clientSecretKeys, watchedChains, onEvent),
-    createEventService(em, feed),
-    createWebhookService(em, { ...webhooks, onEvent, onDeliveries }),
-    createTransferService(em, onEvent),
-    createRefundService(em, watchedChains, onEvent),
-  ];
+  const given = { store, clientSecretKeys, watchedChains, feed, webhooks, onEvent, onDeliveries };
+  const forKeys = createServices(em, given);
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
-  const peppers = database.keyRing('API_KEY_PEPPERS');
   const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
   const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
