@@ -5,13 +5,17 @@ import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
-import { formatIdentifier } from '../database/identifiers.ts';
+import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
+import { entityColumns } from '../database/entity-columns.ts';
+import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { listApiKeys } from '../merchants/administration.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { type ImplementedService, implementService, type MethodsOf } from '../requests/method.ts';
+import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { findTransaction, listChains } from './console-chains.ts';
 import { createExport } from './export-payments.ts';
-import { getTimeline } from './get-timeline.ts';
 import { findRefundTransfers } from './plain-refunds.ts';
 import { getSummary } from './reports.ts';
 import { type ConsoleCaller, type ConsoleMethod, merchantOf } from './rights.ts';
@@ -79,3 +83,79 @@ function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
     },
   };
 }
+
+const maxEntries = 200;
+
+/** `GetTimeline`: the deliveries of an intent's events, and its audited changes, or an endpoint's. */
+function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
+  const { read } = createPreparedStatements(em);
+  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+  const present = createDeliveryPresenter(em, read);
+  const findDeliveries = preparedStatement(
+    'find_deliveries_of_intent',
+    `with events_of as (
+       select id, type, payment_intent from events where merchant_id = $1 and payment_intent = $2
+       union all
+       select e.id, e.type, r.payment_intent from refunds r join events e on e.merchant_id = $1 and e.refund = r.id
+        where r.payment_intent = $2
+     )
+     select ${columns.of('d')}, e.type as "eventType", e.payment_intent as "paymentIntent"
+       from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
+      order by e.id desc limit ${maxEntries}`,
+  );
+  const changesOf = async (caller: ConsoleCaller, targets: string[], paymentIntent: string) => {
+    const { merchantId, mode } = merchantOf(caller);
+    const { rows } = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
+    return rows
+      .toReversed()
+      .map(({ id, ...change }) => ({ at: timestampFromDate(new Date(timeOfUuid(id))), ...change }));
+  };
+  return {
+    ratePolicy: 'reads',
+    async run({ paymentIntent, webhookEndpoint }, caller, { context }) {
+      const { merchantId, mode } = merchantOf(caller);
+      const isEndpoint = parseIdentifier('we', webhookEndpoint) !== undefined;
+      if (isEndpoint) return { changes: await changesOf(caller, [webhookEndpoint], '') };
+      const id = parseIdentifier('pi', paymentIntent);
+      const [row] = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
+      if (row === undefined) throw new ServiceError('resource_missing');
+      const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
+      // Ten cost a request: each has what its endpoint answered, up to 20 KB.
+      context.charge?.(found.length / 10);
+      const deliveries = found.map((each) => ({ ...each, row: columns.read(each) }));
+      const targets = [
+        paymentIntent,
+        ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
+        ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
+        ...deliveries.map(({ row }) => formatIdentifier('evt', row.eventId)),
+      ];
+      return {
+        webhookDeliveries: await present(deliveries),
+        changes: await changesOf(caller, targets, paymentIntent),
+      };
+    },
+  };
+}
+
+const findParts = preparedStatement(
+  'find_parts_of_intent',
+  `select array(select r.id from refunds r where r.payment_intent = i.id order by r.id desc limit ${maxEntries}) as refunds,
+          array(select t.id from transfers t where t.payment_intent = i.id
+                 order by t.block_number desc, t.log_index desc limit ${maxEntries}) as transfers
+     from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
+);
+/** Of transfers that belonged to the intent once, too, as a done attribution says. `admin` names no merchant. */
+const findChanges = preparedStatement(
+  'find_audited_changes',
+  `select a.id, a.actor, a.actor_name as "actorName", a.method, a.target, coalesce(a.outcome, '') as outcome,
+          coalesce(case when a.method like '%/ResolveAttention' then a.fields ->> 'note'
+                        when a.method like '%/UpdateWebhookEndpoint' then
+                          (select string_agg(f.key || ' ' || f.value, ', ') from json_each_text(a.fields) f where f.key <> 'id')
+          end, '') as note
+     from (select unnest($1::text[]) as target union
+           (select target from audit_log where payment_intent = $4 and outcome = 'ok' limit ${maxEntries})) wanted
+    cross join lateral
+          (select * from audit_log where target = wanted.target and (merchant_id = $2 and mode = $3 or actor = 'cli')
+            order by id desc limit ${maxEntries}) a
+    order by a.id desc limit ${maxEntries}`,
+);

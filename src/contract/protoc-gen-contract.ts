@@ -1,19 +1,29 @@
 #!/usr/bin/env node
+
 // The plugin with which `buf generate` writes what is made of the contract besides its messages: the OpenAPI document, with
 // the contract's comments and the introduction; the words of enums; the client's resources, requests and methods; and the
 // checkout's JSON. None of it imports protobuf.
 
 import { readFileSync } from 'node:fs';
-import { type DescFile, type DescMessage, hasOption } from '@bufbuild/protobuf';
+import {
+  type DescEnum,
+  type DescField,
+  type DescFile,
+  type DescMessage,
+  getOption,
+  hasOption,
+  ScalarType,
+} from '@bufbuild/protobuf';
 import { createEcmaScriptPlugin, getComments, runNodeJs } from '@bufbuild/protoplugin';
 import manifest from '../../package.json' with { type: 'json' };
 import { eventDescriptions } from './event-types.ts';
 import { http } from './gen/google/api/annotations_pb.ts';
+import { json_field } from './gen/payments/v1/json_pb.ts';
+import { enumWords, mayBeAbsent } from './json/field-rules.ts';
 import { createOpenApi } from './openapi/openapi.ts';
-import { checkoutSource } from './typescript/checkout.ts';
 import { fieldsSource, methodsSource, requestsSource } from './typescript/methods.ts';
 import { resourcesSource } from './typescript/resources.ts';
-import { createContract } from './typescript/text.ts';
+import { type Contract, createContract, docComment, fileHead, isOurs } from './typescript/text.ts';
 import { wordsSource } from './typescript/words.ts';
 
 /** The table of event types, where the introduction asks for it. */
@@ -64,3 +74,46 @@ runNodeJs(
     },
   }),
 );
+
+// The types of the checkout's JSON, for the page and the package that open it.
+
+/** A name of the contract as the checkout's package exports it. */
+const exported = (name: string) => `Checkout${name.replace(/^PaymentIntent|^Checkout/, '')}`;
+
+function checkoutSource(contract: Contract): string {
+  const checkout = contract.message('Checkout');
+  const inside = checkout.fields.flatMap(({ message }) =>
+    message !== undefined && isOurs(message) ? [message] : [],
+  );
+  const messages = [checkout, ...inside];
+  const enums = new Set(messages.flatMap(({ fields }) => fields.flatMap((field) => field.enum ?? [])));
+  const enumSource = (desc: DescEnum) => {
+    const words = enumWords(desc).map(
+      ({ word, value }) => `${docComment(contract.paragraphsOf(value), 2)}  | '${word}'\n`,
+    );
+    const about = docComment(contract.paragraphsOf(desc));
+    return `${about}export type ${exported(desc.name)} = OrNewer<\n${words.join('')}>;\n`;
+  };
+  const typeSource = (desc: DescMessage) =>
+    `${docComment(contract.paragraphsOf(desc))}export interface ${exported(desc.name)} {\n` +
+    `${desc.fields.map((field) => memberSource(contract, field)).join('')}}\n`;
+  return (
+    fileHead([]) +
+    '/** One of the known values, or one that a newer service has added. */\n' +
+    'export type OrNewer<Known extends string> = Known | (string & Record<never, never>);\n\n' +
+    [...[...enums].map(enumSource), ...messages.map(typeSource)].join('\n')
+  );
+}
+
+function memberSource(contract: Contract, field: DescField): string {
+  const isOptional = mayBeAbsent(field) && !getOption(field, json_field).required;
+  const type = field.fieldKind === 'list' ? `${typeOf(field)}[]` : typeOf(field);
+  return `${docComment(contract.paragraphsOf(field), 2)}  ${field.name}${isOptional ? '?' : ''}: ${type};\n`;
+}
+
+function typeOf(field: DescField): string {
+  if (field.message !== undefined) return isOurs(field.message) ? exported(field.message.name) : 'string';
+  if (field.enum !== undefined) return exported(field.enum.name);
+  if (field.scalar === ScalarType.STRING) return 'string';
+  return field.scalar === ScalarType.BOOL ? 'boolean' : 'number';
+}

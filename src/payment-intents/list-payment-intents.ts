@@ -1,5 +1,8 @@
 import { create } from '@bufbuild/protobuf';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { MAX as highestUuid } from 'uuid';
+import { networks } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import {
@@ -9,20 +12,30 @@ import {
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
+import { type ModeName, nameOf } from '../contract/words.ts';
+import { Batcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { createPreparedStatements } from '../database/prepared.ts';
-import { addressViolations, wordViolations } from '../requests/filters.ts';
+import { lowestUuid } from '../database/identifiers.ts';
+import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
+import { readScannedPage, Values } from '../database/scanned-page.ts';
+import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
-import { momentViolations } from '../requests/moments.ts';
+import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import type { Identity } from '../requests/request-context.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
-import { searchedTextProblem } from './metadata-index.ts';
+import { metadataDigest, searchedTextProblem } from './metadata-index.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-import { createPaymentIntentPageReader, filtersOf } from './payment-intent-pages.ts';
-import { parseShownColumns, paymentIntentText, type ShownColumns } from './payment-intent-text.ts';
+import {
+  parseShownColumns,
+  paymentIntentText,
+  readShownRow,
+  type ShownColumns,
+  shownRow,
+} from './payment-intent-text.ts';
 import { createTransfersReader, maxPayments } from './payments.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
@@ -31,7 +44,7 @@ const intentCodec = createJsonCodec(PaymentIntentSchema);
 export function listPaymentIntents(
   em: EntityManager,
 ): MethodsOf<typeof PaymentIntentService>['listPaymentIntents'] {
-  const readPage = createPaymentIntentPageReader(em);
+  const readPage = createPageReader(em);
   const readPayments = createTransfersReader(em, 'payment_intent');
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
@@ -122,4 +135,140 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
     if (problem !== undefined) violations.push({ field, message: problem });
   }
   return violations;
+}
+
+// Pages of a list, by descending id.
+
+interface PaymentIntentPage {
+  rows: ShownColumns[];
+  /** The id below which the next page begins; undefined on the last page. */
+  next: string | undefined;
+}
+
+/** A page of all intents of a merchant and mode. */
+interface PlainPage {
+  merchantId: string;
+  mode: ModeName;
+  /** UUID. */
+  below: string;
+  size: number;
+}
+
+/** Longer pages have their own statement, so that the rows of a shared one stay bounded. */
+const maxSharedSize = 20;
+
+/** Concurrent statements for shared pages. */
+const slots = 4;
+const maxBatchSize = 16;
+
+function createPageReader(em: EntityManager) {
+  const columns = shownRow('i');
+  const { run, read } = createPreparedStatements(em);
+  const list = async (merchantId: string, query: Query, size: number): Promise<PaymentIntentPage> => {
+    const { rows, next } = await readScannedPage(read, merchantId, { ...query, columns, alias: 'i', size });
+    return { rows: rows.map(readShownRow), next: next && readShownRow(next).id };
+  };
+
+  // A limit that is a column counts as a tenth of the table: so long a plan is compiled for each run where PostgreSQL has JIT.
+  const listPlain = preparedStatement(
+    'list_pages_of_payment_intents',
+    `select wanted.place::int, ${columns}
+       from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid))
+              with ordinality as wanted (merchant_id, mode, below, place)
+      cross join lateral
+            (select * from payment_intents i
+              where i.merchant_id = wanted.merchant_id and i.mode = wanted.mode and i.id < wanted.below
+              order by i.id desc limit ${maxSharedSize + 1}) i
+      order by wanted.place, i.id desc`,
+  );
+  /** Concurrent requests for pages share a statement, and equal pages share their rows. */
+  const plainPages = new Batcher<PlainPage, PaymentIntentPage>({
+    slots,
+    maxBatchSize,
+    async run(batch) {
+      const keys = batch.map(({ merchantId, mode, below, size }) => `${merchantId} ${mode} ${below} ${size}`);
+      const wanted = [...new Map(batch.map((page, i) => [keys[i], page]))];
+      const { rows } = await run(listPlain, [jsonOfRows(wanted.map(([, page]) => page))]);
+      const found = wanted.map((): ShownColumns[] => []);
+      for (const row of rows) found[row.place - 1]?.push(readShownRow(row));
+      const pages = new Map(wanted.map(([key, { size }], i) => [key, pageOf(found[i] ?? [], size)]));
+      return keys.map((key) => pages.get(key) as PaymentIntentPage);
+    },
+  });
+
+  /** `below` is undefined for the first page. */
+  return (
+    identity: Identity,
+    request: ListPaymentIntentsRequest,
+    below: string | undefined,
+    size: number,
+  ): Promise<PaymentIntentPage> => {
+    if (filtersOf(request).length === 0 && size <= maxSharedSize) {
+      const { merchantId, mode } = identity;
+      return plainPages.add({ merchantId, mode, below: below ?? highestUuid, size });
+    }
+    return list(identity.merchantId, queryOf(identity, request, below), size);
+  };
+}
+
+function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
+  const rows = found.slice(0, size);
+  return { rows, next: found.length > size ? rows.at(-1)?.id : undefined };
+}
+
+type Query = Pick<Parameters<typeof readScannedPage>[2], 'table' | 'range' | 'order' | 'matching' | 'values'>;
+
+function queryOf(
+  { merchantId, mode }: Identity,
+  request: ListPaymentIntentsRequest,
+  below: string | undefined,
+): Query {
+  const values = new Values();
+  const { idempotencyKey, label, metadataKey, metadataValue, succeededFrom, succeededBefore } = request;
+  const metadata = metadataKey === '' ? undefined : { key: metadataKey, value: metadataValue };
+  const chain = nameOf(chainWords, request.chain);
+  const idAt = (moment: Timestamp | undefined, laterMs = 0) =>
+    moment && lowestUuid((wholeMs(moment) ?? 0) + laterMs);
+  // With metadata, its table selects the intents, in the same order.
+  const [table, of, id] =
+    metadata === undefined
+      ? ['payment_intents', 'i', 'i.id']
+      : ['payment_intent_metadata m cross join payment_intents', 'm', 'm.payment_intent'];
+  const range = values.and([
+    [`${of}.merchant_id = ?`, merchantId],
+    [`${of}.mode = ?`, mode],
+    ['m.digest = ?::bytea and i.id = m.payment_intent', metadata && metadataDigest(metadata)],
+    [`${id} < ?`, below],
+    [`${id} < ?`, idAt(request.createdBefore)],
+    [`${id} >= ?`, idAt(request.createdFrom)],
+    // Nothing succeeds before it is created, as far as the clocks of two machines can tell.
+    [`${id} < ?`, idAt(succeededBefore, 60_000)],
+    ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
+  ]);
+  const matching = values.and([
+    ['i.status = ?::payment_intent_status', nameOf(paymentIntentStatusWords, request.status)],
+    ['i.lane = ?::payment_lane', nameOf(laneWords, request.lane)],
+    [
+      'i.network = any (?::smallint[])',
+      chain && networks.filter((network) => network.chain === chain).map((network) => network.id),
+    ],
+    ['? = any (i.labels)', label === '' ? undefined : label],
+    ['i.expected_wallet = ?::bytea', byteaOf(request.expectedWallet)],
+    ['i.succeeded_at >= ?', isoOf(wholeMs(succeededFrom))],
+    ['i.succeeded_at < ?', isoOf(wholeMs(succeededBefore))],
+    // Two values may share a digest.
+    ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
+  ]);
+  return { table, range, order: `${id} desc`, matching: matching || 'true', values };
+}
+
+/** The filters that are set. */
+function filtersOf(request: ListPaymentIntentsRequest): [name: string, value: unknown][] {
+  const { $typeName, $unknown, pageSize, pageToken, ...others } = request;
+  const { createdFrom, createdBefore, succeededFrom, succeededBefore, ...filters } = others;
+  // Times are in the order in which the query has them, which says nothing.
+  const times = { createdFrom, createdBefore, succeededFrom, succeededBefore };
+  return Object.entries({ ...filters, ...times }).filter(
+    ([, value]) => value !== undefined && value !== '' && value !== 0,
+  );
 }

@@ -13,19 +13,28 @@ import {
 } from 'node:http2';
 import type { Message } from '@bufbuild/protobuf';
 import {
+  Code,
+  ConnectError,
   type ConnectRouter,
   createConnectRouter,
   createContextValues,
   type HandlerContext,
 } from '@connectrpc/connect';
 import {
+  type Compression,
   createAsyncIterable,
   type UniversalHandler,
+  type UniversalServerRequest,
   type UniversalServerResponse,
 } from '@connectrpc/connect/protocol';
 import { errorToJsonBytes, parseTimeout as parseConnectTimeout } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout as parseGrpcTimeout } from '@connectrpc/connect/protocol-grpc';
-import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
@@ -43,15 +52,16 @@ import { operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
+  callIsUnreadable,
   isGrpc,
   isReadKey,
+  notOneMessage,
   refuseByCatalogue,
   refuseWhatConnectRefuses,
   trailerOf,
   withReadableMessage,
 } from './catalogue-errors.ts';
 import { createProtoJsonDecoder } from './proto-json.ts';
-import { compressions, withWholeBody } from './received-message.ts';
 import { admittedCaller, requestGateOf } from './request-gate.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
@@ -274,4 +284,80 @@ function answerNotFound(
   const body = JSON.stringify(toErrorJson(context.error, context.requestId, docPathOf('not_found')));
   response.writeHead(catalogue.not_found.httpStatus, { 'content-type': 'application/json' });
   response.end(body);
+}
+
+// Connect accepts more than one whole message, and protobuf-es drops some of what it reads in a Struct. So a call through
+// Connect that carries one message is read and looked at before they see it, as plain gRPC calls are.
+
+/** The size of the flag and the length that precede a message in all protocols but unary Connect. */
+const envelopeBytes = 5;
+const binaryContentType = /^application\/(?:grpc(?:-web)?(?:\+proto)?|proto)(?:;|$)/;
+
+/** A message that cannot be decompressed is the sender's fault, not an internal error. */
+const compressions: Compression[] = [compressionGzip, compressionBrotli].map((compression) => ({
+  ...compression,
+  decompress: (bytes, readMaxBytes) =>
+    compression.decompress(bytes, readMaxBytes).catch((reason) => {
+      const { code, rawMessage } = ConnectError.from(reason);
+      if (code === Code.ResourceExhausted) throw reason;
+      throw new ConnectError(rawMessage, Code.InvalidArgument, undefined, undefined, reason);
+    }),
+}));
+
+/** Returns the request of a method that takes one message. Its body is in one piece, and refused if it is not valid. */
+function withWholeBody(
+  request: UniversalServerRequest,
+  check: StructCheck | undefined,
+): UniversalServerRequest {
+  const { header, body } = request;
+  const contentType = header.get('content-type') ?? '';
+  const isBinary = binaryContentType.test(contentType);
+  const isGrpc = contentType.startsWith('application/grpc');
+  const isEnveloped = isGrpc || contentType.startsWith('application/connect+');
+  if ((!isBinary && !isEnveloped) || !isBytes(body)) return request;
+  const encoding = header.get(isGrpc ? 'grpc-encoding' : 'content-encoding');
+  const compression = compressions.find(({ name }) => name === encoding);
+  return { ...request, body: whole(body, isEnveloped, compression, isBinary ? check : undefined) };
+}
+
+function isBytes(body: UniversalServerRequest['body']): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body;
+}
+
+async function* whole(
+  body: AsyncIterable<Uint8Array>,
+  isEnveloped: boolean,
+  compression: Compression | undefined,
+  check: StructCheck | undefined,
+): AsyncIterable<Uint8Array> {
+  const bytes = await readWhole(body);
+  const isCut = isEnveloped && bytes.length < envelopeBytes;
+  // Connect ignores flags that it does not know, and a second prefix whose message is missing.
+  if (isEnveloped && !isCut) {
+    if (bytes.readUInt8() > 1) throw new ConnectError(callIsUnreadable, Code.InvalidArgument);
+    const end = envelopeBytes + bytes.readUInt32BE(1);
+    if (bytes.length > end) throw new ConnectError(notOneMessage, Code.Unimplemented);
+  }
+  if (check !== undefined && !isCut) {
+    const message = bytes.subarray(isEnveloped ? envelopeBytes : 0);
+    const isCompressed = !isEnveloped || bytes.readUInt8() === 1;
+    const plain = isCompressed && compression ? await compression.decompress(message, maxBodyBytes) : message;
+    try {
+      check(plain);
+    } catch (cause) {
+      throw new ConnectError(callIsUnreadable, Code.InvalidArgument, undefined, undefined, cause);
+    }
+  }
+  yield bytes;
+}
+
+async function readWhole(body: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += chunk.length;
+    if (bytes > envelopeBytes + maxBodyBytes) throw new ConnectError('too large', Code.ResourceExhausted);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, bytes);
 }
