@@ -8,7 +8,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { listEvents } from '../src/processes/list-tasks.ts';
-import { measureRefunds } from '../src/refunds/measure.ts';
+import { measureRefunds } from '../src/settlement/measures.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { createTestWatcher, endWatch } from './support/settlement.ts';

@@ -5,7 +5,7 @@ import pg from 'pg';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
-import { outcomeOf } from '../src/webhooks/retry-schedule.ts';
+import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';

@@ -22,9 +22,8 @@ import { json_field } from './gen/payments/v1/json_pb.ts';
 import { enumWords, mayBeAbsent } from './json/field-rules.ts';
 import { createOpenApi } from './openapi/openapi.ts';
 import { fieldsSource, methodsSource, requestsSource } from './typescript/methods.ts';
-import { resourcesSource } from './typescript/resources.ts';
+import { resourcesSource, wordsSource } from './typescript/resources.ts';
 import { type Contract, createContract, docComment, fileHead, isOurs } from './typescript/text.ts';
-import { wordsSource } from './typescript/words.ts';
 
 /** The table of event types, where the introduction asks for it. */
 const eventTable = [

@@ -6,15 +6,13 @@ import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
 import { createConsoleDoor } from '../doors/console/console-door.ts';
-import { loadConsolePages } from '../doors/console/console-pages.ts';
 import { registerHealth } from '../doors/internal/health.ts';
 import { createInternalDoor } from '../doors/internal/internal-door.ts';
 import { registerReflection } from '../doors/internal/reflection.ts';
 import { createOperationsDoor } from '../doors/operations/operations-door.ts';
-import { loadCheckoutPage } from '../doors/public/checkout-page.ts';
-import { loadDocumentation } from '../doors/public/documentation.ts';
 import { createPayDoor } from '../doors/public/pay-door.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
+import { loadCheckoutPage, loadConsolePages, loadDocumentation } from '../doors/public/sites.ts';
 import type { Strangers } from '../doors/strangers.ts';
 import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
 import type { Core } from './core.ts';

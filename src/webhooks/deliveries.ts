@@ -35,9 +35,9 @@ import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import { isInFlight, newDeliveryId } from './delivery-queue.ts';
+import { toWebhookEndpoint } from './endpoint-methods.ts';
 import { createEndpointReader, maxEndpoints } from './endpoints.ts';
 import { createDeliveryPresenter, type ShownDelivery } from './webhook-delivery.ts';
-import { toWebhookEndpoint } from './webhook-endpoint.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 

@@ -10,7 +10,6 @@ import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
-import { outcomeOf } from './retry-schedule.ts';
 import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
@@ -381,3 +380,19 @@ const measureBacklog = preparedStatement(
              from (select created_at from webhook_deliveries where status = 'pending' limit ${maxMeasured}) d) as oldest_ms,
           (select greatest(0, extract(epoch from now() - min(since)) * 1000)::bigint from latest) as lag_ms`,
 );
+
+// When a delivery that failed is tried again.
+
+/** Delays of the retries, in seconds. After the last one the delivery has failed. */
+const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
+
+/** The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together. */
+export function outcomeOf(
+  { scheduled }: { scheduled: number },
+  { error }: Pick<AttemptResult, 'error'>,
+): { status: 'pending' | 'delivered' | 'failed'; retryAfterMs: number | undefined } {
+  if (error === undefined) return { status: 'delivered', retryAfterMs: undefined };
+  const seconds = retryAfterSeconds[scheduled];
+  if (seconds === undefined) return { status: 'failed', retryAfterMs: undefined };
+  return { status: 'pending', retryAfterMs: Math.round(seconds * 1000 * (0.9 + Math.random() / 5)) };
+}

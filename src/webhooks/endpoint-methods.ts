@@ -1,15 +1,21 @@
 // The methods that create, read and change webhook endpoints.
 
 import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { WebhookEndpoint } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  type WebhookEndpoint,
+  WebhookEndpointSchema,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
   DeleteWebhookEndpointResponseSchema,
   ListWebhookEndpointsResponseSchema,
   type WebhookEndpointService,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { parseIdentifier } from '../database/identifiers.ts';
+import { modeWords } from '../contract/gen/words.ts';
+import type { WebhookEndpointRow } from '../database/entities/webhook.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { inChangeTurn } from '../database/turns.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -27,7 +33,6 @@ import {
   settingsViolations,
   updateEndpoint,
 } from './endpoints.ts';
-import { toWebhookEndpoint } from './webhook-endpoint.ts';
 
 const defaultOverlapHours = 24;
 const endpointIdOf = ({ id }: { id: string }) => parseIdentifier('we', id);
@@ -120,4 +125,19 @@ function answerWithSecret(
 ): WebhookEndpoint {
   if (replayed) context.replayed = true;
   return toWebhookEndpoint(endpoint, secret);
+}
+
+/** Converts a row to the contract's endpoint. `secret` is only set where it is returned. */
+export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
+  return create(WebhookEndpointSchema, {
+    id: formatIdentifier('we', row.id),
+    url: row.url,
+    eventTypes: row.eventTypes,
+    enabled: row.enabled,
+    ...(row.disabledReason != null && { disabledReason: row.disabledReason }),
+    ...(row.description != null && { description: row.description }),
+    mode: modeWords[row.mode],
+    createdAt: timestampFromDate(row.createdAt),
+    secret,
+  });
 }

@@ -1,10 +1,11 @@
 // What the client's methods return: a type and a table of fields for each message of the answers, and for each form in
 // which answers have it.
 
-import { type DescField, type DescMessage, getOption, ScalarType } from '@bufbuild/protobuf';
+import { type DescEnum, type DescField, type DescMessage, getOption, ScalarType } from '@bufbuild/protobuf';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
+import { enumWords } from '../json/field-rules.ts';
 import {
   type Contract,
   docComment,
@@ -15,7 +16,6 @@ import {
   lowerFirst,
   tableSource,
 } from './text.ts';
-import { wordsOf } from './words.ts';
 
 /** A field's type in the client, and what its row in a table says, as client/resource-fields.ts reads it. */
 interface FieldSource {
@@ -196,4 +196,25 @@ function messageSource(desc: DescMessage): FieldSource {
   if (!isOurs(desc)) return { type: 'JsonObject', row: "type: 'metadata'" };
   const form = formInside(desc);
   return { type: form, row: `type: 'resource', fields: ${fieldsOf(form)}` };
+}
+
+// The words of the contract's enums: the only table of them, for the database, the doors, the clients and the checkout.
+
+/** The name of the table of an enum's words. */
+const wordsOf = ({ name }: DescEnum) => `${lowerFirst(name)}Words`;
+
+export function wordsSource(contract: Contract): string {
+  const sourceOf = (desc: DescEnum) => {
+    const words = enumWords(desc);
+    const union = words
+      .map(({ word, value }) => `${docComment(contract.paragraphsOf(value), 2)}  | '${word}'\n`)
+      .join('');
+    const table = words.map(({ word, value }) => `  ${word}: ${value.number},\n`).join('');
+    return (
+      `${docComment(contract.paragraphsOf(desc))}export type ${desc.name} =\n${union.trimEnd()};\n\n` +
+      `/** The numbers of a {@link ${desc.name}} in messages. */\n` +
+      `export const ${wordsOf(desc)} = {\n${table}} as const satisfies Record<${desc.name}, number>;\n`
+    );
+  };
+  return fileHead([]) + contract.enums.map(sourceOf).join('\n');
 }

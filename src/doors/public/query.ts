@@ -3,7 +3,6 @@ import type { FieldViolation } from '../../contract/error-catalogue.ts';
 import { schemaOf } from '../../contract/json/field-rules.ts';
 import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { notAField } from '../../contract/json/json-codec.ts';
-import { percentDecoded } from './percent-decoding.ts';
 
 /**
  * Parses a query as the JSON object that its fields would form in a body. A field that is unknown, empty, repeated or
@@ -56,4 +55,13 @@ function jsonOf(field: DescField, text: string): string | number | boolean | { p
   const { maximum } = schemaOf(field);
   const range = maximum === undefined ? 'of at least 1, in digits' : `from 1 to ${maximum}`;
   return { problem: `must be an integer ${range}` };
+}
+
+/** Decodes a part of a URL, or returns undefined if it is not percent-encoded UTF-8. */
+export function percentDecoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
 }

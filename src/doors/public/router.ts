@@ -1,5 +1,5 @@
 import type { HttpRoute } from '../../contract/http-routes.ts';
-import { percentDecoded } from './percent-decoding.ts';
+import { percentDecoded } from './query.ts';
 
 /** The routes of a path. */
 export interface Match<Route> {
