@@ -7,6 +7,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { MethodName } from './support/call.ts';
 import { furnished, idempotencyKey, rows, withKey } from './support/client-rows.ts';
 import { all, clientOf, errorOf, portOf, protocols, written } from './support/clients.ts';
+import { removeEvents } from './support/event-rows.ts';
 import { listen } from './support/listen.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -366,11 +367,7 @@ describe.each(protocols)('over %s', (protocol) => {
       [client.listWebhookDeliveries(endpoint, { status: 'failed' }), []],
     ];
     for (const [i, [list, ids]] of found.entries()) expect([i, idsOf(await all(list))]).toEqual([i, ids]);
-    await service.query(
-      `with gone as (delete from events where merchant_id = $1 returning id, merchant_id, mode)
-       insert into removed_events select id, merchant_id, mode, now() from gone`,
-      [merchant.id],
-    );
+    await removeEvents(service, merchant.id);
     expect(await errorOf(client.listEvents({ after: e1 }).page())).toMatchObject({
       code: 'cursor_expired',
       isRetryable: false,

@@ -14,6 +14,7 @@ import {
   type WatchedEvent,
 } from '../client/index.ts';
 import { revokeApiKey } from '../src/merchants/administration.ts';
+import { removeEvents } from './support/event-rows.ts';
 import { startService, type TestMerchant, type TestService } from './support/service.ts';
 import { startStreamingServer } from './support/streaming-server.ts';
 import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
@@ -373,11 +374,7 @@ describe('refusals end the watch', () => {
     const merchant = await newMerchant();
     await makeEvents(merchant, 1);
     const [id = ''] = await eventsOnce(merchant, 1);
-    await service.query(
-      `with gone as (delete from events where merchant_id = $1 returning id, merchant_id, mode)
-       insert into removed_events select id, merchant_id, mode, now() from gone`,
-      [merchant.id],
-    );
+    await removeEvents(service, merchant.id);
     expect(await errorOf(clientFor(merchant).watchEvents({ after: id }))).toMatchObject({
       code: 'cursor_expired',
       isRetryable: false,

@@ -1,12 +1,11 @@
 // Nodes with the limits of common plans: rate limits, range limits, and failures.
 
-import type { Address } from 'viem';
 import { afterEach, expect, test, vi } from 'vitest';
 import { readRefusal } from '../src/settlement/json-rpc.ts';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, forgetChain, idBytes } from './support/settlement.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, sendPayment } from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -33,17 +32,6 @@ async function openNodes(count: number, limits: NodeLimits = {}) {
 
 const headOf = async ({ client }: TestChain) => Number(await client.getBlockNumber());
 
-async function pay(
-  { accounts, transfer, mint }: TestChain,
-  intent: Awaited<ReturnType<typeof calls.createIntent>>,
-) {
-  const [{ address: from }] = accounts;
-  const amountUnits = BigInt(intent.amount_units);
-  await mint(from, amountUnits);
-  const to = intent.expected_wallet as Address;
-  return transfer({ from, to, amountUnits, suffix: idBytes(intent.id) });
-}
-
 test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and confirms meanwhile', {
   timeout: 90_000,
 }, async () => {
@@ -54,7 +42,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and
   watcher = createTestWatcher(service, { urls, patienceMs: 3_000, observer });
   await watcher.catchUp();
   const intent = await calls.createIntent();
-  await pay(chain, intent);
+  await sendPayment(chain, intent, intent.amount_units);
   await chain.mine(500, { timestampStep: 1 });
   const before = { asked: node.requests.length, refused: node.overPlan() };
   const startedAtMs = performance.now();
@@ -108,7 +96,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
   /** Pays an intent and mines until it has succeeded. Nothing is sent twice. */
   const payOne = async () => {
     const intent = await calls.createIntent();
-    await pay(chain, intent);
+    await sendPayment(chain, intent, intent.amount_units);
     await vi.waitFor(
       async () => {
         await chain.mine(2);
@@ -187,7 +175,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
     { timeout: 10_000, interval: 20 },
   );
   const intent = await calls.createIntent();
-  await pay(chain, intent);
+  await sendPayment(chain, intent, intent.amount_units);
   for (let i = 0; i < 20; i++) await follow();
   expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
   expect(places).toEqual([0, 1, 0]);
@@ -216,7 +204,7 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   await current.catchUp();
   const intent = await calls.createIntent();
   first.lie('cut connection');
-  await pay(chain, intent);
+  await sendPayment(chain, intent, intent.amount_units);
   await chain.mine(30);
   await vi.waitFor(
     async () => {

@@ -11,7 +11,7 @@ import { listEvents } from '../src/processes/list-tasks.ts';
 import { measureRefunds } from '../src/settlement/measures.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { createTestWatcher, endWatch } from './support/settlement.ts';
+import { createTestWatcher, endWatch, sendPayment } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -250,19 +250,14 @@ describe('on the chain', () => {
   }
 
   /** An intent that is paid and confirmed on the chain. */
-  async function settledIntent(amount_units = 1_000): Promise<string> {
-    const { id } = (await service.call('createPaymentIntent', { amount_units })).json;
-    const { address: from } = chain.accounts[0] as { address: Address };
-    await chain.mint(from, BigInt(amount_units));
-    await chain.transfer({ from, to: wallet, amountUnits: BigInt(amount_units), suffix: stringToHex(id) });
+  async function settledIntent(): Promise<string> {
+    const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 })).json;
+    await sendPayment(chain, { id, expected_wallet: wallet }, 1_000);
     await mine(10);
     return id;
   }
 
-  async function newRefund(fields: Request = {}, amountUnits = 1_000) {
-    const intent = await settledIntent(amountUnits);
-    return (await create(intent, fields)).json;
-  }
+  const newRefund = async (fields: Request = {}) => (await create(await settledIntent(), fields)).json;
 
   const get = async (id: string) => (await service.call('getRefund', { id })).json;
   const intentOf = async (id: string) => (await service.call('getPaymentIntent', { id })).json;

@@ -6,7 +6,13 @@ import { type Network, networkFor } from '../src/contract/chains.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { type LyingNode, type Rewrite, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import {
+  createMerchantCalls,
+  createTestWatcher,
+  endWatch,
+  type PayableIntent,
+  sendPayment,
+} from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -40,21 +46,10 @@ async function watch(
   return { createIntent: () => createIntent({ chain: network.chain, amount_units: ++amount }), getIntent };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: the answer of a call.
-async function pay({ id, expected_wallet: to, amount_units }: any): Promise<Hash> {
-  const [{ address: from }] = chain.accounts;
-  await chain.mint(from, BigInt(amount_units));
-  const hash = await chain.transfer({ from, to, amountUnits: BigInt(amount_units), suffix: idBytes(id) });
+async function pay(intent: PayableIntent & { amount_units: number }): Promise<Hex> {
+  const hash = await sendPayment(chain, intent, intent.amount_units);
   await chain.mine();
   return hash;
-}
-
-/** Follows and verifies, as a process does that goes on after each failure. */
-async function tryToFollow(times: number): Promise<void> {
-  for (let i = 0; i < times; i++) {
-    await watcher.follow().catch(() => {});
-    await watcher.verify().catch(() => {});
-  }
 }
 
 /** Empty blocks above the newest one, linked, up to `head`. */
@@ -83,13 +78,13 @@ async function inventing({ head, final, aheadSeconds = 2 }: Record<string, numbe
 test('blocks far above the chain, said to be final, do not hold it up once they are gone', async () => {
   const { createIntent, getIntent } = await watch('reader');
   node.rewrite(await inventing({ head: 10_000_000, final: 9_999_000 }));
-  await tryToFollow(2);
+  await watcher.tryToFollow(2);
   expect((await watcher.ledger.progress())?.cursor.number).toBeGreaterThan(60);
   node.rewrite(undefined);
   const intent = await createIntent();
   await pay(intent);
   await chain.mine(30);
-  await tryToFollow(6);
+  await watcher.tryToFollow(6);
   expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
 
@@ -109,12 +104,12 @@ test('what was said to be final once is not believed when it no longer is', asyn
     if (method !== 'eth_getBlockByNumber' || !['latest', 'finalized'].includes(String(at))) return undefined;
     return { result: { ...(result as object), number: at === 'latest' ? '0xfffff' : '0xffff0' } };
   });
-  await tryToFollow(1);
+  await watcher.tryToFollow(1);
   node.rewrite(undefined);
   const intent = await createIntent();
   await pay(intent);
   await chain.mine(chain.network.confirmationsRequired);
-  await tryToFollow(3);
+  await watcher.tryToFollow(3);
   expect((await getIntent(intent.id)).status).toBe('processing');
 });
 
@@ -150,7 +145,7 @@ test('thousands of transfers that a node cannot prove do not hold up the payment
   });
   await pay(paid);
   await chain.mine(15);
-  await tryToFollow(3);
+  await watcher.tryToFollow(3);
   expect((await getIntent(paid.id)).status).toBe('succeeded');
   expect((await getIntent(many.id)).status).toBe('processing');
 });
@@ -180,7 +175,7 @@ test.each(['reader', 'second'] as const)(
     const intent = await createIntent();
     const hash = await pay(intent);
     await chain.mine(15);
-    await tryToFollow(2);
+    await watcher.tryToFollow(2);
     expect((await getIntent(intent.id)).status).toBe('succeeded');
     const old = await chain.client.getTransactionReceipt({ hash });
     await pay(await createIntent());
@@ -205,7 +200,7 @@ test.each(['reader', 'second'] as const)(
       return { result: [...(result as object[]), ...moved(own)] };
     });
     await chain.mine(15);
-    await tryToFollow(6);
+    await watcher.tryToFollow(6);
     expect(told).toBeGreaterThan(0);
     const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
     expect(types).not.toContain('payment_intent.reorged');
@@ -221,7 +216,7 @@ test.each([
   const intent = await createIntent();
   await pay(intent);
   await chain.mine(40);
-  await tryToFollow(3);
+  await watcher.tryToFollow(3);
   expect((await getIntent(intent.id)).status).toBe('succeeded');
   const forked = (number: bigint): Hex => `0x${number.toString(16).padStart(64, 'fa')}`;
   node.rewrite(({ method }, { result }) => {
@@ -232,9 +227,9 @@ test.each([
     const parentHash = number === 5n ? block.parentHash : forked(number - 1n);
     return { result: { ...block, hash: forked(number), parentHash } };
   });
-  await tryToFollow(4);
+  await watcher.tryToFollow(4);
   node.rewrite(undefined);
-  await tryToFollow(4);
+  await watcher.tryToFollow(4);
   const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
   expect(types).not.toContain('payment_intent.reorged');
   expect((await getIntent(intent.id)).status).toBe('succeeded');

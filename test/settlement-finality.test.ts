@@ -7,7 +7,13 @@ import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import {
+  createMerchantCalls,
+  createTestWatcher,
+  endWatch,
+  type PayableIntent,
+  sendPayment,
+} from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -31,11 +37,7 @@ async function watch(place: 'only' | 'second', options: ChainOptions = {}): Prom
 
 afterEach(() => endWatch(service, { watcher, node, chain }));
 
-interface Intent {
-  id: string;
-  expected_wallet: Address;
-  amount_units: number;
-}
+type Intent = PayableIntent & { amount_units: number };
 
 let amount = 2_000_000;
 /** Each of another amount. */
@@ -44,11 +46,8 @@ const createIntent = (fields: object = {}): Promise<Intent> =>
 const statusOf = async ({ id }: Intent) => (await calls.getIntent(id)).status;
 
 /** Pays it in a block of its own. */
-async function pay({ id, expected_wallet: to, amount_units }: Intent): Promise<Hex> {
-  const { address: from } = chain.accounts[0] as { address: Address };
-  const amountUnits = BigInt(amount_units);
-  await chain.mint(from, amountUnits);
-  const hash = await chain.transfer({ from, to, amountUnits, suffix: idBytes(id) });
+async function pay(intent: Intent): Promise<Hex> {
+  const hash = await sendPayment(chain, intent, intent.amount_units);
   await chain.mine();
   return hash;
 }

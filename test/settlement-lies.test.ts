@@ -8,7 +8,14 @@ import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import { startChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import {
+  createMerchantCalls,
+  createTestWatcher,
+  endWatch,
+  idBytes,
+  type PayableIntent,
+  sendPayment,
+} from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -31,28 +38,16 @@ beforeEach(async () => {
 afterEach(() => endWatch(service, { watcher, node }));
 afterAll(() => chain.stop());
 
-interface Intent {
-  id: string;
-  expected_wallet: Address;
-}
-
 let amount = 1_000_000;
 /** Each of another amount. */
 const createIntent = () => calls.createIntent({ amount_units: ++amount });
 const getIntent = (id: string) => calls.getIntent(id);
 
-async function send(
-  { id, expected_wallet: to }: Intent,
-  amountUnits: bigint,
-  suffix = idBytes(id),
-): Promise<Hex> {
-  const { address: from } = chain.accounts[0] as { address: Address };
-  await chain.mint(from, amountUnits);
-  return chain.transfer({ from, to, amountUnits, suffix });
-}
+const send = (intent: PayableIntent, amountUnits: bigint, suffix?: Hex) =>
+  sendPayment(chain, intent, amountUnits, suffix && { suffix });
 
 /** Sends a payment in whose place the node invents one of a unit more. */
-async function sendMisread(intent: Intent, amountUnits: bigint): Promise<void> {
+async function sendMisread(intent: PayableIntent, amountUnits: bigint): Promise<void> {
   await send(intent, amountUnits);
   await chain.mine(1);
   node.lieInTurn([
@@ -63,14 +58,6 @@ async function sendMisread(intent: Intent, amountUnits: bigint): Promise<void> {
   node.lie(undefined);
   await chain.mine(6);
   await watcher.catchUp();
-}
-
-/** Follows as a process does that goes on after each failure. */
-async function tryToFollow(times: number): Promise<void> {
-  for (let i = 0; i < times; i++) {
-    await watcher.follow().catch(() => {});
-    await watcher.verify().catch(() => {});
-  }
 }
 
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
@@ -95,18 +82,18 @@ describe.each(lies.filter((lie) => lie !== 'rate limit error'))('%s', (lie) => {
     });
     const told = node.untilTold(lie);
     await chain.mine();
-    await tryToFollow(2);
+    await watcher.tryToFollow(2);
     await chain.mine(12);
-    await tryToFollow(3);
+    await watcher.tryToFollow(3);
     await told;
     expect((await getIntent(unpaid.id)).status).not.toBe('succeeded');
 
     node.lie(undefined);
-    await tryToFollow(6);
+    await watcher.tryToFollow(6);
     await watcher.catchUp();
     await watcher.readAllAgain();
     await chain.mine(12);
-    await tryToFollow(2);
+    await watcher.tryToFollow(2);
     await watcher.catchUp();
     for (const intent of [paid, also]) {
       const { payments, ...paid } = await getIntent(intent.id);
@@ -170,7 +157,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
       await send(intent, BigInt(intent.amount_units));
       await chain.mine(12);
       node.lie(lie);
-      await tryToFollow(3);
+      await watcher.tryToFollow(3);
       expect(await getIntent(intent.id)).toMatchObject({
         status: 'processing',
         payments: [{ status: 'pending' }],
@@ -188,7 +175,7 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
       await chain.multicall([chain.transferCall({ to: intent.expected_wallet, amountUnits, suffix })]);
       await chain.mine(12);
       node.lie(lie);
-      await tryToFollow(3);
+      await watcher.tryToFollow(3);
       expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
       node.lie(undefined);
       await watcher.catchUp();
@@ -293,7 +280,7 @@ test('verification corrects an amount that was wrong in log and receipt', async 
     { lie: 'log of another amount', times: 1 },
     { lie: 'receipt of another amount', times: 1 },
   ]);
-  await tryToFollow(3);
+  await watcher.tryToFollow(3);
   expect(node.isHonest()).toBe(true);
   await watcher.readAllAgain();
   await watcher.catchUp();
@@ -332,7 +319,7 @@ const denial = [
 ] as const;
 
 describe('after a node has denied a payment twice and is honest again:', () => {
-  async function payment(): Promise<Intent & { amount_units: number }> {
+  async function payment(): Promise<PayableIntent & { amount_units: number }> {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await chain.mine(6);
@@ -342,7 +329,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
     return intent;
   }
 
-  async function succeeds(intent: Intent): Promise<void> {
+  async function succeeds(intent: PayableIntent): Promise<void> {
     node.lie(undefined);
     await watcher.readAllAgain();
     await chain.mine(10);
@@ -513,7 +500,7 @@ describe('with two nodes,', () => {
     expect((await getIntent(intent.id)).payments_count).toBe(3);
     await chain.mine(12);
     await watcher.catchUp();
-    await tryToFollow(3);
+    await watcher.tryToFollow(3);
     await watcher.catchUp();
     expect(await getIntent(intent.id)).toMatchObject({
       status: 'requires_payment',
@@ -542,7 +529,7 @@ describe('with two nodes,', () => {
       await watcher.catchUp();
       const { payments_count } = await getIntent(intent.id);
       expect(payments_count).toBe(2);
-      await tryToFollow(3);
+      await watcher.tryToFollow(3);
       await watcher.catchUp();
       expect(await getIntent(intent.id)).toMatchObject({
         status: 'requires_payment',
@@ -574,7 +561,7 @@ describe('with two nodes,', () => {
     await watcher.catchUp();
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
     node.lie(undefined);
-    await tryToFollow(3);
+    await watcher.tryToFollow(3);
     await watcher.catchUp();
     expect(await getIntent(intent.id)).toMatchObject({
       status: 'requires_payment',

@@ -8,7 +8,14 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { type NodeRequest, startLyingNode } from './support/lying-node.ts';
-import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import {
+  createMerchantCalls,
+  createTestWatcher,
+  endWatch,
+  idBytes,
+  type PayableIntent,
+  sendPayment,
+} from './support/settlement.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -34,25 +41,12 @@ async function eventTypesOf(id: string) {
 const isRangeOfLogs = ({ method, params }: NodeRequest) =>
   method === 'eth_getLogs' && 'fromBlock' in (params[0] as object);
 
-interface Intent {
-  id: string;
-  expected_wallet: Address;
-}
-
-/** Sends a transfer that names the intent, for the next block. */
-async function send(
-  { id, expected_wallet: to }: Intent,
-  amountUnits: bigint,
-  { token, suffix = idBytes(id) }: { token?: Address; suffix?: Hex } = {},
-) {
-  const { address: from } = chain.accounts[0] as { address: Address };
-  await chain.mint(from, amountUnits, token);
-  return chain.transfer({ from, to, amountUnits, suffix, token });
-}
+type Sent = [intent: PayableIntent, amountUnits: bigint, options?: { token?: Address; suffix?: Hex }];
+const send = (...sent: Sent) => sendPayment(chain, ...sent);
 
 /** Sends it, mines a block, and lets the watcher read it. */
-async function pay(...[intent, amountUnits, options]: Parameters<typeof send>) {
-  const hash = await send(intent, amountUnits, options);
+async function pay(...sent: Sent) {
+  const hash = await send(...sent);
   await mine();
   return hash;
 }

@@ -53,14 +53,8 @@ async function startApi(): Promise<ServiceProcess> {
   return api;
 }
 
-async function createIntent(api: ServiceProcess): Promise<string> {
-  const answer = await fetch(`${api.publicUrl}/v1/payment_intents`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ amount_units: 1_000, chain: 'base' }),
-  });
-  return ((await answer.json()) as { client_secret: string }).client_secret;
-}
+const createIntent = async (api: ServiceProcess) =>
+  (await api.call('createPaymentIntent', { amount_units: 1_000, chain: 'base' })).json.client_secret;
 
 const pay = (api: ServiceProcess, secret: string, header?: string) =>
   fetch(`${api.publicUrl}/v1/checkout/pay`, {

@@ -29,23 +29,14 @@ afterEach(async () => {
 const startWatcher = async () =>
   startProcess(cluster, await choosePorts(), { ROLES: 'watcher,expiry', RPC_URL_BASE_SEPOLIA: chain.url });
 
-async function createIntent(api: ServiceProcess): Promise<string> {
-  const answer = await fetch(`${api.publicUrl}/v1/payment_intents`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ amount_units: 1_000, chain: 'base' }),
-  });
-  return ((await answer.json()) as { id: string }).id;
-}
+const createIntent = async (api: ServiceProcess) =>
+  (await api.call('createPaymentIntent', { amount_units: 1_000, chain: 'base' })).json.id;
 
 /** The prepared transaction that returns an intent's money; undefined while its payment is not confirmed. */
 async function createRefund(api: ServiceProcess, payment_intent: string): Promise<Call | undefined> {
-  const answer = await fetch(`${api.publicUrl}/v1/refunds`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ payment_intent, destination: `0x${'2'.repeat(40)}` }),
-  });
-  return answer.status === 201 ? ((await answer.json()) as { transaction: Call }).transaction : undefined;
+  const asked = { payment_intent, destination: `0x${'2'.repeat(40)}` };
+  const { code, json } = await api.call('createRefund', asked);
+  return code === 'ok' ? (json.transaction as Call) : undefined;
 }
 
 /**

@@ -61,3 +61,11 @@ export const eventsOf = ({ query }: Pick<TestService, 'query'>, intent: string) 
     'select type, sequence, data, created_at from events where payment_intent = $1 order by sequence',
     [parseIdentifier('pi', intent)],
   );
+
+/** Removes every event of a merchant, as retention does. */
+export const removeEvents = ({ query }: Pick<TestService, 'query'>, merchantId: string) =>
+  query(
+    `with gone as (delete from events where merchant_id = $1 returning id, merchant_id, mode)
+     insert into removed_events select id, merchant_id, mode, now() from gone`,
+    [merchantId],
+  );

@@ -1,7 +1,6 @@
 // A chain, a service on it, and the watcher between them, driven by the test: nothing is read before it is asked to be.
 
-import type { Hex } from 'viem';
-import { stringToHex } from 'viem';
+import { type Address, type Hex, stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
 import type { Change } from '../../src/settlement/ledger/change.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
@@ -86,6 +85,13 @@ export function createTestWatcher(
   return {
     follow: () => watcher.follow(),
     verify: () => watcher.verify(),
+    /** Follows and verifies, as a process does that goes on after each failure. */
+    async tryToFollow(times: number): Promise<void> {
+      for (let i = 0; i < times; i++) {
+        await watcher.follow().catch(() => {});
+        await watcher.verify().catch(() => {});
+      }
+    },
     release: () => watcher.release(),
     ledger,
     faults,
@@ -133,6 +139,24 @@ export async function forgetChain(service: TestService): Promise<void> {
   for (const table of ['watched_chains', 'block_headers', 'transfers', 'payment_sums']) {
     await service.query(`delete from ${table}`);
   }
+}
+
+/** What a payer knows of an intent. */
+export interface PayableIntent {
+  id: string;
+  expected_wallet: Address;
+}
+
+/** Sends a transfer of new money that names the intent, for the next block. */
+export async function sendPayment(
+  { accounts: [{ address: from }], mint, transfer }: TestChain,
+  { id, expected_wallet: to }: PayableIntent,
+  amount: bigint | number,
+  { token, suffix = idBytes(id) }: { token?: Address; suffix?: Hex } = {},
+): Promise<Hex> {
+  const amountUnits = BigInt(amount);
+  await mint(from, amountUnits, token);
+  return transfer({ from, to, amountUnits, suffix, token });
 }
 
 /** An intent's id as the checkout appends it to the call of a transfer. */
