@@ -5,9 +5,7 @@ import { readFile } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import { promisify } from 'node:util';
 import type { MikroORM } from '@mikro-orm/postgresql';
-import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import type { ModeName } from '../src/contract/words.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -21,6 +19,7 @@ import {
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
 import { runAdmin } from './support/admin.ts';
+import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { createTestDatabase } from './support/service.ts';
 
@@ -564,8 +563,7 @@ describe('doctor', () => {
 
   test('verifies the newest intents, or all of them', async () => {
     expect((await doctor({})).stdout).toMatch(/^ok +intents +all 0 satisfy every rule$/m);
-    const client = new pg.Client(pgConfigOf(database));
-    await client.connect();
+    const client = await openClient(database);
     await client.query(
       `insert into payment_intents (id, merchant_id, mode, status, network, amount_units, expected_wallet, lane, metadata,
          created_at, expires_at, client_secret_version)
@@ -586,8 +584,7 @@ describe('doctor', () => {
   test('counts the keys of the first release', async () => {
     const key_id = await newKey((await newMerchant('testnet')).merchant_id);
     expect((await doctor({})).stdout).toMatch(/^ok +keys +all have keyed check characters$/m);
-    const client = new pg.Client(pgConfigOf(database));
-    await client.connect();
+    const client = await openClient(database);
     // Stored in the format of the first release.
     await client.query('update api_keys set format = default where id = $1', [
       parseIdentifier('key', key_id),

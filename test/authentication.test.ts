@@ -2,9 +2,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import http from 'node:http';
 import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
-import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import {
   createApiKey,
@@ -19,6 +17,7 @@ import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { httpRequest } from './support/http-request.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
+import { openClient } from './support/open-client.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -383,8 +382,7 @@ test('a made-up key costs no query, unless it has the format of the first releas
 test('unknown keys of the first release are looked up by one query at a time', async () => {
   const known = await storeCrc32Key();
   const keys = createApiKeys(em(), peppers());
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
+  const blocker = await openClient(service.location);
   await blocker.query('begin; lock table api_keys in access exclusive mode');
   const asked = Array.from({ length: 2_000 }, () => keys.identify(newCrc32Key('testnet')));
   const wanted = keys.identify(known);

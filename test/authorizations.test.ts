@@ -2,10 +2,9 @@
 // twice. The chain, the facilitator and the watcher move when the test says so.
 
 import { once } from 'node:events';
-import { mkdtemp, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import http2 from 'node:http2';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -21,6 +20,7 @@ import type { PaymentRequirements } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
+import { useFolder } from './support/folder.ts';
 import { amount, type Json, type Order, type PayAnswer, useGasless } from './support/gasless.ts';
 import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
@@ -988,7 +988,7 @@ describe('the route', () => {
   test('over HTTP/2 is the same', async () => {
     const order = await newOrder();
     const { cert, key } = await makeCertificate('localhost');
-    const folder = await mkdtemp(join(tmpdir(), 'pi-x402-'));
+    const folder = await useFolder(onTestFinished);
     const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
     await Promise.all([writeFile(certFile, cert), writeFile(keyFile, key)]);
     const secure = await startService(

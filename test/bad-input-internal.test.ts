@@ -3,15 +3,14 @@ import http2 from 'node:http2';
 import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
-import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { answerOf, grpcCall, refusalOf, requestBytes } from './support/call.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
+import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
@@ -202,8 +201,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
   });
 
   test('the deadline of a call holds while the database is blocked', async () => {
-    const blocker = new pg.Client(pgConfigOf(service.location));
-    await blocker.connect();
+    const blocker = await openClient(service.location);
     await blocker.query('begin; lock table payment_intents');
     const logged = service.nextLogLine();
     const answer = answerOf(await grpcCall(client, valid, metadata(), { deadline: Date.now() + 200 }));

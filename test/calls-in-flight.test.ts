@@ -1,16 +1,14 @@
 // A service that stops finishes the calls in flight, over every protocol.
 
-import pg from 'pg';
 import { expect, test, vi } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { everyDoor } from './support/call.ts';
+import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 
 test('a call that waits for the database when the service stops is answered', async () => {
   // Of 32 connections, the reads of one merchant have up to 7 at once.
   const service = await startService({ DATABASE_POOL: '32' });
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
+  const blocker = await openClient(service.location);
   await blocker.query('begin; lock table events in access exclusive mode');
   const answers = Promise.all(everyDoor.map((door) => service.call('listEvents', {}, { door })));
   await vi.waitFor(

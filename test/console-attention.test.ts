@@ -1,14 +1,13 @@
 // What the console says needs a person, and who has done what about a payment.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { migrate } from '../src/database/orm.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { takeBackFigures } from './support/migrations.ts';
+import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 
@@ -250,8 +249,7 @@ test('who has changed an endpoint is told to its merchant, also when it is delet
 
 test('a migration waits for a payment that is being settled in turns of seconds, and does not block it', async () => {
   await takeBackFigures(service);
-  const ledger = new pg.Client(pgConfigOf(service.location));
-  await ledger.connect();
+  const ledger = await openClient(service.location);
   await ledger.query('begin');
   await ledger.query("update transfers set state = 'confirmed' where false");
   const migrated = migrate(service.location);

@@ -3,18 +3,17 @@
 
 import { execFile } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
-import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { copyFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import { afterAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { listenForNotifications } from '../src/database/notifications.ts';
 import { migrate } from '../src/database/orm.ts';
 import { openDatabase } from '../src/processes/open-database.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
+import { useFolder } from './support/folder.ts';
+import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 
 const run = promisify(execFile);
@@ -31,7 +30,7 @@ async function makeCertificate(name: string, subject: string, alternativeNames?:
 
 const file = (name: string) => join(folder, name);
 
-const folder = await mkdtemp(join(tmpdir(), 'pi-database-tls-'));
+const folder = await useFolder();
 await makeCertificate('server', '/CN=localhost', 'DNS:localhost');
 await makeCertificate('other', '/CN=localhost', 'DNS:localhost');
 await makeCertificate('client', '/CN=with_certificate');
@@ -57,13 +56,11 @@ const plain = await startOwnPostgres();
 afterAll(async () => {
   await postgres.stop();
   await plain.stop();
-  await rm(folder, { recursive: true, force: true });
 });
 
 /** Returns whether the connection is encrypted; throws if it cannot connect. */
 async function isEncrypted(url: string): Promise<boolean | undefined> {
-  const client = new pg.Client(pgConfigOf({ url }));
-  await client.connect();
+  const client = await openClient({ url });
   const { rows } = await client
     .query<{ ssl: boolean }>('select ssl from pg_stat_ssl where pid = pg_backend_pid()')
     .finally(() => client.end());

@@ -1,22 +1,16 @@
 // The payment intent whose checkout `npm start` prints.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { demoClientSecret, ensureDemo } from '../src/embedded/demo.ts';
+import { useFolder } from './support/folder.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
 
-const dataDir = await mkdtemp(join(tmpdir(), 'pi-demo-'));
+const dataDir = await useFolder();
 const demo = await ensureDemo(service.database, dataDir);
-
-afterAll(async () => {
-  await rm(dataDir, { recursive: true, force: true });
-});
 
 const ask = () => demoClientSecret(service.database, loadConfig({}), demo);
 const idIn = (secret: string) => secret.slice(0, secret.indexOf('_secret_'));

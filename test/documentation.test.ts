@@ -3,14 +3,14 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { cp, mkdtemp, rename, rm, symlink } from 'node:fs/promises';
+import { cp, rename, symlink } from 'node:fs/promises';
 import http from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { useFolder } from './support/folder.ts';
 import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
@@ -21,16 +21,13 @@ const paths = [
 ];
 
 /** A copy of the service's source, so that its files can be removed. */
-const copy = await mkdtemp(join(tmpdir(), 'pi-documentation-'));
+const copy = await useFolder();
 await cp('src', join(copy, 'src'), { recursive: true });
 await cp('package.json', join(copy, 'package.json'));
 await symlink(join(process.cwd(), 'node_modules'), join(copy, 'node_modules'));
 const database = await createTestDatabase();
 
-afterAll(async () => {
-  await database.drop();
-  await rm(copy, { recursive: true, force: true });
-});
+afterAll(() => database.drop());
 
 const ring = `1:${randomBytes(32).toString('base64')}`;
 

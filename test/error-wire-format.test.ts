@@ -1,12 +1,11 @@
 import grpc from '@grpc/grpc-js';
-import pg from 'pg';
 import { describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
 import { ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { isDatabaseUnavailable } from '../src/requests/unavailable.ts';
 import { doors } from './support/call.ts';
 import { httpRequest } from './support/http-request.ts';
+import { openClient } from './support/open-client.ts';
 import { useService } from './support/use-service.ts';
 
 describe('the catalogue', () => {
@@ -80,8 +79,7 @@ describe('server errors', async () => {
 
   test('while the database is down requests are unavailable with Retry-After; the service recovers without a restart', async () => {
     // Simulates the end of PostgreSQL: sessions are cut, and new ones are refused.
-    const admin = new pg.Client(pgConfigOf({ ...service.location, database: 'postgres' }));
-    await admin.connect();
+    const admin = await openClient({ ...service.location, database: 'postgres' });
     const { database } = service.location;
     const cut = async (allow: boolean) => {
       await admin.query(`alter database ${database} with allow_connections ${allow}`);

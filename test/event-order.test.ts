@@ -1,16 +1,15 @@
 // A reader that follows sees every event exactly once, whenever its transaction commits and whoever assigns positions.
 
-import pg from 'pg';
 import { afterAll, expect, test, vi } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { type Door, everyDoor } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch } from './support/event-streams.ts';
-import { createTestDatabase, type TestMerchant } from './support/service.ts';
+import { openClient } from './support/open-client.ts';
+import { createTestDatabase, keyOf } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -20,11 +19,9 @@ afterAll(async () => {
 });
 
 const { newMerchant } = service;
-const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 
 async function connect(location = service.location) {
-  const client = new pg.Client(pgConfigOf(location));
-  await client.connect();
+  const client = await openClient(location);
   return {
     client,
     query: (sql: string, values?: unknown[]) => client.query(sql, values),

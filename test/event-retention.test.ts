@@ -10,9 +10,9 @@ import { createEventReader } from '../src/events/read-events.ts';
 import { createEventRemoval } from '../src/events/remove-events.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
 import { type Door, everyDoor, refusalOf } from './support/call.ts';
-import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { insertEventRows, storeEvents } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols } from './support/event-streams.ts';
-import type { TestMerchant } from './support/service.ts';
+import { identityOf, keyOf, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 // Its own removal has nothing to do.
@@ -28,23 +28,12 @@ afterAll(async () => {
 });
 
 const { newMerchant } = service;
-const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 const removalOf = () => createEventRemoval(service.database.orm.em, retentionDays);
 
 /** Removes until there is no more. */
 async function removeAll(): Promise<void> {
   const remove = removalOf();
   while (await remove());
-}
-
-/** Stores events and waits until they have their positions. */
-async function store(events: readonly EventRowSettings[]): Promise<string[]> {
-  const ids = await insertEventRows(service.query, events);
-  await vi.waitFor(
-    async () => expect(await service.query('select from events where position is null limit 1')).toEqual([]),
-    { timeout: 10_000 },
-  );
-  return ids;
 }
 
 const countOf = async (table: 'events' | 'removed_events', { id }: TestMerchant) =>
@@ -85,8 +74,11 @@ describe('removal', () => {
   test('removes events older than the retention, in batches, and keeps their ids', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
-    const old = await store(Array.from({ length: 2_500 }, () => ({ merchantId, createdAtMs: longAgoMs() })));
-    const kept = await store([{ merchantId, createdAtMs: justKeptMs() }, { merchantId }]);
+    const old = await storeEvents(
+      service,
+      Array.from({ length: 2_500 }, () => ({ merchantId, createdAtMs: longAgoMs() })),
+    );
+    const kept = await storeEvents(service, [{ merchantId, createdAtMs: justKeptMs() }, { merchantId }]);
     const remove = removalOf();
     const left = [];
     for (let hasMore = true; hasMore; ) {
@@ -107,7 +99,10 @@ describe('removal', () => {
 
   test('several processes remove each event once', async () => {
     const merchant = await newMerchant();
-    await store(Array.from({ length: 1_500 }, () => ({ merchantId: merchant.id, createdAtMs: longAgoMs() })));
+    await storeEvents(
+      service,
+      Array.from({ length: 1_500 }, () => ({ merchantId: merchant.id, createdAtMs: longAgoMs() })),
+    );
     await Promise.all([removeAll(), removeAll(), removeAll()]);
     expect([await countOf('events', merchant), await countOf('removed_events', merchant)]).toEqual([
       0, 1_500,
@@ -116,7 +111,7 @@ describe('removal', () => {
 
   test('keeps events although the clock of this process is a year ahead', async () => {
     const merchant = await newMerchant();
-    await store([{ merchantId: merchant.id }]);
+    await storeEvents(service, [{ merchantId: merchant.id }]);
     const ahead = Date.now() + 365 * dayMs;
     vi.spyOn(Date, 'now').mockReturnValue(ahead);
     await removeAll().finally(() => vi.restoreAllMocks());
@@ -141,7 +136,7 @@ describe('a reader that returns', () => {
   test('after a removed event gets cursor_expired for 90 days', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
-    const [removed = ''] = await store([
+    const [removed = ''] = await storeEvents(service, [
       { merchantId: merchant.id, createdAtMs: longAgoMs() },
       { merchantId: merchant.id },
     ]);
@@ -170,7 +165,7 @@ describe('a reader that returns', () => {
     const apiKey = keyOf(merchant);
     const positionNow = async () => (await openWatch('gRPC', service, apiKey).next()).position;
     const before = await positionNow();
-    await store([{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
+    await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
     const behind = await positionNow();
     await removeAll();
     expect(await codesAfter(before, apiKey, [])).toEqual(overEveryStream('11 cursor_expired'));
@@ -185,10 +180,10 @@ describe('a reader that returns', () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const apiKey = keyOf(merchant);
-    const [first = ''] = await store([{ merchantId }]);
+    const [first = ''] = await storeEvents(service, [{ merchantId }]);
     // Committed so late that it is older than an event that has its position.
-    await store([{ merchantId, createdAtMs: longAgoMs() }]);
-    const [last = ''] = await store([{ merchantId }]);
+    await storeEvents(service, [{ merchantId, createdAtMs: longAgoMs() }]);
+    const [last = ''] = await storeEvents(service, [{ merchantId }]);
     await removeAll();
     expect((await service.call('getEvent', { id: first }, { apiKey })).code).toBe('ok');
     expect(await codesAfter(first, apiKey)).toEqual(expired);
@@ -207,7 +202,10 @@ describe('events that are removed while they are read', () => {
   test.each(protocols)('end a stream over %s that has not sent them yet', async (protocol) => {
     const merchant = await newMerchant();
     const event = { merchantId: merchant.id, createdAtMs: longAgoMs(), data: large };
-    await store(Array.from({ length: 300 }, () => event));
+    await storeEvents(
+      service,
+      Array.from({ length: 300 }, () => event),
+    );
     const rows = await service.query<{ id: string }>(
       'select id from events where merchant_id = $1 order by position',
       [merchant.id],
@@ -217,7 +215,7 @@ describe('events that are removed while they are read', () => {
     await watch.next();
     // The client reads no more, so the service has sent only what fits on the way.
     await removeAll();
-    await store([{ merchantId: merchant.id }]);
+    await storeEvents(service, [{ merchantId: merchant.id }]);
     const positions: string[] = [];
     const refusal = await (async () => {
       for (;;) {
@@ -234,8 +232,8 @@ describe('events that are removed while they are read', () => {
   test('make a list fail instead of skipping them', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
-    const [first = ''] = await store([{ merchantId }]);
-    await store([{ merchantId, createdAtMs: longAgoMs() }]);
+    const [first = ''] = await storeEvents(service, [{ merchantId }]);
+    await storeEvents(service, [{ merchantId, createdAtMs: longAgoMs() }]);
     const { em } = service.database.orm;
     const reader = createEventReader(em);
     const method = listEvents(
@@ -249,13 +247,7 @@ describe('events that are removed while they are read', () => {
       },
       createEventCursors(em),
     );
-    const identity = {
-      merchantId,
-      merchantTypeId: merchant.merchantId,
-      keyTypeId: merchant.keys.testnet.keyId,
-      mode: 'testnet' as const,
-      payoutWallets: {},
-    };
+    const identity = identityOf(merchant);
     const { signal } = new AbortController();
     const call = { context: newRequestContext('internal'), signal, header: new Headers() };
     const list = method.run(create(ListEventsRequestSchema, { after: first }), identity, call);

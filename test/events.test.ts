@@ -1,17 +1,16 @@
 // Events are recorded with the change that they report, and have the same content over both doors.
 
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
-import { type EventRowSettings, eventsOf, insertEventRows } from './support/event-rows.ts';
+import { allPositioned, eventsOf, insertEventRows, storeEvents } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
-import type { TestMerchant } from './support/service.ts';
+import { keyOf, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
 const { newMerchant } = service;
-const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 
 const list = (query: Request, apiKey: string, door: Door = 'json') =>
   service.call('listEvents', query, { door, apiKey });
@@ -28,19 +27,6 @@ const createIntent = async (apiKey: string): Promise<string> =>
   ).json.id;
 const cancel = (id: string, apiKey: string) => service.call('cancelPaymentIntent', { id }, { apiKey });
 
-/** Stores events and waits until they have their positions. */
-async function store(events: readonly EventRowSettings[]): Promise<string[]> {
-  const ids = await insertEventRows(service.query, events);
-  await allPositioned();
-  return ids;
-}
-
-const allPositioned = () =>
-  vi.waitFor(
-    async () => expect(await service.query('select from events where position is null limit 1')).toEqual([]),
-    { timeout: 10_000 },
-  );
-
 /** The ids on each page of a list. */
 const listAll = async (door: Door, query: Request, apiKey: string) =>
   (await pagesOf(service.call, 'listEvents', query, { door, apiKey })).map((page) =>
@@ -54,7 +40,7 @@ describe('a change', () => {
     const answers = await Promise.all(Array.from({ length: 6 }, () => cancel(intent, apiKey)));
     answers.push(await cancel(intent, apiKey));
     expect(new Set(answers.map(({ code }) => code))).toEqual(new Set(['ok']));
-    await allPositioned();
+    await allPositioned(service);
     expect(await eventsOf(service, intent)).toMatchObject([{ type: 'payment_intent.canceled', sequence: 1 }]);
 
     const { json, text } = await list({ payment_intent: intent }, apiKey);
@@ -112,7 +98,7 @@ describe('a change', () => {
       [paymentIntent],
     );
     expect((await cancel(intent, apiKey)).code).toBe('ok');
-    await allPositioned();
+    await allPositioned(service);
     for (const door of everyDoor) {
       expect((await list({ payment_intent: intent }, apiKey, door)).json.events, door).toMatchObject([
         { sequence: 1, type: 'payment_intent.partially_paid' },
@@ -123,7 +109,7 @@ describe('a change', () => {
 
   test('an event without a sequence omits it in JSON', async () => {
     const merchant = await newMerchant();
-    const [id = ''] = await store([{ merchantId: merchant.id, sequence: 0 }]);
+    const [id = ''] = await storeEvents(service, [{ merchantId: merchant.id, sequence: 0 }]);
     for (const door of everyDoor) {
       const { json } = await get(id, keyOf(merchant), door);
       expect(json, door).toMatchObject({ id });
@@ -152,7 +138,10 @@ describe('the content of an event', () => {
         parsed: { payment_intent: { id, amount_units: 12500000, metadata: { é: 'é/' } } },
       },
     ];
-    const ids = await store(texts.map(({ text }) => ({ merchantId: merchant.id, data: text })));
+    const ids = await storeEvents(
+      service,
+      texts.map(({ text }) => ({ merchantId: merchant.id, data: text })),
+    );
     for (const [i, { text, parsed }] of texts.entries()) {
       const query = { after: ids[i - 1] ?? '', page_size: 1 };
       const one = await get(ids[i] ?? '', apiKey);
@@ -178,10 +167,10 @@ describe('filters', () => {
     const [a, b] = [newUuid(), newUuid()];
     const [canceled, paid] = ['payment_intent.canceled', 'payment_intent.partially_paid'];
     const merchantId = merchant.id;
-    const one = await store([{ merchantId, paymentIntent: a, sequence: 1, type: paid }]);
-    const two = await store([{ merchantId, paymentIntent: b, sequence: 1, type: canceled }]);
-    const three = await store([{ merchantId, paymentIntent: a, sequence: 2, type: paid }]);
-    const four = await store([{ merchantId, paymentIntent: a, sequence: 3, type: canceled }]);
+    const one = await storeEvents(service, [{ merchantId, paymentIntent: a, sequence: 1, type: paid }]);
+    const two = await storeEvents(service, [{ merchantId, paymentIntent: b, sequence: 1, type: canceled }]);
+    const three = await storeEvents(service, [{ merchantId, paymentIntent: a, sequence: 2, type: paid }]);
+    const four = await storeEvents(service, [{ merchantId, paymentIntent: a, sequence: 3, type: canceled }]);
     const [e1, e2, e3, e4] = [...one, ...two, ...three, ...four] as [string, string, string, string];
     const ofA = { payment_intent: formatIdentifier('pi', a) };
     const table: [Request, string[]][] = [
@@ -218,7 +207,7 @@ describe('faults of a list', () => {
 
   beforeAll(async () => {
     merchant = await newMerchant();
-    const ids = await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
+    const ids = await storeEvents(service, [{ merchantId: merchant.id }, { merchantId: merchant.id }]);
     eventId = ids[0] ?? '';
     token = (await list({ page_size: 1 }, keyOf(merchant))).json.next_page_token;
     expect(token).toBeDefined();
@@ -337,7 +326,10 @@ describe('pages', () => {
   test('contain every event once, in order, while others are added', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
-    await store(Array.from({ length: 23 }, () => ({ merchantId: merchant.id })));
+    await storeEvents(
+      service,
+      Array.from({ length: 23 }, () => ({ merchantId: merchant.id })),
+    );
     for (const door of everyDoor) {
       const seen: unknown[] = [];
       const sizes: number[] = [];
@@ -345,7 +337,8 @@ describe('pages', () => {
         const { json: page } = await list({ page_size: 7, ...(page_token && { page_token }) }, apiKey, door);
         seen.push(...page.events.map(({ id }) => id));
         sizes.push(page.events.length);
-        if (sizes.length === 2) await store([{ merchantId: merchant.id }, { merchantId: merchant.id }]);
+        if (sizes.length === 2)
+          await storeEvents(service, [{ merchantId: merchant.id }, { merchantId: merchant.id }]);
         if (page.next_page_token === undefined) break;
         page_token = page.next_page_token;
       }
@@ -366,7 +359,8 @@ describe('pages', () => {
     const merchantId = merchant.id;
     const startMs = Date.now();
     const rare = new Set([0, 10_400, 10_499]);
-    const ids = await store(
+    const ids = await storeEvents(
+      service,
       Array.from({ length: 10_500 }, (_, i) => ({
         merchantId,
         // Their order, as they get their positions at once.
@@ -389,7 +383,7 @@ describe('events of others', () => {
   test('get the same answers as an unknown id', async () => {
     const merchant = await newMerchant();
     const stranger = await newMerchant();
-    const [mine = ''] = await store([{ merchantId: merchant.id }]);
+    const [mine = ''] = await storeEvents(service, [{ merchantId: merchant.id }]);
     const unknown = formatIdentifier('evt', newUuid());
     for (const door of everyDoor) {
       expect((await get(mine, keyOf(merchant), door)).code, door).toBe('ok');
@@ -421,7 +415,7 @@ describe('events of others', () => {
     } finally {
       await service.query('select pg_advisory_unlock(4611733002118207)');
     }
-    await allPositioned();
+    await allPositioned(service);
     expect((await list({}, apiKey)).json.events).toHaveLength(1);
   });
 });

@@ -1,10 +1,8 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
-import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
@@ -14,6 +12,7 @@ import { type Door, doors, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
 import { type IntentRows, insertIntents } from './support/intent-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -220,8 +219,7 @@ describe('expiry', () => {
 
   test('skips intents locked by another transaction', async () => {
     await insertOverdue(3);
-    const other = new pg.Client(pgConfigOf(service.location));
-    await other.connect();
+    const other = await openClient(service.location);
     await other.query('begin');
     const { rows } = await other.query(
       'select id from payment_intents order by expires_at limit 1 for update',

@@ -1,19 +1,17 @@
 // Missing secrets are added to an existing `.data` folder; existing ones stay.
 
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { secretNames } from '../src/config/config.ts';
 import { loadSecrets } from '../src/embedded/secrets.ts';
+import { useFolder } from './support/folder.ts';
 
 let folder: string;
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-secrets-'));
+  folder = await useFolder(onTestFinished);
 });
-
-afterEach(() => rm(folder, { recursive: true }));
 
 /** Makes the secrets as a release without the last of them did. */
 async function makeFirstSecrets(): Promise<void> {

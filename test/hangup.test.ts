@@ -2,24 +2,22 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdtemp, rm, stat } from 'node:fs/promises';
+import { chmod, stat } from 'node:fs/promises';
 import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { useFolder } from './support/folder.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 let folder: string;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-hangup-'));
+  folder = await useFolder(onTestFinished);
   await chmod(folder, 0o755);
   env = { ...bareEnvironment(), DATA_DIR: join(folder, 'data') };
   Object.assign(env, { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', TERM: 'dumb' });
 });
-
-afterEach(() => rm(folder, { recursive: true, force: true }));
 
 /** Resolves with the match once the process has printed it. */
 function printed(child: ChildProcess, what: RegExp): Promise<RegExpExecArray> {

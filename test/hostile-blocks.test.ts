@@ -2,10 +2,8 @@
 // payments.
 
 import { checksum } from 'ox/Address';
-import pg from 'pg';
 import { type Address, padHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { keep, sumPayments } from '../src/payment-intents/payment-sums.ts';
@@ -15,6 +13,7 @@ import { findOwners, findRefundsAt } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { wrongSums } from './support/report-recount.ts';
 import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
@@ -328,8 +327,7 @@ test('the payment of a locked intent is recorded after the lock is released', as
   const to = intent.expected_wallet as Address;
   await chain.transfer({ from: payer.address, to, amountUnits: 5_000_000n, suffix: idBytes(intent.id) });
   await chain.mine();
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
+  const blocker = await openClient(service.location);
   await blocker.query('begin');
   await blocker.query('select from payment_intents where id = $1 for update', [
     parseIdentifier('pi', intent.id),

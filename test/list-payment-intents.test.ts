@@ -3,16 +3,15 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { create } from '@bufbuild/protobuf';
 import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
-import pg from 'pg';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import type { ListPaymentIntentsRequest } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { ListPaymentIntentsRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { type Door, doors, type Intent, pagesOf, type Request } from './support/call.ts';
 import { httpRequest } from './support/http-request.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
-import { startService, type TestMerchant } from './support/service.ts';
+import { openClient } from './support/open-client.ts';
+import { keyOf, startService, type TestMerchant } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // Rows of the past stay as they are.
@@ -26,7 +25,6 @@ const listAll = (door: Door, query: Request, apiKey: string) =>
   pagesOf(service.call, 'listPaymentIntents', query, { door, apiKey });
 
 const { newMerchant } = service;
-const keyOf = ({ keys }: TestMerchant, mode: 'testnet' | 'mainnet' = 'testnet') => keys[mode].apiKey;
 
 async function createIntent(
   apiKey: string,
@@ -724,8 +722,7 @@ describe('while others create', () => {
     expect(there).toHaveLength(100);
 
     // A transaction that began before and commits in the middle of the list: its rows lie between the others.
-    const late = new pg.Client(pgConfigOf(service.location));
-    await late.connect();
+    const late = await openClient(service.location);
     await late.query('begin');
     await late.query(...insertOf({ merchantId: merchant.id, count: 100, firstAtMs: nowMs - 600_000 }));
 

@@ -2,8 +2,7 @@
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,13 +17,14 @@ import {
   stringToHex,
   zeroAddress,
 } from 'viem';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { StartupError } from '../src/config/startup-error.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
 import { findLocalChain, type RunningChain } from '../src/embedded/local-chain.ts';
 import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
 import { startLocalChains } from '../src/embedded/run-local-chains.ts';
+import { useFolder } from './support/folder.ts';
 
 const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
 const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';
@@ -36,7 +36,7 @@ const logger = pino({ level: 'info' }, { write: (line) => void log.push(JSON.par
 const ends: (() => unknown)[] = [];
 
 beforeEach(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'pi-chain-'));
+  dataDir = await useFolder(onTestFinished);
   isBusy = false;
   log = [];
 });
@@ -48,7 +48,6 @@ afterEach(async () => {
     const left = await readRecord(folder).catch(() => undefined);
     if (left !== undefined) await endNode(left, folder);
   }
-  await rm(dataDir, { recursive: true, force: true });
 });
 
 async function start(chains: readonly ChainName[] = ['base']) {

@@ -1,11 +1,10 @@
 // The example client in Python: another implementation of protobuf and gRPC, generated from our contract.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { useFolder } from './support/folder.ts';
 import { succeeds } from './support/succeeds.ts';
 import { useService } from './support/use-service.ts';
 
@@ -20,11 +19,7 @@ if (!canRun) {
 
 const service = await useService();
 
-const folder = await mkdtemp(join(tmpdir(), 'pi-python-'));
-
-afterAll(async () => {
-  await rm(folder, { recursive: true, force: true });
-});
+const folder = await useFolder();
 
 test.skipIf(!canRun)('creates, replays, reads a refusal, and uses health and reflection', async () => {
   const template = 'examples/grpc/buf.gen.python.local.yaml';

@@ -3,13 +3,12 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { faultsFromOutside } from './support/faults-from-outside.ts';
+import { useFolder } from './support/folder.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 const secret = `whsec_${randomBytes(32).toString('base64')}`;
@@ -26,7 +25,7 @@ interface Receiver {
 }
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-receiver-'));
+  folder = await useFolder(onTestFinished);
   file = join(folder, 'events', 'jobs.sqlite');
   receivers = [];
 });
@@ -34,7 +33,6 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const { child } of receivers) child.kill('SIGKILL');
   await Promise.all(receivers.map(({ ended }) => ended));
-  await rm(folder, { recursive: true, force: true });
 });
 
 async function startReceiver(faults: Record<string, string> = {}): Promise<Receiver> {

@@ -2,16 +2,17 @@
 // with features that this service does not use yet.
 
 import { execFile } from 'node:child_process';
-import { glob, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { glob, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { homedir, tmpdir } from 'node:os';
+import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { OpenApiDocument } from '../src/contract/reference/document.ts';
 import { renderPage } from '../src/contract/reference/page.ts';
+import { useFolder } from './support/folder.ts';
 import { type PageSample, samplesOnPage } from './support/reference-page.ts';
 import { startService, type TestService } from './support/service.ts';
 import { succeeds } from './support/succeeds.ts';
@@ -43,7 +44,7 @@ for (const language of languages.filter((one) => !canRun(one))) {
 /** The user's own, where the standard library may be compiled already. */
 const goCache = process.env.GOCACHE ?? join(homedir(), '.cache/go-build');
 
-const folder = await mkdtemp(join(tmpdir(), 'pi-samples-'));
+const folder = await useFolder();
 
 /** Our packages as the samples import them, straight from their sources. */
 const packages = {
@@ -70,8 +71,6 @@ for (const [name, entries] of Object.entries(packages)) {
 for (const name of ['@types', 'viem']) {
   await symlink(join(process.cwd(), 'node_modules', name), join(folder, 'node_modules', name));
 }
-
-afterAll(() => rm(folder, { recursive: true, force: true }));
 
 /** Runs a sample in an empty folder, with the two variables from the page. */
 async function runSample({ language, code }: PageSample, url: string, apiKey: string) {

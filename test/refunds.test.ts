@@ -1,9 +1,7 @@
 // Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
-import pg from 'pg';
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
@@ -11,6 +9,8 @@ import { listEvents } from '../src/processes/list-tasks.ts';
 import { measureRefunds } from '../src/settlement/measures.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
+import { allPositioned } from './support/event-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { createTestWatcher, endWatch, sendPayment } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -363,8 +363,7 @@ describe('on the chain', () => {
       amountUnits: 1_000n,
     });
     await mine(10);
-    const holder = new pg.Client(pgConfigOf(service.location));
-    await holder.connect();
+    const holder = await openClient(service.location);
     await holder.query('begin');
     await holder.query('select from transfers where transaction_hash = $1 for update', [
       `\\x${transaction_hash.slice(2)}`,
@@ -623,8 +622,7 @@ describe('on the chain', () => {
     const refund = await newRefund();
     await sendPrepared(refund);
     await mine(10);
-    const unpositioned = 'select from events where position is null limit 1';
-    await expect.poll(() => service.query(unpositioned)).toEqual([]);
+    await allPositioned(service);
     const typesOf = async (query: Request, door: (typeof doors)[number]) =>
       (await pagesOf(service.call, 'listEvents', { page_size: 1, ...query }, { door }))
         .flat()

@@ -3,11 +3,10 @@
 
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import {
@@ -39,6 +38,7 @@ import {
   type Method,
 } from '../src/requests/method.ts';
 import type { Identity } from '../src/requests/request-context.ts';
+import { useFolder } from './support/folder.ts';
 import { useService } from './support/use-service.ts';
 
 type Fields = Record<string, unknown>;
@@ -49,7 +49,7 @@ const service = await useService();
 
 /** Compiled by buf, as a contract of one's own would be. */
 async function compileLibrary(): Promise<DescService> {
-  const folder = await mkdtemp(join(tmpdir(), 'pi-library-'));
+  const folder = await useFolder();
   const modules = ['proto', 'test/proto', 'node_modules/google-gax/build/protos'].map((path) => ({
     path,
     excludes: path.startsWith('node_modules') ? [`${path}/google/protobuf`] : [],
@@ -58,7 +58,6 @@ async function compileLibrary(): Promise<DescService> {
   const config = JSON.stringify({ version: 'v2', modules });
   await promisify(execFile)('node_modules/.bin/buf', ['build', '--config', config, '--output', output]);
   const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, await readFile(output)));
-  await rm(folder, { recursive: true });
   return registry.getService('library.v1.LibraryService') as DescService;
 }
 

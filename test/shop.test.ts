@@ -1,14 +1,11 @@
-// The example shop: an order is shipped once, by a verified webhook, whatever else arrives.
-
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { createPaymentIntentsClient, type Event } from '../client/json.ts';
 import { openOrders } from '../examples/shop/orders.ts';
 import { faultsFromOutside } from './support/faults-from-outside.ts';
+import { useFolder } from './support/folder.ts';
 import {
   ask,
   hasShipped,
@@ -27,7 +24,7 @@ let shop: Program;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-shop-'));
+  folder = await useFolder(onTestFinished);
   const PAYMENTS_API_KEY = service.merchant.keys.testnet.apiKey;
   env = {
     ...{ PAYMENTS_URL: service.publicUrl, PAYMENTS_API_KEY },
@@ -38,7 +35,6 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await shop.stop();
-  await rm(folder, { recursive: true, force: true });
 });
 
 const client = () =>

@@ -8,12 +8,11 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { migrate } from '../src/database/orm.ts';
 import { httpRequest } from './support/http-request.ts';
+import { openClient } from './support/open-client.ts';
 import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment, scriptOf } from './support/test-environment.ts';
 
@@ -317,8 +316,7 @@ describe('with a DATABASE_URL', () => {
 
   test('refuses an older schema until it is migrated, then starts without a demo merchant', async () => {
     const name = `older_${randomUUID().replaceAll('-', '')}`;
-    const admin = new pg.Client(pgConfigOf(database));
-    await admin.connect();
+    const admin = await openClient(database);
     await admin.query(`create database ${name}`);
     const older = { ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, name) as string };
     const { code, errors } = await fail(older);

@@ -1,7 +1,5 @@
-import pg from 'pg';
 import { expect, test, vi } from 'vitest';
 import { createAuthorizationStore } from '../src/authorizations/authorization-store.ts';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import type { SignedPayment } from '../src/contract/x402.ts';
 import { PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -10,6 +8,7 @@ import { createPositioner } from '../src/events/position-events.ts';
 import { createDeliveries, createDeliveryQueue } from '../src/webhooks/delivery-queue.ts';
 import { openCalls } from './support/call.ts';
 import { insertOf } from './support/intent-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { createTestDatabase, startService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { nothingInFlight } from './support/webhook-worker.ts';
@@ -21,8 +20,7 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   // On connections of their own. Every key is known before anything waits.
   const calls = [service.merchant, other].map(({ keys }) => openCalls(service, keys.testnet.apiKey));
   for (const { call } of calls) await call('listTransfers');
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
+  const blocker = await openClient(service.location);
   await blocker.query('begin; lock table payment_intents in access exclusive mode');
   const lists = Array.from({ length: 100 }, () =>
     service.call('listPaymentIntents', { lane: 'manual' }).then(({ code }) => code),
@@ -101,8 +99,7 @@ test('concurrent retrievals use an index, also in a new database', async () => {
 
 test('positions cost the same for each event, however many wait, also in a new database', async () => {
   const database = await createTestDatabase();
-  const client = new pg.Client(pgConfigOf(database));
-  await client.connect();
+  const client = await openClient(database);
   await client.query(`alter database ${database.database} set plan_cache_mode = force_generic_plan`);
   await client.query('vacuum analyze');
   const insertEvents = (count: number) =>

@@ -1,20 +1,18 @@
 // The templates of examples/grpc that need a network: what buf passes to the plugins.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { useFolder } from './support/folder.ts';
 
 const run = promisify(execFile);
 let folder: string;
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-templates-'));
+  folder = await useFolder(onTestFinished);
 });
-
-afterEach(() => rm(folder, { recursive: true, force: true }));
 
 const ours = [
   ...'access checkout checkout_service event event_service json payment payment_intent'.split(' '),

@@ -1,8 +1,5 @@
 // The test wallet of the checkout page, on the chains of the embedded mode: a real service, watcher and anvil.
 
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { pino } from 'pino';
 import type { Hex } from 'viem';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -14,13 +11,14 @@ import { isOwnOrigin } from '../src/doors/public/own-origin.ts';
 import { findLocalChain } from '../src/embedded/local-chain.ts';
 import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
+import { useFolder } from './support/folder.ts';
 import { type HttpAnswer, httpRequest } from './support/http-request.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 
 let stopChains: () => Promise<void>;
 
-const dataDir = await mkdtemp(join(tmpdir(), 'pi-test-wallet-'));
+const dataDir = await useFolder();
 const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
 // The local chain for Polygon is announced, but never runs.
 const service = await startService(env, { localChains: ['base', 'polygon'] });
@@ -39,7 +37,6 @@ await vi.waitUntil(async () => (await service.query('select from watched_chains'
 afterAll(async () => {
   await service.close();
   await stopChains();
-  await rm(dataDir, { recursive: true, force: true });
 });
 
 interface PayOptions {

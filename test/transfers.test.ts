@@ -10,7 +10,7 @@ import { maxPayments } from '../src/payment-intents/payments.ts';
 import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
-import type { TestMerchant } from './support/service.ts';
+import { keyOf } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
@@ -29,7 +29,6 @@ const listAll = (door: Door, query: Request, key: string) =>
 const attribute = (door: Door, id: string, payment_intent: string, key = apiKey) =>
   service.call('attributeTransfer', { id, payment_intent, allow_ended: true }, { door, apiKey: key });
 
-const keyOf = ({ keys }: TestMerchant, mode: 'testnet' | 'mainnet' = 'testnet') => keys[mode].apiKey;
 const uuidOf = (id: string) => parseIdentifier('pi', id) as string;
 
 async function createIntent(body: Request = {}, key = apiKey): Promise<Intent> {

@@ -2,22 +2,20 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, mkdtemp, readdir, rm, utimes, watch } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdir, readdir, utimes, watch } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
+import { useFolder } from './support/folder.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 let dataDir: string;
 
 beforeEach(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'pi-cluster-'));
+  dataDir = await useFolder(onTestFinished);
   // For root, PostgreSQL runs as another user, which needs access.
   await chmod(dataDir, 0o711);
 });
-
-afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
 const unfinished = async () =>
   (await readdir(dataDir)).filter((name) => name.startsWith('postgres.new-')).sort();

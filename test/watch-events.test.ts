@@ -22,7 +22,7 @@ import { createLogger } from '../src/telemetry/logging.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols, type Watch } from './support/event-streams.ts';
 import { httpRequest } from './support/http-request.ts';
-import { startService, type TestMerchant } from './support/service.ts';
+import { identityOf, keyOf, startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -31,7 +31,6 @@ const { em } = service.database.orm;
 
 afterEach(disconnectWatches);
 
-const keyOf = ({ keys }: TestMerchant) => keys.testnet.apiKey;
 const large = `{"payment_intent":{"metadata":{"text":"${'x'.repeat(16_000)}"}}}`;
 
 /** Stores events and gives them their positions. */
@@ -61,13 +60,7 @@ function openMethod(
 ) {
   const feed = createEventFeed(em, createLogger('silent', { write() {} }));
   const method = watchEvents(createEventReader(em), createEventCursors(em), feed, options);
-  const identity = {
-    merchantId: merchant.id,
-    merchantTypeId: merchant.merchantId,
-    keyTypeId: merchant.keys.testnet.keyId,
-    mode: 'testnet' as const,
-    payoutWallets: {},
-  };
+  const identity = identityOf(merchant);
   const open = () => {
     const controller = new AbortController();
     const { signal } = controller;

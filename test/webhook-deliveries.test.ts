@@ -1,14 +1,13 @@
 // Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import pg from 'pg';
 import { afterAll, describe, expect, test, vi } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
+import { openClient } from './support/open-client.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
 import { startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -781,8 +780,7 @@ describe.each(doors)('over %s', (door) => {
     await service.query(`update webhook_deliveries set status = 'failed' where endpoint_id = $1`, [
       endpoint.uuid,
     ]);
-    const removal = new pg.Client(pgConfigOf(service.location));
-    await removal.connect();
+    const removal = await openClient(service.location);
     const uuid = parseIdentifier('evt', event);
     await removal.query('begin');
     await removal.query('delete from events where id = $1', [uuid]);

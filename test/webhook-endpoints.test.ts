@@ -1,15 +1,14 @@
 // Creating, reading, changing and deleting webhook endpoints, through both doors.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import pg from 'pg';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { eventTypes } from '../src/contract/event-types.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxEndpoints } from '../src/webhooks/endpoints.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
+import { openClient } from './support/open-client.ts';
 import type { TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
@@ -580,8 +579,7 @@ test('a secret whose key the operator has removed cannot be shown again, and tha
 test('changes that wait for a row leave connections to other merchants', async () => {
   const { json } = await service.call('createWebhookEndpoint', { url }, { apiKey });
   const other = (await service.newMerchant()).keys.testnet.apiKey;
-  const blocker = new pg.Client(pgConfigOf(service.location));
-  await blocker.connect();
+  const blocker = await openClient(service.location);
   onTestFinished(() => blocker.end());
   await blocker.query('begin');
   await blocker.query('select from webhook_endpoints where id = $1 for update', [uuidOf(json.id)]);

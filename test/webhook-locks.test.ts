@@ -1,13 +1,12 @@
 // Attempts are recorded while the same deliveries are redelivered or failed, without deadlocks: all statements lock
 // rows in the same order. An attempt that is not recorded is repeated.
 
-import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { insertEventRows } from './support/event-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, nothingInFlight } from './support/webhook-worker.ts';
 
@@ -104,8 +103,7 @@ test.each<
     const { event, endpointId } = claimed[0] as (typeof claimed)[number];
     const { merchantId } = event;
     // Both statements begin to wait for the rows, and get them at the same time.
-    const blocker = new pg.Client(pgConfigOf(service.location));
-    await blocker.connect();
+    const blocker = await openClient(service.location);
     await blocker.query('begin');
     await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
     const { apiKey } = merchant.keys.testnet;

@@ -1,13 +1,12 @@
 // The cost of lists of deliveries and of redeliveries, and the redelivery of all failed or pending ones.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import pg from 'pg';
 import { afterAll, describe, expect, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { doors } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { httpRequest } from './support/http-request.ts';
+import { openClient } from './support/open-client.ts';
 import type { TestMerchant } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -119,8 +118,7 @@ describe('the rate limit counts rows', () => {
   test('concurrent requests count as their maximum until their rows are known', async () => {
     const { merchant, endpoints } = await openShop({ events: 1 });
     const path = `webhook_endpoints/${endpoints[0]}/deliveries?page_size=100`;
-    const blocker = new pg.Client(pgConfigOf(service.location));
-    await blocker.connect();
+    const blocker = await openClient(service.location);
     await blocker.query('begin; lock table webhook_deliveries in access exclusive mode');
     const answers = Array.from({ length: 400 }, () => call(merchant, 'GET', path));
     // A burst has room for 200 pages of 100, if they all come at the same moment.

@@ -7,13 +7,12 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import tls from 'node:tls';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadConfig } from '../../src/config/config.ts';
-import { pgConfigOf } from '../../src/config/database-location.ts';
 import { type Door, doors, openCalls } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
+import { openClient } from '../support/open-client.ts';
 import { useCluster } from './support/cluster.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
 
@@ -474,8 +473,7 @@ describe('without a valid key', () => {
       const createWith = (apiKey: string) =>
         `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized(apiKey)}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
       // Its key is looked up as long as the flood lasts.
-      const blocker = new pg.Client(pgConfigOf(cluster.location));
-      await blocker.connect();
+      const blocker = await openClient(cluster.location);
       const { apiKey } = await cluster.newKey();
       await blocker.query('begin; lock table api_keys in access exclusive mode');
       const waiting = await connect(httpPort);

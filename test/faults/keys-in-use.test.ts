@@ -2,13 +2,12 @@
 
 import http2 from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
-import { pgConfigOf } from '../../src/config/database-location.ts';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { generateSecret } from '../../src/merchants/api-key-format.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
+import { openClient } from '../support/open-client.ts';
 import { useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
@@ -50,8 +49,7 @@ async function refusedAfterMs(creates: Create[], apiKey: string): Promise<number
 
 test('twelve hundred calls on five sessions while their key is looked up are all answered', async () => {
   const service = await startProcess(cluster, await choosePorts());
-  const locker = new pg.Client(pgConfigOf(cluster.location));
-  await locker.connect();
+  const locker = await openClient(cluster.location);
   await locker.query('begin; lock table api_keys in access exclusive mode');
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
   const message = Buffer.from([0, 0, 0, 0, 2, 8, 1]);

@@ -1,25 +1,23 @@
 // The checkout's package as shops use it: packed, installed, compiled, bundled; and its types beside the OpenAPI document.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
-import { afterAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { useFolder } from '../support/folder.ts';
 
 const run = promisify(execFile);
 
 /** A folder with only the package installed. */
-const folder = await mkdtemp(join(tmpdir(), 'pi-checkout-sdk-'));
+const folder = await useFolder();
 const packed = await run(process.execPath, ['pack.ts', 'checkout/sdk', folder]);
 const tarball = resolve(packed.stdout.trim());
 await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true,"type":"module"}');
 await run('npm', ['install', '--no-audit', '--no-fund', '--offline', tarball], { cwd: folder });
 const installed = join(folder, 'node_modules/payment-intents-checkout');
-
-afterAll(() => rm(folder, { recursive: true, force: true }));
 
 /** Returns the compiler's output for files of the folder; empty if there is none. */
 async function complaintsAbout(files: string[], moduleResolution: string): Promise<string> {

@@ -2,19 +2,19 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { rolldown } from 'rolldown';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/index.ts';
 import { catalogue, isRetryable } from '../../src/contract/error-catalogue.ts';
+import { useFolder } from '../support/folder.ts';
 import { insertTransfers } from '../support/transfer-rows.ts';
 import { useService } from '../support/use-service.ts';
 
@@ -23,7 +23,7 @@ const require = createRequire(import.meta.url);
 const service = await useService();
 
 /** A folder with only the package installed. */
-const folder = await mkdtemp(join(tmpdir(), 'pi-client-'));
+const folder = await useFolder();
 const packed = await run(process.execPath, ['pack.ts', 'client', folder]);
 const tarball = resolve(packed.stdout.trim());
 await writeFile(join(folder, 'package.json'), '{"name":"empty","private":true}');
@@ -34,10 +34,6 @@ const env = {
   PAYMENTS_GRPC_URL: service.internalUrl,
   PAYMENTS_API_KEY: service.merchant.keys.testnet.apiKey,
 };
-
-afterAll(async () => {
-  await rm(folder, { recursive: true, force: true });
-});
 
 const installed = (...path: string[]) => join(folder, 'node_modules/payment-intents-client', ...path);
 

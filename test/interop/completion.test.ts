@@ -1,22 +1,14 @@
 // Shell completion of the command line, in real shells.
 
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { useFolder } from '../support/folder.ts';
 import { succeeds } from '../support/succeeds.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 
 const run = promisify(execFile);
-let home: string;
-
-beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'pi-completion-'));
-});
-
-afterAll(() => rm(home, { recursive: true, force: true }));
+const home = await useFolder();
 
 /** Runs a script in a shell with the command `admin`, defined as in docs/operations.md. */
 async function shell(program: string, ...args: string[]): Promise<string[]> {

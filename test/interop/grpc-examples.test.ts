@@ -3,14 +3,14 @@
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
+import { useFolder } from '../support/folder.ts';
 import { startLossyNetwork } from '../support/lossy-network.ts';
 import { succeeds } from '../support/succeeds.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
@@ -20,15 +20,7 @@ const run = promisify(execFile);
 const examples = 'examples/grpc';
 
 const service = await useService();
-let folder: string;
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'pi-grpc-examples-'));
-});
-
-afterAll(async () => {
-  await rm(folder, { recursive: true, force: true });
-});
+const folder = await useFolder();
 
 interface Outcome {
   id: string;

@@ -1,3 +1,4 @@
+import { expect, vi } from 'vitest';
 // Rows of events written by SQL, as the transaction of a change writes them: without a position.
 
 import type { ModeName } from '../../src/contract/words.ts';
@@ -69,3 +70,17 @@ export const removeEvents = ({ query }: Pick<TestService, 'query'>, merchantId: 
      insert into removed_events select id, merchant_id, mode, now() from gone`,
     [merchantId],
   );
+
+/** Resolves when every event has its position. */
+export const allPositioned = ({ query }: Pick<TestService, 'query'>) =>
+  vi.waitFor(
+    async () => expect(await query('select from events where position is null limit 1')).toEqual([]),
+    { timeout: 10_000 },
+  );
+
+/** Stores events and waits until they have their positions. */
+export async function storeEvents(service: Pick<TestService, 'query'>, events: readonly EventRowSettings[]) {
+  const ids = await insertEventRows(service.query, events);
+  await allPositioned(service);
+  return ids;
+}

@@ -16,6 +16,7 @@ import { createOrm } from '../../src/database/orm.ts';
 import { createApiKey, createMerchant, setWallets } from '../../src/merchants/administration.ts';
 import type { Database } from '../../src/processes/open-database.ts';
 import { type RunningServer, startServer } from '../../src/processes/serve.ts';
+import type { Identity } from '../../src/requests/request-context.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import { type Call, openCalls } from './call.ts';
 import { findLeaks } from './leaks.ts';
@@ -40,6 +41,15 @@ export interface TestMerchant {
   keys: Record<ModeName, { keyId: string; apiKey: string }>;
   wallets: Record<ModeName, Record<ChainName, WalletAddress>>;
 }
+
+/** A merchant's API key. */
+export const keyOf = ({ keys }: TestMerchant, mode: ModeName = 'testnet') => keys[mode].apiKey;
+
+/** A merchant as a method gets it, with the key for test networks. */
+export const identityOf = ({ id, merchantId, keys, wallets }: TestMerchant): Identity => ({
+  ...{ merchantId: id, merchantTypeId: merchantId, keyTypeId: keys.testnet.keyId },
+  ...{ mode: 'testnet', payoutWallets: wallets.testnet },
+});
 
 export interface TestService {
   database: Database;

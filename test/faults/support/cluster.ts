@@ -7,19 +7,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { MikroORM } from '@mikro-orm/postgresql';
-import pg from 'pg';
+import type pg from 'pg';
 import { afterAll, beforeAll, expect, inject } from 'vitest';
 import type { SecretName } from '../../../src/config/config.ts';
-import {
-  type DatabaseLocation,
-  pgConfigOf,
-  type SocketLocation,
-} from '../../../src/config/database-location.ts';
+import type { DatabaseLocation, SocketLocation } from '../../../src/config/database-location.ts';
 import { parseKeyRing } from '../../../src/config/key-ring.ts';
 import { createOrm, migrate, type ourMigrations } from '../../../src/database/orm.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/embedded/postgres.ts';
 import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { findLeaks } from '../../support/leaks.ts';
+import { openClient } from '../../support/open-client.ts';
 import { freezeServer } from '../../support/own-postgres.ts';
 import { logLines } from './process.ts';
 
@@ -67,8 +64,7 @@ export async function queryOnce<T extends pg.QueryResultRow>(
   sql: string,
   values?: unknown[],
 ): Promise<T[]> {
-  const client = new pg.Client(pgConfigOf(location));
-  await client.connect();
+  const client = await openClient(location);
   const result = await client.query<T>(sql, values).finally(() => client.end());
   return result.rows;
 }
