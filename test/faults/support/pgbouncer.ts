@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { databaseAccount } from '../../support/own-postgres.ts';
 import { succeeds } from '../../support/succeeds.ts';
-import { databaseAccount } from './database-account.ts';
 import { choosePorts } from './process.ts';
 
 /** Debian installs it outside an ordinary user's PATH. */
