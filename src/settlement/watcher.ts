@@ -5,9 +5,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ChainState, createChainIdentity, type WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
+import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
-import { type Header, NodeError } from './node-answers.ts';
+import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
@@ -247,61 +248,5 @@ export class Watcher {
     const below = Math.max(Math.min(assured, tip.number - minHeaders), tip.number - maxHeaders);
     await this.#context.ledger.forgetHeaders(lease, below);
     this.#forgottenAt = tip.number;
-  }
-}
-
-// How a chain goes on behind the block that was read last, step by step. It knows no database.
-
-/** Ranges are read if the last read block is this far below the final one. */
-const farBehind = 32;
-/** Blocks or ranges in one pass, before confirmations and expiry run. */
-const maxStepsAtOnce = 32;
-/** Time limit of the same, for a node with a low rate limit. */
-const maxReadingMs = 5_000;
-
-type ChainStep =
-  /** The next block, the child of the one that was read last. */
-  | { kind: 'block'; header: Header }
-  /** Final blocks, up to this one at most, that can be read together. */
-  | { kind: 'range'; to: number }
-  /** The block that was read last is not on the chain. */
-  | { kind: 'reorg' };
-
-interface ChainView {
-  head: Header;
-  /** Number of the newest final block. */
-  final: number;
-  /** When the pass began, by `performance.now()`. */
-  startedAtMs: number;
-  /** The block that was read last: whoever takes a step has moved it before asking for the next. */
-  tip(): Tip;
-  headerAt(number: number): Promise<Header>;
-}
-
-/** True if the first block is so far behind the second that the final block has to be known before anything is read. */
-function isFarBehind(first: { number: number }, second: { number: number }): boolean {
-  return second.number - first.number > farBehind;
-}
-
-/** The steps of a pass to the chain's head, or until it has taken long enough. `confirmations`: how deep a payment must be. */
-async function* followChain(
-  { head, final, startedAtMs, tip, headerAt }: ChainView,
-  confirmations: number,
-): AsyncGenerator<ChainStep, void> {
-  if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
-  // The newest blocks are read one by one: their headers are the chain's clock.
-  const rangesEnd = Math.min(final, head.number - 2 * confirmations);
-  const isInRanges = rangesEnd - tip().number > farBehind;
-  // One check for all ranges: they begin and end at final blocks.
-  if (isInRanges && (await headerAt(tip().number)).hash !== tip().hash) yield { kind: 'reorg' };
-  for (let steps = 0; tip().number < head.number; steps++) {
-    if (steps >= maxStepsAtOnce || performance.now() - startedAtMs >= maxReadingMs) return;
-    if (isInRanges && rangesEnd > tip().number) {
-      yield { kind: 'range', to: rangesEnd };
-      continue;
-    }
-    const next = tip().number + 1;
-    const header = next === head.number ? head : await headerAt(next);
-    yield header.parentHash === tip().hash ? { kind: 'block', header } : { kind: 'reorg' };
   }
 }
