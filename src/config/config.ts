@@ -199,7 +199,10 @@ function readDatabaseUrl(variables: Variables): string | undefined {
   if (url === undefined) {
     // Its data would go to a database of the service's own.
     const name = variables.nearly('DATABASE_URL');
-    if (name !== undefined) variables.problems.push(misspeltProblem({ name, meant: 'DATABASE_URL' }));
+    if (name !== undefined) {
+      const problem = misspeltProblem({ name, meant: 'DATABASE_URL' });
+      variables.problems.push(`${problem} Otherwise unset it`);
+    }
     return undefined;
   }
   try {
@@ -289,12 +292,7 @@ function readConsole(variables: Variables) {
   /** The origin of its pages; without one, that of loopback names. */
   const origin = readAddress(variables, 'CONSOLE_ORIGIN');
   const isEmbedded = variables.given('DATABASE_URL') === undefined;
-  if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) {
-    for (const name of ['CONSOLE_HOST', 'CONSOLE_ORIGIN']) {
-      if (variables.given(name)) variables.problems.push(`${name} needs CONSOLE_PORT to be set`);
-    }
-    return undefined;
-  }
+  if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) return undefined;
   const isLocal = ['127.0.0.1', '::1', 'localhost'].includes(host);
   if (!isLocal && variables.given('TLS_CERT_FILE') === undefined) {
     variables.problems.push(
@@ -314,7 +312,7 @@ function readFacilitators(variables: Variables) {
   return chains.flatMap(({ chainId, rpcVariable }) => {
     const variable = rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
     // A file's last line often ends with a line break.
-    const token = variables.given(`${variable}_TOKEN`)?.trim();
+    const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
     const url = readAddress(variables, variable);
     if (url === undefined) {
       if (token !== undefined) variables.problems.push(`${variable}_TOKEN needs ${variable} to be set`);
@@ -323,7 +321,7 @@ function readFacilitators(variables: Variables) {
     if (variables.given(rpcVariable) === undefined) {
       variables.problems.push(`${variable} needs ${rpcVariable} to be set`);
     }
-    if (/[^\x21-\x7e]/.test(token ?? '')) {
+    if (/[^\x20-\x7e]/.test(token ?? '')) {
       variables.problems.push(`${variable}_TOKEN has a character that no HTTP header can carry`);
     }
     return [{ chainId, url, token }];

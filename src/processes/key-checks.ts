@@ -1,10 +1,13 @@
 // The rings of secret keys against the database: whether they hold every version that its rows need, and whether each is the
 // key that the database was used with. With another key of the same version all would seem well, and every secret be wrong.
 
+import type { EntityManager } from '@mikro-orm/postgresql';
 import { type SecretName, secretNames } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { newUuid } from '../database/identifiers.ts';
+import { faultOf, insufficientPrivilege } from '../database/remedies.ts';
+import { isDatabaseUnavailable } from '../requests/unavailable.ts';
 import type { Database } from './open-database.ts';
 
 const versionsInUse: Record<SecretName, string> = {
@@ -36,49 +39,43 @@ export async function assertVersions(
   throw new StartupError(`the secrets lack ${missing.join(' and ')}: add it again after the newest version`);
 }
 
-/** Throws StartupError if a key is not the one that the database was used with, or none that a server was started with. */
+/**
+ * For a server that starts, about the rings that its roles use. Notes keys that are new. Throws StartupError if a ring lacks a
+ * version in use, or a key is not the one that the database was used with.
+ */
+export async function assertSecrets(database: Database): Promise<void> {
+  const { orm, keyRing, config } = database;
+  const isApi = config.roles.has('api');
+  const names = secretNames.filter(
+    (name) => isApi || (name === 'WEBHOOK_SECRET_KEYS' && config.roles.has('deliveries')),
+  );
+  // Without an older CLIENT_SECRET_KEYS only its links open nothing: one that has leaked is dropped.
+  const needed = names.filter((name) => name !== 'CLIENT_SECRET_KEYS');
+  await assertVersions(database, needed);
+  const given = checksOf(keyRing, names);
+  const known = await readChecks(orm.em);
+  assertSame(known, given);
+  if (given.every((key) => known.some(isOf(key)))) return;
+  await noteKeys(orm.em, given);
+  // Another process may have noted others meanwhile.
+  assertSame(await readChecks(orm.em), given);
+}
+
+/** As for a server, and throws StartupError too if none has the newest key yet: what is made with it would be valid nowhere. */
 export async function assertKeys(
-  database: Database,
+  { orm, keyRing }: Database,
   names: readonly SecretName[] = secretNames,
 ): Promise<void> {
-  const known = await database.orm.em.fork().execute<KeyCheck[]>('select * from key_checks');
-  for (const key of checksOf(database, names)) {
-    const ofRing = known.filter(({ name }) => name === key.name);
-    const found = ofRing.find(({ version }) => version === key.version);
-    const place = `version ${key.version} of ${key.name}`;
-    if (found !== undefined && found.value !== key.value) {
+  const known = await readChecks(orm.em);
+  assertSame(known, checksOf(keyRing, names));
+  for (const name of names) {
+    const version = keyRing(name).newestVersion;
+    if (known.some((row) => row.name === name) && !known.some(isOf({ name, version }))) {
       throw new StartupError(
-        `${place} is not the key that this database was used with: restore that key, or give the new one a version of its own`,
+        `no server was started with version ${version} of ${name} yet: add it to the servers first`,
       );
     }
-    // What is made with it would be valid nowhere.
-    if (
-      found === undefined &&
-      ofRing.length > 0 &&
-      key.version === database.keyRing(key.name).newestVersion
-    ) {
-      throw new StartupError(`no server was started with ${place} yet: add it to the servers first`);
-    }
   }
-}
-
-/** For a server that starts: as the others, but that keys that are new are noted. Throws StartupError. */
-export async function assertSecrets(database: Database): Promise<void> {
-  // Without an older CLIENT_SECRET_KEYS only its links open nothing: one that has leaked is dropped.
-  await assertVersions(database, ['API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS']);
-  await noteKeys(database);
-  await assertKeys(database);
-}
-
-async function noteKeys(database: Database): Promise<void> {
-  await database.orm.em.fork().execute(
-    `insert into key_checks select given.*
-       from json_to_recordset(?) as given (name text, version smallint, value text)
-       left join key_checks known using (name, version)
-      where known.name is null
-         on conflict do nothing`,
-    [JSON.stringify(checksOf(database, secretNames))],
-  );
 }
 
 interface KeyCheck {
@@ -88,12 +85,46 @@ interface KeyCheck {
   value: string;
 }
 
-const checksOf = ({ keyRing }: Database, names: readonly SecretName[]): KeyCheck[] =>
+const isOf = (key: Omit<KeyCheck, 'value'>) => (row: KeyCheck) =>
+  row.name === key.name && row.version === key.version;
+
+function assertSame(known: readonly KeyCheck[], given: readonly KeyCheck[]): void {
+  const other = given.find((key) => known.some((row) => isOf(key)(row) && row.value !== key.value));
+  if (other === undefined) return;
+  throw new StartupError(
+    `version ${other.version} of ${other.name} is not the key that this database was used with: restore that key, or give the new one a version of its own. If that one was wrong from the first, delete its row in key_checks`,
+  );
+}
+
+async function noteKeys(em: EntityManager, given: readonly KeyCheck[]): Promise<void> {
+  const insert = `
+    insert into key_checks select * from json_to_recordset(?) as given (name text, version smallint, value text)
+        on conflict do nothing`;
+  try {
+    await em.fork().execute(insert, [JSON.stringify(given)]);
+  } catch (cause) {
+    // A standby answers, or nobody does: the next start notes them.
+    if (!isDatabaseUnavailable(cause)) throw withRemedy(cause);
+  }
+}
+
+const readChecks = (em: EntityManager): Promise<KeyCheck[]> =>
+  em
+    .fork()
+    .execute<KeyCheck[]>('select name, version, value from key_checks')
+    .catch((cause) => {
+      throw withRemedy(cause);
+    });
+
+function withRemedy(cause: unknown): unknown {
+  if (faultOf(cause)?.code !== insufficientPrivilege) return cause;
+  const remedy = 'run "npm run -s admin -- doctor", which says what it lacks';
+  return new StartupError(`the role may not read and insert key_checks: ${remedy}`, { cause });
+}
+
+const checksOf = (keyRing: Database['keyRing'], names: readonly SecretName[]): KeyCheck[] =>
   names.flatMap((name) => {
     const { versions, hmac } = keyRing(name);
-    return versions.map((version) => ({
-      name,
-      version,
-      value: hmac(version, `key-check:${name}`, 'base64url'),
-    }));
+    const check = (version: number) => hmac(version, `key-check:${name}`, 'base64url');
+    return versions.map((version) => ({ name, version, value: check(version) }));
   });
