@@ -385,7 +385,7 @@ test('a watcher whose node fails for longer than its lease stops measuring', asy
   const node = await startLyingNode(chain.url);
   let lost = 0;
   const observer = { leaseLost: () => void lost++ };
-  const current = createTestWatcher(service, { urls: [node.url], leaseMs: 1_000, observer });
+  const current = createTestWatcher(service, { urls: [node.url], leaseMs: 200, observer });
   await current.catchUp();
   node.lie('cut connection');
   await expect.poll(() => current.follow().catch(() => lost)).toBeGreaterThan(0);

@@ -35,11 +35,12 @@ export class Verification {
   async verify(): Promise<boolean> {
     const { identity, ledger, observer, state } = this.#context;
     if (state.lease === undefined || state.finalized === undefined) return false;
-    for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     const lease = state.lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
+    // Also while the second node does not answer: that is when it stands still.
     observer.verified?.(progress.verifiedNumber);
+    for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     await this.#readDoubtful(lease);
     // Transfers that verification itself recorded and that cannot be confirmed are verified again.
     const deniedAgain = [...state.deniedIn].filter((number) => number <= progress.verifiedNumber);

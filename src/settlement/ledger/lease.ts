@@ -49,13 +49,14 @@ export function createLease(
     /** Acquires the lease. Returns its number, or undefined while another holder has it. */
     async acquire(): Promise<bigint | undefined> {
       const { rows } = await runLimited(takeLease, [chainId, holder, leaseMs]);
+      keptAtMs = performance.now();
       return rows[0] && BigInt(rows[0].lease_number);
     },
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
     keep: (lease: bigint, { head, finalized }: { head: number; finalized: number }): Promise<void> =>
       hold(runLimited, lease, keepLease, [head, finalized]),
-    /** True if another watcher may have it: it was not renewed for as long as it lasts. */
-    isOver: () => performance.now() - keptAtMs > leaseMs,
+    /** True if another watcher has long taken it, if there is one. */
+    isOver: () => performance.now() - keptAtMs > 10 * leaseMs,
     /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
     async renew(lease: bigint): Promise<void> {
       if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);
