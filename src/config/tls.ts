@@ -9,8 +9,8 @@ export interface TlsFiles {
 }
 
 /**
- * Reads a certificate with its key, in PEM, and when the first of its chain ends. Throws StartupError if they cannot be read or
- * do not belong together.
+ * Reads a certificate with its key, in PEM, and by when it has to be replaced: a sixth of its life before its end. Throws
+ * StartupError if they cannot be read or do not belong together.
  */
 export async function readTls({ certFile, keyFile }: TlsFiles) {
   const read = (variable: string, file: string) =>
@@ -28,8 +28,7 @@ export async function readTls({ certFile, keyFile }: TlsFiles) {
       { cause },
     );
   }
-  const chain =
-    pair.cert.toString().match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [];
-  const ends = chain.map((one) => Date.parse(new X509Certificate(one).validTo));
-  return { ...pair, endsMs: Math.min(...ends) };
+  const { validFromDate, validToDate } = new X509Certificate(pair.cert);
+  const endsMs = validToDate.getTime();
+  return { ...pair, endsMs, dueMs: endsMs - (endsMs - validFromDate.getTime()) / 6 };
 }

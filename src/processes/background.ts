@@ -65,9 +65,10 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
     ...(watchedChains ? [watchedChains] : []),
     // Every process measures it, because each may be the only one that Prometheus reaches.
     repeat(options, 'read the state of replication', measureEveryMs, async () => {
-      options.metrics.replication(await readReplication(em));
+      const replication = await readReplication(em);
+      options.metrics.replication(replication);
       // Nobody may ask this process whether it is ready.
-      options.onDatabaseWorked();
+      if (replication.isPrimary) options.onDatabaseWorked();
     }),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
@@ -95,15 +96,9 @@ function repeat(
   work: RepeaterOptions['work'],
   paceMs = 0,
 ): Repeater {
-  // One that fails from the start has not worked since then. What only runs when woken may have nothing to do.
-  const worked = () => void (intervalMs && metrics.taskWorked(name));
-  worked();
-  const counted = async () => {
-    const hasMore = await work();
-    worked();
-    return hasMore === true;
-  };
-  return startRepeater({ name, intervalMs, work: counted, paceMs, logger });
+  // What only runs when woken may have nothing to do.
+  const onWorked = () => void (intervalMs && metrics.taskWorked(name));
+  return startRepeater({ name, intervalMs, work, paceMs, onWorked, logger });
 }
 
 function startPositions(em: EntityManager, options: BackgroundOptions, onDeliveries: () => void): Repeater {

@@ -64,7 +64,7 @@ export async function startServer(
   await watchedChains.refresh();
   const servers = await createServers(config, limits);
   const { metrics } = telemetry;
-  metrics.certificate(servers.certificateEndsMs);
+  metrics.certificate(servers.certificateDueMs);
   const shared = { config, metrics, logger, watchedChains, onDatabaseWorked: outages.onWorked };
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
@@ -289,7 +289,7 @@ async function reportUnwatched(
 /** The part of that time after which creates that wait for the database are refused, so that their answers arrive. */
 const answeredWithin = 0.8;
 
-/** The drain timeout minus the time reserved for closing the rest: a second, or half of a shorter timeout. */
+/** The drain timeout minus the time for closing the rest: a second, and that of the last spans, or half of a shorter timeout. */
 function drainTimeForRequests({ drainTimeoutMs, tracing }: Config): number {
   return Math.max(drainTimeoutMs - 1_000 - (tracing ? maxStopMs : 0), drainTimeoutMs / 2);
 }

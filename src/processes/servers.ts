@@ -33,7 +33,7 @@ export async function createServers(config: Config, limits: TransportLimits) {
   const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {
     isTls: pair !== undefined,
-    certificateEndsMs: pair?.endsMs,
+    certificateDueMs: pair?.dueMs,
     public: {
       port: port(pair === undefined),
       http1: createHttp1Server(limits),
@@ -204,5 +204,5 @@ export async function reloadTls({ tls }: Config, servers: Servers): Promise<numb
   const pair = await readTls(tls);
   for (const server of [servers.public.tls, servers.internal.tls, servers.console.tls])
     server?.setSecureContext(pair);
-  return pair.endsMs;
+  return pair.dueMs;
 }

@@ -46,6 +46,7 @@ export async function watchChains(em: EntityManager, options: WatchOptions) {
   const { run } = createPreparedStatements(em);
   const measuring = startRepeater({
     name: 'unattributed transfers and refunds',
+    onWorked: () => options.metrics.taskWorked('unattributed transfers and refunds'),
     work: async () => {
       options.metrics.unattributed(await measureUnattributed(run));
       options.metrics.refunds(await measureRefunds(run));
@@ -55,6 +56,7 @@ export async function watchChains(em: EntityManager, options: WatchOptions) {
   });
   const measuringReceived = startRepeater({
     name: 'received today',
+    onWorked: () => options.metrics.taskWorked('received today'),
     work: async () => options.metrics.received(await measureReceived(run)),
     intervalMs: measureReceivedEveryMs,
     logger: options.logger,

@@ -11,6 +11,8 @@ export interface RepeaterOptions {
   intervalMs: number | undefined;
   /** Shortest time from one run to the next while there is more to do. Default: none. */
   paceMs?: number;
+  /** Called at the start, and after each run that succeeds. */
+  onWorked?: () => void;
   /** Longest pause after a failure. */
   maxRetryMs?: number;
   logger: Logger;
@@ -28,7 +30,7 @@ const firstRetryMs = 500;
 
 /** Starts with a run. A failure is logged and retried with growing pauses. */
 export function startRepeater(options: RepeaterOptions): Repeater {
-  const { name, work, intervalMs, paceMs = 0, maxRetryMs = 15_000, logger } = options;
+  const { name, work, intervalMs, paceMs = 0, maxRetryMs = 15_000, onWorked, logger } = options;
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
   let isWoken = false;
@@ -55,6 +57,7 @@ export function startRepeater(options: RepeaterOptions): Repeater {
       const hasMore = await work();
       if (failures > 0) logger.info({ work: name }, `${name}: works again`);
       failures = 0;
+      onWorked?.();
       const restMs = Math.max(0, beganAtMs + paceMs - performance.now());
       after(isWoken ? 0 : hasMore ? restMs : intervalMs);
     } catch (reason) {
@@ -64,6 +67,7 @@ export function startRepeater(options: RepeaterOptions): Repeater {
     }
   };
 
+  onWorked?.();
   begin();
   return {
     wake() {

@@ -264,12 +264,12 @@ function createProcessMetrics({ gauge }: Instruments) {
     ['task'],
   );
   const certificate = gauge(
-    'tls_certificate_expires_timestamp_seconds',
-    'When the certificate in use, or another of its chain, expires. Infinite without TLS.',
+    'tls_certificate_due_timestamp_seconds',
+    'By when the certificate in use has to be replaced: a sixth of its life before its end. Infinite without TLS.',
   );
   return {
     taskWorked: (task: string) => tasks.set({ task }, Date.now() / 1000),
-    certificate: (endsMs = Number.POSITIVE_INFINITY) => certificate.set(endsMs / 1000),
+    certificate: (dueMs = Number.POSITIVE_INFINITY) => certificate.set(dueMs / 1000),
   };
 }
 
