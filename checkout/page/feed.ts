@@ -45,16 +45,19 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     failures = answer.kind === 'no-answer' ? failures + 1 : 0;
     try {
       report(answer);
-    } finally {
-      // Whatever the page makes of it, it asks again.
-      timer = setTimeout(refresh, waitMsAfter(answer));
+    } catch (reason) {
+      // It is on the console. Whatever the page makes of an answer, it asks again.
+      setTimeout(() => {
+        throw reason;
+      });
     }
+    timer = setTimeout(refresh, waitMsAfter(answer));
   };
   const report = (answer: Answer): void => {
     if (answer.kind === 'checkout') {
-      etag = answer.etag;
       isEnded = !['requires_payment', 'processing'].includes(answer.checkout.status);
       observer.onCheckout(answer.checkout);
+      etag = answer.etag;
     }
     observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
   };

@@ -6,11 +6,11 @@ import { render } from 'preact';
 import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
 import { Page, titleOfTab } from './page.tsx';
-import type { Actions, TestAmount } from './parts.tsx';
+import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, takeOpening } from './secret.ts';
 import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
-import { createSigning } from './signing.ts';
+import { createSigning, type PayingContext } from './signing.ts';
 import {
   type Facts,
   factsAtFirst,
@@ -21,11 +21,11 @@ import {
   type Transfer,
   viewOf,
 } from './state.ts';
-import { payFromTestWallet } from './test-wallet.ts';
+import { createTestWallet } from './test-wallet.ts';
 import {
   askAlone,
   isBeingAsked,
-  onTransferOfAnotherTab,
+  onChangeOfAnotherTab,
   rememberedTransfer,
   rememberTransfer,
 } from './transfer.ts';
@@ -34,6 +34,7 @@ import {
   chainIdOf,
   findWallets,
   fundsOf,
+  inTime,
   isRefusal,
   isReverted,
   paymentCall,
@@ -122,7 +123,7 @@ function follow(secret: string): void {
 /** What begins with the first answer. */
 function begin({ id }: Checkout): void {
   void readMemory(id);
-  onTransferOfAnotherTab(id, () => void readTransfer(id));
+  onChangeOfAnotherTab(id, () => void readMemory(id));
   if (facts.isStandIn) return;
   findWallets((found, hasLooked) => {
     wallets = found;
@@ -139,11 +140,20 @@ function readMemory(intentId: string): Promise<void> {
 
 /** Reads what this browser remembers of a transfer. */
 async function readTransfer(intentId: string): Promise<void> {
-  // This tab knows better.
-  if (facts.transferPhase === 'asking' && facts.transfer !== undefined) return;
+  const isAsking = facts.transferPhase === 'asking' && facts.transfer !== undefined;
   const transfer = rememberedTransfer(intentId);
-  if (transfer?.hash !== undefined) return change({ transfer, transferPhase: 'sent' });
+  if (transfer?.hash !== undefined) {
+    // What this tab still asks for, too, is to be rejected.
+    return change({
+      transfer: isAsking ? { ...transfer, isAskedAgain: true } : transfer,
+      transferPhase: 'sent',
+    });
+  }
+  // This tab knows better.
+  if (isAsking) return;
   const transferPhase = (await isBeingAsked(intentId)) ? 'asking-elsewhere' : 'unknown';
+  const now = rememberedTransfer(intentId);
+  if (now?.askedAtMs !== transfer?.askedAtMs || now?.hash !== undefined) return readTransfer(intentId);
   change({ transfer, transferPhase });
 }
 
@@ -153,6 +163,13 @@ function forgetArrivedTransfer(checkout: Checkout): void {
   // A wallet that still asks has to be waited for.
   if (transfer === undefined || transferPhase === 'asking' || transfer.isAskedAgain) return;
   if (hasArrived(transfer, checkout)) forgetTransfer(checkout.id);
+}
+
+/** Forgets what was only asked for, unless another tab has sent something since. */
+function forgetUnsent(intentId: string): void {
+  const stored = rememberedTransfer(intentId);
+  if (stored?.hash === undefined || stored.hash === facts.transfer?.hash) forgetTransfer(intentId);
+  else change({ transfer: stored, transferPhase: 'sent' });
 }
 
 function forgetTransfer(intentId: string): void {
@@ -171,7 +188,8 @@ async function resumeSession(): Promise<void> {
   const wallet = wallets.find(({ id }) => id === transfer?.wallet);
   if (wallet === undefined || session.step !== 'none' || checkout === undefined) return;
   const account = await accountOf(wallet, true).catch(() => undefined);
-  if (account !== undefined && facts.session.step === 'none') await connectWith(wallet, account);
+  if (account === undefined || facts.session.step !== 'none') return;
+  await attempt(() => connectWith(wallet, account));
 }
 
 function leaveSession(): number {
@@ -229,7 +247,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   const { session } = facts;
   if (before === undefined || session.step !== 'connected') return;
   const account = session.account as `0x${string}`;
-  const chainId = await chainIdOf(wallet);
+  const chainId = await inTime(chainIdOf(wallet));
   // The newest word of the service, right before.
   await feed?.refresh();
   const { checkout } = facts;
@@ -244,8 +262,9 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
     change({ failure: 'changed' });
-    await readMemory(checkout.id);
-    return connectWith(wallet, account);
+    void readMemory(checkout.id);
+    void attempt(() => connectWith(wallet, account));
+    return;
   }
   const paidBefore = (checkout.payments ?? []).map(({ transaction_hash }) => transaction_hash);
   const amountUnits = missingUnits(checkout);
@@ -281,12 +300,8 @@ function noteSent(intentId: string, sent: Transfer): void {
 /** The wallet has not sent the transfer, or has not said clearly. */
 function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): void {
   if (facts.transfer !== transfer) return;
-  const sent = rememberedTransfer(intentId);
-  if (sent?.hash !== undefined) {
-    // By what another tab had asked for. The payer was told to reject this one.
-    noteSent(intentId, { ...sent, isAskedAgain: !isRefusal(reason) });
-  } else if (isRefusal(reason)) {
-    forgetTransfer(intentId);
+  if (isRefusal(reason)) {
+    forgetUnsent(intentId);
     change({ failure: refusalOf(reason) });
   } else {
     change({ transferPhase: 'unknown' });
@@ -301,8 +316,8 @@ function pay(isFeeChecked: boolean): void {
   void attempt(async () => {
     const isAlone = await askAlone(checkout.id, () => askForTransfer(wallet, isFeeChecked));
     if (isAlone) return;
-    await readTransfer(checkout.id);
-    if (facts.transfer === undefined) change({ failure: 'wallet-busy' });
+    await readMemory(checkout.id);
+    if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
   }).finally(() => {
     isPaying = false;
     const { transfer } = facts;
@@ -312,13 +327,16 @@ function pay(isFeeChecked: boolean): void {
 
 let isPaying = false;
 
-const signing = createSigning({
+const context: PayingContext = {
   facts,
   secret: () => opening.secret ?? '',
   change,
   refresh: async () => feed?.refresh(),
+  readMemory,
   serverNowMs,
-});
+};
+const signing = createSigning(context);
+const payWithTestWallet = createTestWallet(context);
 
 /** Looks whether another tab has finished, and whether the network has undone what was sent. */
 async function checkTransfer(): Promise<void> {
@@ -386,39 +404,15 @@ const actions: Actions = {
     if (checkout === undefined) return;
     const reorged = (checkout.payments ?? []).filter(({ status }) => status === 'reorged');
     change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
-    forgetTransfer(checkout.id);
+    forgetUnsent(checkout.id);
     onGiveUp();
   },
-  payWithTestWallet(amount) {
-    change({ failure: undefined });
-    void payWithTestWallet(amount);
-  },
+  payWithTestWallet: (amount) => void payWithTestWallet(amount),
 };
-
-async function payWithTestWallet(amount: TestAmount): Promise<void> {
-  if (facts.checkout === undefined || isPaying) return;
-  isPaying = true;
-  if (amount === 'signed') change({ signing: 'sending' });
-  try {
-    const hash = await payFromTestWallet(opening.secret ?? '', amount);
-    if (hash !== undefined) {
-      change({
-        transfer: { from: '', wallet: '', askedAtMs: serverNowMs(), paidBefore: [], hash },
-        transferPhase: 'sent',
-      });
-    }
-    await feed?.refresh();
-  } catch {
-    change({ failure: 'test-wallet' });
-  } finally {
-    isPaying = false;
-    change({ signing: 'none' });
-  }
-}
 
 // A page that comes back from the browser's history has heard of nothing meanwhile.
 addEventListener('pageshow', ({ persisted }) => {
-  if (persisted && facts.checkout !== undefined) void readMemory(facts.checkout.id);
+  if (persisted && facts.checkout !== undefined && !facts.isStandIn) void readMemory(facts.checkout.id);
 });
 // The same tab is given another link.
 addEventListener('hashchange', () => {

@@ -7,7 +7,7 @@ import { authorizationTypes } from '../../src/contract/eip-3009.ts';
 import type { PaymentRequirements, RefusalReason } from '../../src/contract/x402.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { Failure } from './state.ts';
-import type { Wallet } from './wallets.ts';
+import { inTime, type Wallet } from './wallets.ts';
 
 /** Longer than the service lets a request wait for the chain. */
 const timeoutMs = 35_000;
@@ -74,7 +74,7 @@ async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promi
 
 /** What a token says by a call without arguments. */
 async function textOf(wallet: Wallet, to: string, data: string): Promise<string> {
-  const answer = await wallet.request({ method: 'eth_call', params: [{ to, data }, 'latest'] });
+  const answer = await inTime(wallet.request({ method: 'eth_call', params: [{ to, data }, 'latest'] }));
   if (!isHex(answer)) throw new Error('no text');
   const length = hexToNumber(`0x${answer.slice(2 + 64, 2 + 128)}`);
   return hexToString(`0x${answer.slice(2 + 128, 2 + 128 + 2 * length)}`);

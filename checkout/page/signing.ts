@@ -9,20 +9,23 @@ import {
   type Signature,
   sendSignature,
 } from './sign.ts';
-import { type Facts, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
+import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
-interface SigningOptions {
+/** What every way to pay works with. */
+export interface PayingContext {
   facts: Facts;
   secret: () => string;
   change(changes: Partial<Facts>): void;
   /** Asks for the checkout, and resolves when it is there. */
   refresh(): Promise<void>;
+  /** Adopts what this browser remembers, by `resume` also what was signed. */
+  readMemory(intentId: string): Promise<void>;
   serverNowMs(): number;
 }
 
-export function createSigning({ facts, secret, change, refresh, serverNowMs }: SigningOptions) {
+export function createSigning({ facts, secret, change, refresh, readMemory, serverNowMs }: PayingContext) {
   /** Increases when the payer gives a request up. */
   let number = 0;
   /** Lets go of the lock, which a wallet that never answers would hold. */
@@ -62,12 +65,17 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
     // The newest word of the service, right before.
     await refresh();
     if (own !== number) return;
-    const signedElsewhere = rememberedSignature(checkout.id) !== undefined;
-    if (signedElsewhere || facts.connection !== 'ok' || !isOpen(checkout, ['ready-to-sign'])) {
+    const isSame =
+      facts.connection === 'ok' &&
+      isConnectedTo(facts.session, wallet.id, account) &&
+      rememberedSignature(checkout.id) === undefined &&
+      isOpen(checkout, ['ready-to-sign']);
+    if (!isSame) {
       change({ signing: 'none', failure: 'changed' });
-      return resume(checkout.id);
+      return readMemory(checkout.id);
     }
     const signature = await askToSign(wallet, account, checkout, serverNowMs());
+    await refresh();
     if (own !== number) return;
     // Something else may pay meanwhile, such as a payment that a reorganisation has taken. What is not sent cannot pay.
     if (!isOpen(checkout, [...offeringViews, 'connecting', 'loading'])) {
@@ -102,11 +110,11 @@ export function createSigning({ facts, secret, change, refresh, serverNowMs }: S
           // What the wallet has not signed cannot be sent.
           change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
         });
-      const givenUp = new Promise<void>((resolve) => {
-        onGiveUp = resolve;
-      });
-      const isAlone = await askAlone(checkout.id, () => Promise.race([asked(), givenUp]));
-      if (!isAlone) change({ failure: 'wallet-busy' });
+      const givenUp = () => new Promise<void>((resolve) => (onGiveUp = resolve));
+      const isAlone = await askAlone(checkout.id, () => Promise.race([asked(), givenUp()]));
+      if (isAlone) return;
+      await readMemory(checkout.id);
+      if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
     },
     /** The payer says that the wallet asks nothing. What it signs after all is dropped. */
     giveUp() {

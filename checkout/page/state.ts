@@ -256,7 +256,8 @@ export const offeringViews: readonly ViewName[] = [
 ];
 
 export function isConnectedTo(session: Session, walletId: string, account: string): boolean {
-  return session.step === 'connected' && session.wallet.id === walletId && session.account === account;
+  if (session.step !== 'connected' || session.wallet.id !== walletId) return false;
+  return session.account.toLowerCase() === account.toLowerCase();
 }
 
 /** What the page says besides its view, the most important first. */

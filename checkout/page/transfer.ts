@@ -22,10 +22,10 @@ export function rememberTransfer(intentId: string, transfer: Transfer | undefine
   else localStorage.setItem(keyOf(intentId), JSON.stringify(transfer));
 }
 
-/** Calls back when another tab has changed the transfer of an intent, until what is returned is called. */
-export function onTransferOfAnotherTab(intentId: string, callback: () => void): () => void {
+/** Calls back when another tab has changed the transfer, or the signature, of an intent, until what is returned is called. */
+export function onChangeOfAnotherTab(intentId: string, callback: () => void): () => void {
   const onStorage = ({ key }: StorageEvent) => {
-    if (key === keyOf(intentId)) callback();
+    if (key?.endsWith(`:${intentId}`)) callback();
   };
   addEventListener('storage', onStorage);
   return () => removeEventListener('storage', onStorage);

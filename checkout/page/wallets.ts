@@ -25,7 +25,6 @@ export interface Wallet extends WalletLabel {
   onChange?(callback: () => void): void;
 }
 
-/** What a wallet answers without asking the payer comes sooner. One that has gone silent would hold up every tab. */
 const answerMs = 10_000;
 /** Wallets have this long to announce themselves before the page says that there is none. */
 const announceMs = 400;
@@ -96,13 +95,21 @@ export async function accountOf(wallet: Wallet, isSilent = false): Promise<Addre
   return account;
 }
 
+/** Gives up what a wallet should answer at once: while one that has gone silent is waited for, no tab can pay. */
+export function inTime<T>(answer: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(reject, answerMs, new Error('no answer'));
+  });
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
+}
+
 export async function chainIdOf(wallet: Wallet): Promise<number> {
   return hexToNumber(await hexFrom(wallet, 'eth_chainId'));
 }
 
 async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
-  const late = new Promise((_, reject) => setTimeout(reject, answerMs, new Error('no answer')));
-  const answer = await Promise.race([wallet.request({ method, params }), late]);
+  const answer = await wallet.request({ method, params });
   if (!isHex(answer)) throw new Error('nonsense');
   return answer;
 }

@@ -5,7 +5,7 @@ import { QrCode } from '../../checkout/page/qr-code.tsx';
 import type { Transfer } from '../../checkout/page/state.ts';
 import {
   askAlone,
-  onTransferOfAnotherTab,
+  onChangeOfAnotherTab,
   rememberedTransfer,
   rememberTransfer,
 } from '../../checkout/page/transfer.ts';
@@ -91,7 +91,7 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   const sent = rememberedTransfer(id);
   const action = useAction();
   useEffect(() => findWallets((...found) => setFound(found)), []);
-  useEffect(() => onTransferOfAnotherTab(id, () => setDrawn({})), [id]);
+  useEffect(() => onChangeOfAnotherTab(id, () => setDrawn({})), [id]);
   if (mayBeSent(sent, unsentMs)) {
     return (
       <div role="status">

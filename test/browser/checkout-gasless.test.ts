@@ -174,7 +174,25 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
-  test('is not asked for a second signature while another tab has one', async () => {
+  test('is not asked to sign for an account that the payer has left', async () => {
+    const { wallet, checkout, device } = await begin();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    await device.context.route('**/v1/checkout', async (route) => {
+      await promise;
+      await route.continue();
+    });
+    await checkout.press('sign');
+    await checkout.view('sign-in-wallet');
+    const other = await world.createPayer();
+    await wallet.changeAccount(other);
+    const balances = () => JSON.stringify(wallet.requestsOf('eth_getBalance')).toLowerCase();
+    await expect.poll(balances).toContain(other.address.toLowerCase());
+    resolve();
+    await checkout.notice('changed');
+    expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
+  });
+
+  test('once it has signed in one tab, no other offers to pay', async () => {
     const { wallet, checkout, device, intent } = await begin();
     world.facilitator.behaviour = holdsBack;
     const other = await device.open(intent);
@@ -184,9 +202,10 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     await device.context.route('**/v1/checkout/pay', (route) => route.abort('connectionrefused'));
     await checkout.press('sign');
     await wallet.asked('eth_signTypedData_v4');
-    await checkout.view('signed');
+    await other.view('signed');
+    expect(await other.offersNoPayment()).toBe(true);
     await checkout.page.close();
-    await other.press('sign');
+    await other.page.reload();
     await other.view('signed');
     expect(wallet.requestsOf('eth_signTypedData_v4')).toHaveLength(1);
     device.allowFailedRequests();

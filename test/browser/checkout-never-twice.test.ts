@@ -414,9 +414,10 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await wallet.asked('eth_sendTransaction', 2);
     await letGo();
     await checkout.view('sent');
-    asked.letGo(reject);
     await other.view('sent');
-    expect(await other.notices()).toEqual([]);
+    expect(await other.notice('wallet-still-asks')).toMatch(/reject/);
+    asked.letGo(reject);
+    await expect.poll(() => other.notices()).toEqual([]);
     await checkout.page.reload();
     await checkout.view('sent');
     await arrives(other);
