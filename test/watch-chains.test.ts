@@ -354,12 +354,15 @@ describe('the command line', () => {
     // A watcher that runs would say how far it is.
     await service.server.close();
     await service.query(
-      `update watched_chains set head_number = cursor_number + 61, lease_until = now() + interval '1 minute'`,
+      `update watched_chains set head_number = cursor_number + 61, finalized_number = second_number + 451,
+                                 cursor_time = now() - interval '1 hour', lease_until = now() + interval '1 minute'`,
     );
-    expect(await doctor()).toMatchObject({
-      ok: false,
-      message: expect.stringContaining('testnet base: 61 blocks behind its node'),
-    });
+    const late =
+      /testnet base: 61 blocks behind its node; testnet base: 451 final blocks were not read a second/;
+    expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(late) });
+    // Also without a node to ask.
+    const stopped = /testnet base: the last block that was read is 36\d\d s old/;
+    expect(await doctor('')).toMatchObject({ ok: false, message: expect.stringMatching(stopped) });
   });
 
   test('chain unwatch removes the chain and keeps its transfers', async () => {

@@ -8,7 +8,10 @@ import type { Database } from './open-database.ts';
 
 /** Checks all nodes of all chains concurrently. */
 export async function chainsHealth(database: Database) {
-  const known = await database.orm.em.fork().find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
+  const em = database.orm.em.fork();
+  const known = await em.find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
+  // By its clock, which made the lease.
+  const [clock] = await em.execute<{ ms: string }[]>('select extract(epoch from now()) * 1000 as ms');
   return Promise.all(
     chains.map(async (settings) => {
       const { chainId, tokens } = settings;
@@ -19,7 +22,7 @@ export async function chainsHealth(database: Database) {
         /** Undefined if the chain is not watched. */
         row,
         /** A process holds the lease. */
-        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Date.now(),
+        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Number(clock?.ms),
         nodes: await Promise.all(urls.map((url) => healthOf(new Node({ url, chainId, tokens })))),
       };
     }),

@@ -42,6 +42,8 @@ const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
 /** Chains have a block every two seconds; local chains at least one per minute. */
 const maxBlockAgeMs = 120_000;
+/** As the alert PaymentIntentsNotVerified. */
+const maxUnverified = 450;
 const maxClockSkewMs = 30_000;
 const maxBlocksBehind = 60;
 /** The number of intents verified unless all are requested. Takes a few tenths of a second. */
@@ -270,7 +272,8 @@ async function checkChains(database: Database): Promise<string> {
   for (const { settings, row, isHeld, nodes } of await chainsHealth(database)) {
     const name = `${settings.mode} ${settings.chain}`;
     const newestMs = Math.max(...nodes.map(({ head }) => head?.time.getTime() ?? 0));
-    const age = newestMs > 0 ? ` (newest block ${Math.round((Date.now() - newestMs) / 1000)} s old)` : '';
+    const age =
+      newestMs > 0 ? ` (newest block ${Math.max(0, Math.round((Date.now() - newestMs) / 1000))} s old)` : '';
     if (row === undefined) unwatched.push(name);
     else watched.push(name + age);
     for (const { name: node, head, problem } of nodes) {
@@ -292,6 +295,13 @@ async function checkChains(database: Database): Promise<string> {
         `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
     else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks behind its node`);
+    const readAgeMs = Date.now() - (row.cursorTime?.getTime() ?? 0);
+    // Without a node to ask: its watcher's may have stopped.
+    if (isHeld && nodes.length === 0 && readAgeMs > maxBlockAgeMs)
+      problems.push(`${name}: the last block that was read is ${Math.round(readAgeMs / 1000)} s old`);
+    const unverified = Number(row.finalizedNumber ?? 0) - Number(row.verifiedNumber ?? 0);
+    if (unverified > maxUnverified)
+      problems.push(`${name}: ${unverified} final blocks were not read a second time: see "chain status"`);
   }
   const found = [
     ...(watched.length > 0 ? [`${watched.join(', ')} watched`] : []),
