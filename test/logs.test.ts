@@ -97,6 +97,22 @@ test('the line of a refused request names the invalid fields, without their valu
   expect(await line).toMatchObject({ code: 'invalid_body', fields: ['limit'] });
 });
 
+// Before the flood, whose second would summarise its refusals, too.
+test('a hundred requests of every kind write a hundred lines', async () => {
+  const before = service.log.length;
+  const _authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
+  const bodies = [{ amount_units: 1 }, { amount_units: 0 }, { amount_units: 1, metadata: { a: '\0' } }];
+  for (let i = 0; i < 100; i++) {
+    const door = doors[i % 2] as Door;
+    await service.call('createPaymentIntent', bodies[i % 3], {
+      door,
+      ...(i % 5 === 0 && { authorization: 'Bearer nonsense' }),
+      ...(i % 4 === 0 && { idempotencyKey: 'the same for all' }),
+    });
+  }
+  expect(service.log.length - before).toBe(100);
+});
+
 test('a flood of refusals is summarised: all are counted, few have a line', async () => {
   const before = service.log.length;
   const flood = Array.from({ length: 1_000 }, () =>
@@ -118,21 +134,6 @@ test('a flood of refusals is summarised: all are counted, few have a line', asyn
     count: expect.any(Number),
     message: `CreatePaymentIntent api_key_invalid, ${summary?.count} more in the last second`,
   });
-});
-
-test('a hundred requests of every kind write a hundred lines', async () => {
-  const before = service.log.length;
-  const _authorization = `Bearer ${service.merchant.keys.testnet.apiKey}`;
-  const bodies = [{ amount_units: 1 }, { amount_units: 0 }, { amount_units: 1, metadata: { a: '\0' } }];
-  for (let i = 0; i < 100; i++) {
-    const door = doors[i % 2] as Door;
-    await service.call('createPaymentIntent', bodies[i % 3], {
-      door,
-      ...(i % 5 === 0 && { authorization: 'Bearer nonsense' }),
-      ...(i % 4 === 0 && { idempotencyKey: 'the same for all' }),
-    });
-  }
-  expect(service.log.length - before).toBe(100);
 });
 
 test('the log never contains a key, a client secret, an Authorization header or metadata', async () => {
