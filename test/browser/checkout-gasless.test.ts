@@ -139,18 +139,14 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
 
   test('is not asked once the payer has gone on, however late the service answers', async () => {
     const { wallet, checkout, device } = await begin();
-    const { promise, resolve } = Promise.withResolvers<void>();
-    await device.context.route('**/v1/checkout', async (route) => {
-      await promise;
-      await route.continue();
-    });
+    const answer = await device.holdAnswers();
     await checkout.press('sign');
     await checkout.view('sign-in-wallet');
     await checkout.page.locator('summary').click();
     await checkout.press('not-sent');
     await checkout.view('ready-to-sign');
     const answered = checkout.page.waitForResponse('**/v1/checkout');
-    resolve();
+    answer();
     await answered;
     await checkout.press('wallets');
     await checkout.view('choose-wallet');
@@ -159,35 +155,27 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
 
   test('is not asked while a payment that was reorged may return', async () => {
     const { wallet, checkout, device, intent } = await begin();
-    const { promise, resolve } = Promise.withResolvers<void>();
-    await device.context.route('**/v1/checkout', async (route) => {
-      await promise;
-      await route.continue();
-    });
+    const answer = await device.holdAnswers();
     await checkout.press('sign');
     await checkout.view('sign-in-wallet');
     await world.transferTo(intent, { units: 4_000_000n });
     await world.mine();
     await world.reorg(1);
-    resolve();
+    answer();
     await checkout.view('taken-back');
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
   test('is not asked to sign for an account that the payer has left', async () => {
     const { wallet, checkout, device } = await begin();
-    const { promise, resolve } = Promise.withResolvers<void>();
-    await device.context.route('**/v1/checkout', async (route) => {
-      await promise;
-      await route.continue();
-    });
+    const answer = await device.holdAnswers();
     await checkout.press('sign');
     await checkout.view('sign-in-wallet');
     const other = await world.createPayer();
     await wallet.changeAccount(other);
     const balances = () => JSON.stringify(wallet.requestsOf('eth_getBalance')).toLowerCase();
     await expect.poll(balances).toContain(other.address.toLowerCase());
-    resolve();
+    answer();
     await checkout.notice('changed');
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });

@@ -159,13 +159,9 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
         await each.view('ready');
       }
       // Both ask the service once more, and go on together.
-      const { promise, resolve } = Promise.withResolvers<void>();
-      await device.context.route('**/v1/checkout', async (route) => {
-        await promise;
-        await route.continue();
-      });
+      const answer = await device.holdAnswers();
       for (const each of [checkout, second]) await each.action('pay').evaluate(clickOn);
-      resolve();
+      answer();
       await wallet.asked('eth_sendTransaction');
       const views = () => Promise.all([checkout, second].map(({ main }) => main.getAttribute('data-view')));
       await expect
@@ -428,18 +424,14 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     const { device, wallet, checkout, counts } = await begin();
     await checkout.connect();
     await checkout.view('ready');
-    const { promise, resolve } = Promise.withResolvers<void>();
-    await device.context.route('**/v1/checkout', async (route) => {
-      await promise;
-      await route.continue();
-    });
+    const answer = await device.holdAnswers();
     await checkout.press('pay');
     const other = await world.createPayer();
     await wallet.changeAccount(other);
     const balances = () => JSON.stringify(wallet.requestsOf('eth_getBalance')).toLowerCase();
     await expect.poll(balances).toContain(other.address.toLowerCase());
     await checkout.view('ready');
-    resolve();
+    answer();
     const locks = () => checkout.page.evaluate(async () => (await navigator.locks.query()).held?.length);
     await expect.poll(locks).toBe(0);
     await checkout.press('pay');

@@ -189,6 +189,8 @@ export interface Device {
   complaints: string[];
   /** Forgets what the browser itself says about requests that the test made fail. */
   allowFailedRequests(): void;
+  /** Holds what the service says of checkouts back, until what is returned is called. */
+  holdAnswers(): Promise<() => void>;
   /** Every request of every page. */
   requests: SeenRequest[];
   /** Those that left the service. */
@@ -240,6 +242,14 @@ async function prepareDevice(
     allowFailedRequests() {
       const others = complaints.filter((text) => !text.startsWith('Failed to load resource'));
       complaints.splice(0, Infinity, ...others);
+    },
+    async holdAnswers() {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      await context.route('**/v1/checkout', async (route) => {
+        await promise;
+        await route.continue();
+      });
+      return resolve;
     },
     requests,
     foreignRequests: () => requests.filter(isForeign).map(({ url }) => url),
