@@ -6,12 +6,14 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { pino } from 'pino';
 import {
   type Address,
   erc20Abi,
   type Hex,
   hashDomain,
+  numberToHex,
   parseAbi,
   parseEventLogs,
   stringToHex,
@@ -177,6 +179,29 @@ test('a restart keeps balances and block hashes', async () => {
   expect([await hashOf(after, 0n), await hashOf(after, blockNumber)]).toEqual(hashes);
   const { timestamp } = await after.client.getBlock({ blockNumber: (await pay(after, 1n)).blockNumber });
   expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(3);
+});
+
+test('a chain keeps its first block, although each restart adds one to the saved state', async () => {
+  const first = await start();
+  const begin = await hashOf(first.chains.base as RunningChain, 0n);
+  await first.stop();
+  const file = join(dataDir, 'chains/base/state.json.gz');
+  const state = JSON.parse(String(gunzipSync(await readFile(file))));
+  const { header } = state.blocks.find(
+    (block: { header: { number: Hex } }) => Number(block.header.number) === 0,
+  );
+  const later = Array.from({ length: 50 }, (_, i) => ({
+    header: { ...header, timestamp: numberToHex(Number(header.timestamp) + 1 + i) },
+    transactions: [],
+  }));
+  const saved = gzipSync(JSON.stringify({ ...state, blocks: [...state.blocks, ...later] }));
+  // Anvil takes any of them.
+  for (let i = 0; i < 5; i++) {
+    await writeFile(file, saved);
+    const { chains, stop } = await start();
+    expect(await hashOf(chains.base as RunningChain, 0n)).toBe(begin);
+    await stop();
+  }
 });
 
 test('a restart drops old empty blocks, and no payment', async () => {

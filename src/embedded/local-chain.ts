@@ -294,7 +294,7 @@ const keptBlocks = 500;
 /** What is changed here of anvil's own form. */
 interface State {
   best_block_number: number;
-  blocks: { header: { number: Hex }; transactions: unknown[] }[];
+  blocks: { header: { number: Hex; timestamp: Hex }; transactions: unknown[] }[];
 }
 
 /** Several saves may run at the same time, in this process and others. */
@@ -317,9 +317,14 @@ async function unpackState(folder: string) {
   if (packed === undefined) return undefined;
   const state = await readState(packed);
   const oldest = state.best_block_number - keptBlocks;
-  state.blocks = state.blocks.filter(
-    ({ header, transactions }) =>
-      transactions.length > 0 || Number(header.number) === 0 || Number(header.number) > oldest,
+  // Each start of anvil makes a block 0, and its state has all of them: the chain goes back to the first.
+  const genesis = Math.min(
+    ...state.blocks.map(({ header }) => (Number(header.number) === 0 ? Number(header.timestamp) : Infinity)),
+  );
+  state.blocks = state.blocks.filter(({ header, transactions }) =>
+    Number(header.number) === 0
+      ? Number(header.timestamp) === genesis
+      : transactions.length > 0 || Number(header.number) > oldest,
   );
   const unpacked = await mkdtemp(join(tmpdir(), 'local-chain-'));
   const file = join(unpacked, 'state.json');
