@@ -118,8 +118,7 @@ async function main(): Promise<void> {
     }
     await server.close();
   } finally {
-    await stopLocalChains();
-    await database.close();
+    await stopLocalChains().finally(() => database.close());
   }
   logger.info('stopped');
   await new Promise<void>((resolve) => logger.flush(() => resolve()));

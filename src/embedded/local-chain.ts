@@ -94,11 +94,11 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
   }
   const chain = localChain(network, node);
   let savedHead = -1n;
-  let savedAtMs = 0;
+  let savedAtMs = Number.NEGATIVE_INFINITY;
 
   async function save(head: bigint): Promise<void> {
     await saveState(chain.client, folder);
-    [savedHead, savedAtMs] = [head, Date.now()];
+    [savedHead, savedAtMs] = [head, performance.now()];
   }
 
   /** On the same port, because others use it. */
@@ -114,9 +114,11 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
       await openAgain('anvil has ended; restarting it');
       return mine();
     });
-    if (head !== savedHead && Date.now() - savedAtMs >= saveIntervalMs) await save(head);
+    if (head !== savedHead && performance.now() - savedAtMs >= saveIntervalMs) await save(head);
     if (await hasTooManyBlocks(chain.client, head)) {
       await save(head);
+      // What has arrived meanwhile is not saved.
+      if (await hasNews(chain.client, head)) return;
       await endNode(node, folder);
       await openAgain('restarting anvil without old empty blocks');
     }
@@ -130,9 +132,12 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     await rm(use, { force: true });
     if ((await livingUsers(folder)) > 0) return;
     if (await isNodeRunning(node.pid, folder)) {
-      await saveState(chain.client, folder).catch((error) => {
-        logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
-      });
+      // A payment that was just sent is in no block, and only blocks are saved.
+      await mineIfDue(chain.client, () => false, 0)
+        .then(() => saveState(chain.client, folder))
+        .catch((error) => {
+          logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
+        });
       await endNode(node, folder);
     }
     await forgetNode(folder, node);
@@ -246,7 +251,11 @@ const maxSkewSeconds = 5;
  * the newest block's number. Anvil does not mine on its own, so a chain whose service has died does not grow. Several
  * processes may do this for one chain.
  */
-async function mineIfDue(client: ChainClient, isBusy: () => boolean | Promise<boolean>): Promise<bigint> {
+async function mineIfDue(
+  client: ChainClient,
+  isBusy: () => boolean | Promise<boolean>,
+  busyInterval = busyIntervalSeconds,
+): Promise<bigint> {
   const [pool, { number, timestamp }, isAwaited] = await Promise.all([
     client.getTxpoolStatus(),
     client.getBlock(),
@@ -254,12 +263,12 @@ async function mineIfDue(client: ChainClient, isBusy: () => boolean | Promise<bo
   ]);
   const now = BigInt(Math.floor(Date.now() / 1000));
   const age = Number(now - timestamp);
-  const interval = pool.pending > 0 || isAwaited ? busyIntervalSeconds : idleIntervalSeconds;
-  const isDue = age >= interval || (interval === busyIntervalSeconds && age < -maxSkewSeconds);
+  const interval = pool.pending > 0 || isAwaited ? busyInterval : idleIntervalSeconds;
+  const isDue = age >= interval || (interval === busyInterval && age < -maxSkewSeconds);
   if (!isDue) return number;
   await client.request<{ Method: 'evm_mine'; Parameters: [{ timestamp: number }]; ReturnType: string }>({
     method: 'evm_mine',
-    params: [{ timestamp: Number(age > 0 ? now : timestamp + 1n) }],
+    params: [{ timestamp: Number(age > 0 ? now : timestamp) }],
   });
   return number + 1n;
 }
@@ -268,13 +277,23 @@ async function mineIfDue(client: ChainClient, isBusy: () => boolean | Promise<bo
 async function hasTooManyBlocks(client: ChainClient, head: bigint): Promise<boolean> {
   if (head <= maxBlocks) return false;
   const old = await client.getBlock({ blockNumber: head - maxBlocks }).catch(() => undefined);
-  return old?.transactions.length === 0 && (await client.getTxpoolStatus()).pending === 0;
+  return old?.transactions.length === 0 && !(await hasNews(client, head));
+}
+
+/** True if a transaction waits, or there is a block above the head. */
+async function hasNews(client: ChainClient, head: bigint): Promise<boolean> {
+  return (await client.getTxpoolStatus()).pending > 0 || (await client.getBlockNumber()) !== head;
 }
 
 /** The number of processes that use the chain. Ignores killed ones. */
 async function livingUsers(folder: string): Promise<number> {
   let count = 0;
-  for (const name of await readdir(join(folder, 'users'))) {
+  const names = await readdir(join(folder, 'users')).catch((error: NodeJS.ErrnoException) => {
+    // The folder was removed, or moved, under the chain.
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  for (const name of names) {
     if (isAlive(Number.parseInt(name, 10))) count++;
     else await rm(join(folder, 'users', name), { force: true });
   }
@@ -304,8 +323,13 @@ let drafts = 0;
 async function saveState(client: ChainClient, folder: string): Promise<void> {
   const state = await client.dumpState();
   const draft = `${stateFile(folder)}.new-${process.pid}-${++drafts}`;
-  await writeFile(draft, Buffer.from(state.slice(2), 'hex'));
-  await rename(draft, stateFile(folder));
+  try {
+    await writeFile(draft, Buffer.from(state.slice(2), 'hex'));
+    await rename(draft, stateFile(folder));
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
 }
 
 /** Writes the saved state without most empty blocks to a temporary file; undefined if there is none. Throws DamagedState. */
@@ -317,10 +341,11 @@ async function unpackState(folder: string) {
   if (packed === undefined) return undefined;
   const state = await readState(packed);
   const oldest = state.best_block_number - keptBlocks;
-  // Each start of anvil makes a block 0, and its state has all of them: the chain goes back to the first.
-  const genesis = Math.min(
-    ...state.blocks.map(({ header }) => (Number(header.number) === 0 ? Number(header.timestamp) : Infinity)),
-  );
+  // Each start of anvil makes a block 0, and its state has all of them: the chain's own is the last one before block 1.
+  const timesOf = (number: number) =>
+    state.blocks.flatMap(({ header }) => (Number(header.number) === number ? Number(header.timestamp) : []));
+  const next = Math.min(...timesOf(1));
+  const genesis = Math.max(...timesOf(0).filter((time) => time <= next));
   state.blocks = state.blocks.filter(({ header, transactions }) =>
     Number(header.number) === 0
       ? Number(header.timestamp) === genesis
