@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
-import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
+import { bridgedUsdcAddresses, chainNamed, networkFor } from '../src/contract/chains.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -317,18 +317,41 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
   });
 
-  test('a real network with another block 0 is not read', async () => {
+  test.each([
+    ['another network in place of the one watched', 'Geth/v1.15.11', undefined],
+    ['a local chain in place of a real network', 'anvil/v1.7.1', 'genesisHash'],
+  ] as const)('%s is not read', async (_, clientVersion, real) => {
     await watch('only');
     const intent = await createIntent();
     await pay(intent);
     await watcher.catchUp();
     await watcher.release();
+    const { mode, chain: name } = chain.network;
+    const hash = real && chainNamed(mode, name)[real].slice(2);
+    if (hash) await service.query(`update watched_chains set genesis_hash = decode($1, 'hex')`, [hash]);
     const another = await startChain({ genesisTimestamp: 1_700_000_000 });
-    const wrong = await startLyingNode(another.url, { clientVersion: 'Geth/v1.15.11' });
+    const wrong = await startLyingNode(another.url, { clientVersion });
     const next = createTestWatcher(service, { urls: [wrong.url] });
     await expect(next.follow()).rejects.toThrow('has another block 0');
     expect(await statusOf(intent)).toBe('processing');
     await wrong.close();
     await another.stop();
+  });
+
+  test.each([
+    ['has none', { result: null }],
+    ['refuses it', { error: { code: 4444, message: 'pruned history unavailable' } }],
+  ])('a node that has pruned block 0 is read: it %s', async (_, answer) => {
+    chain = await startChain();
+    node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+    node.rewrite(({ method, params: [block] = [] }) =>
+      method === 'eth_getBlockByNumber' && block === '0x0' ? answer : undefined,
+    );
+    watcher = createTestWatcher(service, { urls: [node.url], chainId: chain.network.chainId });
+    await watcher.catchUp();
+    const intent = await createIntent();
+    await pay(intent);
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('processing');
   });
 });

@@ -11,6 +11,8 @@ interface ChainFacts {
   chain: ChainName;
   /** EIP-155. */
   chainId: number;
+  /** Of block 0. Source: the genesis files of Base and of Polygon's Bor. */
+  genesisHash: `0x${string}`;
   /** As payers know it. */
   name: string;
   /** The environment variable with its nodes. */
@@ -70,6 +72,7 @@ export const chains: readonly ChainSettings[] = [
     mode: 'mainnet',
     chain: 'base',
     chainId: 8453,
+    genesisHash: '0xf712aa9241cc24369b143cf6dce85f0902a9731e70d66818a3a5845b296c73dd',
     name: 'Base',
     rpcVariable: 'RPC_URL_BASE',
     tokenAddresses: { USDC: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
@@ -83,6 +86,7 @@ export const chains: readonly ChainSettings[] = [
     mode: 'mainnet',
     chain: 'polygon',
     chainId: 137,
+    genesisHash: '0xa9c28ce2141b56c474f1dc504bee9b01eb1bd7d1a507580d5519d4437a97de1b',
     name: 'Polygon',
     rpcVariable: 'RPC_URL_POLYGON',
     tokenAddresses: { USDC: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359' },
@@ -96,6 +100,7 @@ export const chains: readonly ChainSettings[] = [
     mode: 'testnet',
     chain: 'base',
     chainId: 84532,
+    genesisHash: '0x0dcc9e089e30b90ddfc55be9a37dd15bc551aeee999d2e2b51414c54eaf934e4',
     name: 'Base Sepolia',
     rpcVariable: 'RPC_URL_BASE_SEPOLIA',
     tokenAddresses: { USDC: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
@@ -109,6 +114,7 @@ export const chains: readonly ChainSettings[] = [
     mode: 'testnet',
     chain: 'polygon',
     chainId: 80002,
+    genesisHash: '0x7202b2b53c5a0836e773e319d18922cc756dd67432f9a1f65352b61f4406c697',
     name: 'Polygon Amoy',
     rpcVariable: 'RPC_URL_POLYGON_AMOY',
     tokenAddresses: { USDC: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582' },

@@ -2,6 +2,7 @@
 // are final.
 
 import type { Logger } from 'pino';
+import type { Hash } from 'viem';
 import type { ChainSettings } from '../contract/chains.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -59,9 +60,9 @@ interface FinalBlock {
 /** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
 
-/** Undefined if the node does not support the `finalized` tag. */
-const finalizedOf = (asked: Node): Promise<Header | undefined> =>
-  asked.header('finalized').catch((reason) => {
+/** Undefined if the node does not support the `finalized` tag, or has pruned the block. */
+const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | undefined> =>
+  asked.header(block).catch((reason) => {
     if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
     throw reason;
   });
@@ -73,7 +74,7 @@ function createFinalOf(maxAgeMs: number): (asked: Node) => Promise<FinalBlock> {
     const now = performance.now();
     const before = known.get(asked);
     if (before !== undefined && now - before.readAtMs < maxAgeMs) return before;
-    const final = await finalizedOf(asked);
+    const final = await headerIfAny(asked, 'finalized');
     const newest = final ?? (await asked.header('latest'));
     const number = final?.number ?? Math.max(0, (newest?.number ?? 0) - finalDepth);
     const found = { number, timeMs: newest?.time.getTime() ?? 0, readAtMs: now };
@@ -94,6 +95,10 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       return settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
     },
     finalOf,
+    /** The hash of a node's block 0; of a node that has pruned it the real network's, because its chain id is that one's. */
+    async genesisOf(asked: Node): Promise<Hash> {
+      return (await headerIfAny(asked, 0))?.hash ?? settings.genesisHash;
+    },
     /** The number of the newest block that is final for the reader and for the node that confirms. */
     async commonFinal(): Promise<number> {
       const own = await identity.finalizedNumber();
@@ -111,14 +116,16 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
     async assertGenesis(): Promise<void> {
       const progress = await ledger.progress();
       if (progress === undefined) return;
-      const genesis = await identity.headerAt(0);
-      if (genesis.hash === progress.genesisHash) return;
-      if (!(await identity.isLocalChain())) {
+      if ((await identity.genesisOf(state.node)) === progress.genesisHash) return;
+      // Payments of the real network stay, whatever a local chain in its place has.
+      if (progress.genesisHash === settings.genesisHash || !(await identity.isLocalChain())) {
+        const { mode, chain } = settings;
         throw new NodeError(
           'another_chain',
-          `${state.node.name} has another block 0 than the watched chain: check its address`,
+          `${state.node.name} has another block 0 than the chain watched so far: check its address. To leave that chain for this one, run "admin chain unwatch --mode ${mode} --chain ${chain}"`,
         );
       }
+      const genesis = await identity.headerAt(0);
       state.lease ??= await ledger.acquire();
       if (state.lease === undefined) throw new LeaseLost();
       await ledger.revertTo(state.lease, genesis);
@@ -131,8 +138,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       await candidate.assertChain();
       const progress = await ledger.progress();
       if (progress === undefined) return true;
-      const genesis = await candidate.header(0);
-      if (genesis?.hash !== progress.genesisHash) return false;
+      if ((await identity.genesisOf(candidate)) !== progress.genesisHash) return false;
       const { number } = await finalOf(candidate);
       const [recorded] = await ledger.knownBlocks(Math.min(number, progress.cursor.number), 1);
       return recorded === undefined || (await candidate.header(recorded.number))?.hash === recorded.hash;
@@ -149,7 +155,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       const now = performance.now();
       if (state.finalized !== undefined && now - state.finalized.readAtMs < maxAgeMs)
         return state.finalized.number;
-      const found = await finalizedOf(state.node);
+      const found = await headerIfAny(state.node, 'finalized');
       const newest = async () => (await state.node.header('latest'))?.number ?? 0;
       let head = state.headNumber ?? (await newest());
       // The head may be older than the final block: ask again.

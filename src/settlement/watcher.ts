@@ -204,11 +204,10 @@ export class Watcher {
     const { settings, identity, ledger, observer, logger, state } = this.#context;
     await identity.assertChain(state.node);
     if ((await ledger.progress()) === undefined) {
-      const genesis = await identity.headerAt(0);
       const from = (await identity.isLocalChain())
-        ? genesis
+        ? await identity.headerAt(0)
         : await identity.headerAt(await this.#assuredFinal(await identity.finalizedNumber()));
-      await ledger.begin(genesis.hash, from);
+      await ledger.begin(await identity.genesisOf(state.node), from);
     }
     // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire();
