@@ -434,7 +434,11 @@ describe('details of the codec', () => {
       'at',
       'inner[0].flag',
     ]);
-    expect(refused.message).toMatchObject({ large: 0n, words: [], inner: [] });
+    expect(refused.message).toMatchObject({ large: 0n, words: [], inner: [{ flag: false }] });
+    // What a later version has stored is read without what this one does not know.
+    expect(codec.decode({ inner: [{ flag: true, later: 1 }] }).message).toMatchObject({
+      inner: [{ flag: true }],
+    });
     for (const at of [
       '2026-01-01T00:00:00Z',
       '2026-01-01t00:00:00.1+01:00',

@@ -262,13 +262,12 @@ function listOf(field: DescField, item: ValueCodec): ValueCodec {
     decode(json, path, violations) {
       if (!Array.isArray(json)) return violate(violations, path, notAList);
       if (json.length === 0 && refusesEmpty) return violate(violations, path, emptyList);
-      const faultsBefore = violations.length;
       const items = json.map((value, index) =>
         value === null
           ? violate(violations, `${path}[${index}]`, 'must not be null')
           : item.decode(value, `${path}[${index}]`, violations),
       );
-      return violations.length === faultsBefore ? items : undefined;
+      return items.includes(undefined) ? undefined : items;
     },
     encode: (value) => `[${(value as unknown[]).map((entry) => item.encode(entry)).join(',')}]`,
   };
