@@ -208,6 +208,19 @@ test('a bridged token does not count', async () => {
   expect(await eventTypesOf(intent.id)).toEqual(['wrong_token']);
 });
 
+test('a payment of an intent that only a newer release can read waits for one', async () => {
+  const intent = await calls.createIntent();
+  await service.query(`alter type payment_lane add value 'newer'`);
+  const lane = (word: string) => service.query('update payment_intents set lane = $1', [word]);
+  await lane('newer');
+  await send(intent, intent.amount_units);
+  await chain.mine();
+  await expect(watcher.follow()).rejects.toThrow('newer than this process');
+  await lane(intent.lane);
+  await watcher.catchUp();
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'processing' });
+});
+
 test('a reorged payment is reverted, and counted again when it returns', async () => {
   const intent = await calls.createIntent();
   await mine(1);

@@ -50,7 +50,9 @@ export function mustBe(words: Words<string>): string {
     .join(' or ')}`;
 }
 
-/** Throws for a value in the database that only a newer process knows. */
+/** The database holds a value that only a newer process knows. */
+export class NewerThanProcess extends Error {}
+
 export function isNewer(what: string): never {
-  throw new Error(`the database holds ${what}, which is newer than this process`);
+  throw new NewerThanProcess(`the database holds ${what}, which is newer than this process`);
 }

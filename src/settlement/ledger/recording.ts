@@ -7,6 +7,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
+import { NewerThanProcess } from '../../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
@@ -57,9 +58,11 @@ export interface RecordingOptions extends StoringOptions {
   logger: Logger;
 }
 
-/** It is not the transfers that a role lacks a right. */
+/** It is not the transfers that a role lacks a right, or that their intents are of a newer release. */
 const isFatal = (reason: unknown) =>
-  reason instanceof LeaseLost || faultOf(reason)?.code === insufficientPrivilege;
+  reason instanceof LeaseLost ||
+  reason instanceof NewerThanProcess ||
+  faultOf(reason)?.code === insufficientPrivilege;
 
 /** Records the blocks of one chain. */
 export class Recording {
