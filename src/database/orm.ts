@@ -63,6 +63,8 @@ const migrationLockId = 7_046_029_254_386_353;
 const tableLockMs = 3_000;
 const tableLockPauseMs = 3_000;
 const maxLockAttempts = 20;
+/** SQLSTATE: a lock was not granted in time, or only by undoing this migration, a deadlock. */
+const blocked = new Set<string | undefined>([lockNotAvailable, '40P01']);
 
 /**
  * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a statement has
@@ -206,7 +208,7 @@ export async function migrate(
         if (isLast) return names;
         left = maxLockAttempts + 1;
       } catch (reason) {
-        if (left === 1 || faultOf(reason)?.code !== lockNotAvailable) throw reason;
+        if (left === 1 || !blocked.has(faultOf(reason)?.code)) throw reason;
         await sleep(tableLockPauseMs);
       }
     }
