@@ -52,6 +52,7 @@ const migrationNames = [
   '2026-11-28-keep-former-wallets',
   '2026-11-28-find-plain-refunds',
   '2026-11-29-check-keys',
+  '2026-11-30-vacuum-early',
 ];
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
   migrationNames.map(async (name) => ({ name, class: (await import(`./migrations/${name}.ts`)).default })),
