@@ -51,7 +51,8 @@ export function followCheckout(secret: string, observer: FeedObserver) {
         throw reason;
       });
     }
-    timer = setTimeout(refresh, waitMsAfter(answer));
+    // One that has ended is asked for again when its tab is seen.
+    if (!isEnded || !document.hidden) timer = setTimeout(refresh, waitMsAfter(answer));
   };
   const report = (answer: Answer): void => {
     if (answer.kind === 'checkout') {

@@ -137,4 +137,23 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     expect(world.service.log.some((line) => JSON.stringify(line).includes(intent.id))).toBe(true);
     expect(JSON.stringify(world.service.log)).not.toContain(secret());
   });
+
+  test('once the payment has ended, a tab that is not seen does not ask', async () => {
+    const other = await world.openDevice();
+    await other.context.clock.install();
+    const { id, client_secret } = await world.createIntent();
+    await world.service.call('cancelPaymentIntent', { id });
+    const { page, view } = await other.open({ id, client_secret } as Intent);
+    await view('canceled');
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { value: true, configurable: true })`);
+    const answered = page.waitForResponse(/v1.checkout/);
+    await page.clock.fastForward(20_000);
+    await answered;
+    const before = other.requests.length;
+    for (let i = 0; i < 10; i++) await page.clock.fastForward(30_000);
+    await page.evaluate(`delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))`);
+    await page.waitForResponse(/v1.checkout/);
+    expect(other.requests.length - before).toBe(1);
+    await other.context.close();
+  });
 });
