@@ -14,7 +14,7 @@ const pollMs = 200;
 /** How often the API keys of open streams are checked. A stream ends within twice this time after its key. */
 const keyCheckMs = 4_000;
 /** Longest pause after a database failure, so that streams resume soon after it. */
-const maxRetryMs = 2_000;
+const maxPauseMs = 2_000;
 /** Most streams of this process. Each holds one page of events and some tens of KB. */
 const maxStreams = 1_024;
 /** Most streams of one API key. */
@@ -74,22 +74,12 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
     }
   };
 
+  const repeat = (name: string, work: () => Promise<void>, intervalMs: number, maxRetryMs: number) =>
+    startRepeater({ name, work, intervalMs, maxRetryMs, logger });
   const begin = () => {
     work ??= {
-      looking: startRepeater({
-        name: 'new events for streams',
-        work: look,
-        intervalMs: pollMs,
-        maxRetryMs,
-        logger,
-      }),
-      keyCheck: startRepeater({
-        name: 'keys of streams',
-        work: checkKeys,
-        intervalMs: keyCheckMs,
-        maxRetryMs: keyCheckMs,
-        logger,
-      }),
+      looking: repeat('new events for streams', look, pollMs, maxPauseMs),
+      keyCheck: repeat('keys of streams', checkKeys, keyCheckMs, keyCheckMs),
     };
   };
 

@@ -89,8 +89,8 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
 }
 
 /** Starts a task of this process. Without an interval it runs only when woken. */
-function repeat(
-  { logger, metrics }: BackgroundOptions,
+export function repeat(
+  { logger, metrics }: Pick<BackgroundOptions, 'logger' | 'metrics'>,
   name: string,
   intervalMs: number | undefined,
   work: RepeaterOptions['work'],

@@ -16,6 +16,7 @@ import { NodeError, nodeFaults } from '../settlement/node-answers.ts';
 import { Watcher } from '../settlement/watcher.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { repeat } from './background.ts';
 
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
@@ -44,23 +45,14 @@ export async function watchChains(em: EntityManager, options: WatchOptions) {
   await Promise.all(watched.map(({ assertChains }) => assertChains()));
   const running = watched.map(({ start }) => start(em));
   const { run } = createPreparedStatements(em);
-  const measuring = startRepeater({
-    name: 'unattributed transfers and refunds',
-    onWorked: () => options.metrics.taskWorked('unattributed transfers and refunds'),
-    work: async () => {
-      options.metrics.unattributed(await measureUnattributed(run));
-      options.metrics.refunds(await measureRefunds(run));
-    },
-    intervalMs: measureEveryMs,
-    logger: options.logger,
+  const { metrics } = options;
+  const measuring = repeat(options, 'unattributed transfers and refunds', measureEveryMs, async () => {
+    metrics.unattributed(await measureUnattributed(run));
+    metrics.refunds(await measureRefunds(run));
   });
-  const measuringReceived = startRepeater({
-    name: 'received today',
-    onWorked: () => options.metrics.taskWorked('received today'),
-    work: async () => options.metrics.received(await measureReceived(run)),
-    intervalMs: measureReceivedEveryMs,
-    logger: options.logger,
-  });
+  const measuringReceived = repeat(options, 'received today', measureReceivedEveryMs, async () =>
+    metrics.received(await measureReceived(run)),
+  );
   return {
     /** Resolves when the current block is committed and the leases are released. */
     async stop() {
