@@ -1,5 +1,6 @@
 // The services, and what all doors do before a method of them runs.
 
+import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
 import { createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
@@ -12,6 +13,11 @@ import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
 import { networkOf } from '../contract/chains.ts';
 import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
+import { EventService } from '../contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../contract/gen/payments/v1/refund_service_pb.ts';
+import { TransferService } from '../contract/gen/payments/v1/transfer_service_pb.ts';
+import { WebhookEndpointService } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { OutageLog } from '../database/outage-log.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
@@ -19,20 +25,33 @@ import { authenticateByKey, authenticateBySecret } from '../doors/authentication
 import { createGate } from '../doors/call.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
+import { createEventCursors } from '../events/event-cursor.ts';
 import type { EventFeed } from '../events/event-feed.ts';
+import { getEvent, listEvents } from '../events/list-events.ts';
+import { createEventReader } from '../events/read-events.ts';
+import { watchEvents } from '../events/watch-events.ts';
 import { createApiKeys } from '../merchants/api-keys.ts';
 import { createFindMerchant } from '../merchants/merchant-identity.ts';
+import { cancelPaymentIntent } from '../payment-intents/cancel-payment-intent.ts';
 import { intentOpenedBy } from '../payment-intents/client-secret.ts';
-import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
+import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
+import { createPaymentIntentReader, getPaymentIntent } from '../payment-intents/get-payment-intent.ts';
+import { createPaymentIntentStore, type PaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
+import { listPaymentIntents } from '../payment-intents/list-payment-intents.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
-import { authenticated } from '../requests/method.ts';
+import { createRefund } from '../refunds/create-refund.ts';
+import { cancelRefund, confirmRefund, getRefund, listRefunds } from '../refunds/refund-methods.ts';
+import { authenticated, type ImplementedService, implementService } from '../requests/method.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
-import type { RequestContext } from '../requests/request-context.ts';
+import type { Identity, RequestContext } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
+import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
+import { getTransfer, listTransfers } from '../settlement/read-transfers.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
+import { createDeliveryMethods, createRedeliveryMethods } from '../webhooks/deliveries.ts';
+import { createEndpointMethods } from '../webhooks/endpoint-methods.ts';
 import type { Background } from './background.ts';
 import type { Database } from './open-database.ts';
-import { createServices } from './services.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
 const checkoutCodec = createJsonCodec(CheckoutSchema);
@@ -45,6 +64,7 @@ export type Core = ReturnType<typeof createCore>;
 interface Work {
   feed: EventFeed;
   background: Background;
+  /** Its keys are `WEBHOOK_SECRET_KEYS`. */
   webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
   gasless: Gasless;
@@ -56,21 +76,9 @@ interface Work {
 }
 
 /** The services, with their gate, that the doors share. */
-export function createCore(
-  config: Config,
-  database: Database,
-  { metrics }: Telemetry,
-  {
-    feed,
-    background: { onEvent, onDeliveries },
-    webhooks,
-    watchedChains,
-    gasless,
-    chainNodes,
-    outages: { logger, onWorked },
-    stopping,
-  }: Work,
-) {
+export function createCore(config: Config, database: Database, { metrics }: Telemetry, work: Work) {
+  const { gasless, chainNodes, stopping } = work;
+  const { logger, onWorked } = work.outages;
   const { em } = database.orm;
   const peppers = database.keyRing('API_KEY_PEPPERS');
   const apiKeys = createApiKeys(em, peppers, {
@@ -84,8 +92,7 @@ export function createCore(
     onFailedWrite: databaseProbe.onFailedWrite,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const given = { store, clientSecretKeys, watchedChains, feed, webhooks, onEvent, onDeliveries };
-  const forKeys = createServices(em, given);
+  const forKeys = createServices(em, store, clientSecretKeys, work);
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
@@ -134,4 +141,47 @@ export function createCore(
     },
     readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
   };
+}
+
+/** The services that take an API key. */
+function createServices(
+  em: EntityManager,
+  store: PaymentIntentStore,
+  clientSecretKeys: KeyRing,
+  { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
+): ImplementedService<Identity>[] {
+  const intents = createPaymentIntentReader(em);
+  const events = createEventReader(em);
+  const cursors = createEventCursors(em);
+  return [
+    implementService(PaymentIntentService, {
+      createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),
+      getPaymentIntent: getPaymentIntent(intents, clientSecretKeys),
+      listPaymentIntents: listPaymentIntents(em),
+      cancelPaymentIntent: cancelPaymentIntent(em, intents, clientSecretKeys, onEvent),
+    }),
+    implementService(EventService, {
+      getEvent: getEvent(events),
+      listEvents: listEvents(events, cursors),
+      watchEvents: watchEvents(events, cursors, feed),
+    }),
+    implementService(WebhookEndpointService, {
+      ...createEndpointMethods(em, webhooks.keys, webhooks.policy),
+      ...createDeliveryMethods(em, onEvent),
+      ...createRedeliveryMethods(em, onDeliveries),
+    }),
+    implementService(TransferService, {
+      getTransfer: getTransfer(em),
+      listTransfers: listTransfers(em),
+      attributeTransfer: attributeTransfer(em, onEvent),
+      detachTransfer: detachTransfer(em, onEvent),
+    }),
+    implementService(RefundService, {
+      createRefund: createRefund(em, watchedChains),
+      getRefund: getRefund(em),
+      listRefunds: listRefunds(em),
+      cancelRefund: cancelRefund(em, onEvent),
+      confirmRefund: confirmRefund(em, onEvent),
+    }),
+  ];
 }
