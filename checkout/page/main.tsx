@@ -7,10 +7,9 @@ import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
 import { Page, titleOfTab } from './page.tsx';
 import type { Actions } from './parts.tsx';
-import { type Opening, rememberOpening, takeOpening } from './secret.ts';
-import { returnUrlOf, secretFromShop, tellShop } from './shop.ts';
+import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
-import { createSigning, type PayingContext } from './signing.ts';
+import { createSigning, createTestWallet, type PayingContext } from './signing.ts';
 import {
   type Facts,
   factsAtFirst,
@@ -21,7 +20,6 @@ import {
   type Transfer,
   viewOf,
 } from './state.ts';
-import { createTestWallet } from './test-wallet.ts';
 import {
   askAlone,
   isBeingAsked,

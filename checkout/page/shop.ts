@@ -1,11 +1,59 @@
-// The way back to the shop: messages to the window that has opened this one, and a link. Both go only to origins that the
-// merchant has registered; the one message that is sent before is to the very origin that says it has opened us.
+// How this tab was opened, and the way back to the shop. The client secret comes in the URL's fragment or from the shop that
+// has opened this window, leaves the address bar at once, and is kept in this tab's sessionStorage only. Messages to that
+// window, and the link back, go only to origins that the merchant has registered; the one message that is sent before is to
+// the very origin that says it has opened us.
 
 import { parseHttpUrl } from '../sdk/arguments.ts';
 import type { Checkout } from './checkout.ts';
-import { isSecret, type Opening } from './secret.ts';
 
+/** Names what is stored, and comes in every message. */
 const from = 'payment-intents-checkout';
+const secretForm = /^pi_[0-7][0-9a-hjkmnp-tv-z]{25}_secret_[\w-]+$/;
+
+/** What this tab was opened with. */
+export interface Opening {
+  secret?: string;
+  /** Where the shop wants the payer back. Checked against the merchant's origins before it is used. */
+  returnUrl?: string;
+  /** The origin of the page that has opened this window, as it says. */
+  opener?: string;
+}
+
+/** Reads the fragment, removes it from the address bar, and remembers it for a reload. */
+export function takeOpening(): Opening {
+  const fragment = location.hash.slice(1);
+  if (fragment === '') return rememberedOpening();
+  history.replaceState(null, '', location.pathname);
+  const parameters = new URLSearchParams(fragment.replace(/^[^&=]*(?=&|$)/, (secret) => `secret=${secret}`));
+  const secret = parameters.get('secret');
+  const returnUrl = parameters.get('return_url');
+  const opener = parameters.get('opener');
+  const opening = {
+    ...(secret && secretForm.test(secret) && { secret }),
+    ...(returnUrl && { returnUrl }),
+    ...(opener && { opener }),
+  };
+  rememberOpening(opening);
+  return opening;
+}
+
+/** Remembers it for a reload of this tab. A browser that stores nothing works without. */
+export function rememberOpening(opening: Opening): void {
+  try {
+    sessionStorage.setItem(from, JSON.stringify(opening));
+  } catch {
+    // The page works until it is reloaded.
+  }
+}
+
+function rememberedOpening(): Opening {
+  try {
+    const { secret, returnUrl, opener } = JSON.parse(sessionStorage.getItem(from) ?? '{}');
+    return { secret, returnUrl, opener };
+  } catch {
+    return {};
+  }
+}
 
 /** The window that has opened this one may have gone elsewhere, and answers nothing then. */
 const shopTimeoutMs = 60_000;
@@ -18,8 +66,10 @@ export function secretFromShop(opener: string, onLate: () => unknown): Promise<s
   return new Promise((resolve) => {
     addEventListener('message', (event) => {
       if (event.source !== window.opener || event.origin !== opener || event.data?.from !== from) return;
-      if (event.data.type === 'failed') resolve(undefined);
-      if (event.data.type === 'secret' && isSecret(event.data.clientSecret)) resolve(event.data.clientSecret);
+      const { type, clientSecret } = event.data;
+      if (type === 'failed') resolve(undefined);
+      if (type === 'secret' && typeof clientSecret === 'string' && secretForm.test(clientSecret))
+        resolve(clientSecret);
     });
     send(opener, { type: 'ready' });
     setTimeout(onLate, shopTimeoutMs);

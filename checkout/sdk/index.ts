@@ -1,6 +1,5 @@
 // The package `payment-intents-checkout`: what a shop's page needs to let a payer pay an intent.
 
-export { CheckoutError } from './checkout-error.ts';
 export type {
   Checkout,
   CheckoutChain,
@@ -18,4 +17,4 @@ export {
   openCheckout,
 } from './open-checkout.ts';
 export { type RedirectToCheckoutOptions, redirectToCheckout } from './redirect-to-checkout.ts';
-export { type RetrieveCheckoutOptions, retrieveCheckout } from './retrieve-checkout.ts';
+export { CheckoutError, type RetrieveCheckoutOptions, retrieveCheckout } from './retrieve-checkout.ts';

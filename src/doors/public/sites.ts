@@ -1,9 +1,16 @@
-// The files that the ports serve, as built by `npm run generate`: the documentation, the checkout and the console. Each
-// function throws StartupError if a file cannot be read.
+// The files that the ports serve, as built by `npm run generate`: the documentation, the checkout and the console. They are
+// read before a port opens, so answers do not depend on the disk, and compressed when a browser first asks for one. Each
+// exported function throws StartupError if a file cannot be read.
 
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { extname } from 'node:path';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
+import { StartupError } from '../../config/startup-error.ts';
 import type { ChainName } from '../../contract/words.ts';
-import type { Site } from './public-door.ts';
-import { loadStaticSite } from './static-site.ts';
+import { ServiceError } from '../../requests/errors.ts';
+import type { Site, SiteRequest } from './public-door.ts';
 
 /** The parts of the reference page that send requests, with their markers. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
@@ -101,4 +108,141 @@ export async function loadConsolePages(): Promise<Site> {
     has: (path) => site.has(fileOf(path)),
     serve: (exchange) => site.serve({ ...exchange, path: fileOf(exchange.path) }),
   };
+}
+
+interface SiteFile {
+  path: string;
+  /** Its name in the site's folder. The ending says what it is. */
+  name: string;
+  /** Returns the text to serve instead of the file's. */
+  edit?: ((text: string) => string) | undefined;
+  /** Headers of this file only. */
+  headers?: Readonly<Record<string, string>>;
+}
+
+interface StaticSiteOptions {
+  /** The name of its requests in the log and the metrics. */
+  name: string;
+  /** Its name in error messages, such as `the documentation`. */
+  title: string;
+  folder: URL;
+  files: readonly SiteFile[];
+  /** Headers of every file of this site. */
+  headers: Readonly<Record<string, string>>;
+}
+
+const commonHeaders: Readonly<Record<string, string>> = {
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  // Browsers revalidate each time; the file is sent again only if it has changed.
+  'Cache-Control': 'no-cache',
+};
+
+const contentTypes: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.json': 'application/json',
+  '.svg': 'image/svg+xml',
+};
+
+/** Smallest first. */
+const codings = ['br', 'gzip'] as const;
+type Coding = (typeof codings)[number];
+
+interface LoadedFile {
+  body: Buffer;
+  /** The same body, once it was asked for. */
+  compressed: Partial<Record<Coding, Buffer>>;
+  etag: string;
+  headers: OutgoingHttpHeaders;
+}
+
+/**
+ * Reads the files, and answers GET and HEAD requests for them without authentication. Throws
+ * StartupError if a file cannot be read, because it would be missing for as long as the service runs.
+ */
+async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
+  const { name, files } = options;
+  const loaded = await Promise.all(
+    files.map(async (file) => [file.path, await load(file, options)] as const),
+  );
+  const fileOf = new Map(loaded);
+  return {
+    name,
+    has: (path) => fileOf.has(path),
+    async serve(exchange) {
+      const file = fileOf.get(exchange.path);
+      if (file === undefined) throw new ServiceError('not_found');
+      const { method } = exchange.request;
+      if (method !== 'GET' && method !== 'HEAD') {
+        throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET, HEAD' } });
+      }
+      answer(file, exchange);
+    },
+  };
+}
+
+async function load(
+  { name, edit, headers }: SiteFile,
+  { title, folder, headers: siteHeaders }: StaticSiteOptions,
+): Promise<LoadedFile> {
+  const read = await readFile(new URL(name, folder)).catch((cause) => {
+    throw new StartupError(
+      `${title} cannot be read (${cause.message}): install the service again, or make the file readable`,
+      { cause },
+    );
+  });
+  const body = edit === undefined ? read : Buffer.from(edit(read.toString()));
+  return {
+    body,
+    compressed: {},
+    etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
+    headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentTypes[extname(name)] },
+  };
+}
+
+/** Match an Accept-Encoding that lists the coding without `q=0`. */
+const accepts = {
+  br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
+  gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
+};
+
+/**
+ * This quality takes some 10 ms; the best takes half a second and saves only a tenth more. A window no larger than the file
+ * uses less memory than the default. The thread pool would be slower.
+ */
+const compress: Record<Coding, (body: Buffer) => Buffer> = {
+  br: (body) =>
+    brotliCompressSync(body, {
+      params: {
+        [constants.BROTLI_PARAM_QUALITY]: 6,
+        [constants.BROTLI_PARAM_LGWIN]: 18,
+        [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
+      },
+    }),
+  gzip: gzipSync,
+};
+
+function answer(
+  { body, compressed, etag, headers }: LoadedFile,
+  { request, response, context }: SiteRequest,
+): void {
+  const accepted = String(request.headers['accept-encoding'] ?? '');
+  const coding = codings.find((each) => accepts[each].test(accepted));
+  if (coding !== undefined) compressed[coding] ??= compress[coding](body);
+  const content = (coding && compressed[coding]) ?? body;
+  // Weak, because it is the same for every coding.
+  const known = String(request.headers['if-none-match'] ?? '').split(',');
+  const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
+  (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
+    ...headers,
+    ...(coding === undefined ? {} : { 'Content-Encoding': coding }),
+    ...(isUnchanged ? {} : { 'Content-Length': content.length }),
+    Vary: 'Accept-Encoding',
+    ETag: `W/"${etag}"`,
+    'X-Request-Id': context.requestId,
+  });
+  if (isUnchanged || request.method === 'HEAD') response.end();
+  else response.end(content);
 }
