@@ -31,10 +31,10 @@ export function stateOf({
   amountReceivedUnits = 0n,
 }: Pick<PaymentIntent, 'status' | 'amountReceivedUnits'>): State {
   const isPart = status === PaymentIntentStatus.REQUIRES_PAYMENT && amountReceivedUnits > 0n;
-  return isPart ? { label: 'Part paid', tone: 'busy' } : (intentStates[status] ?? unknown);
+  return isPart
+    ? { label: 'Part paid', tone: 'busy' }
+    : (intentStates[status] ?? intentStates[PaymentIntentStatus.UNSPECIFIED]);
 }
-
-const unknown: State = { label: 'Unknown', tone: 'over' };
 
 export const paymentStates: Readonly<Record<PaymentStatus, State>> = {
   [PaymentStatus.UNSPECIFIED]: { label: 'Unknown', tone: 'over' },

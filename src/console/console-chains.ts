@@ -77,7 +77,7 @@ export function listChains(
  * The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. For a merchant only those
  * that it is paid on; and one that is unwatched takes no new intents.
  */
-export async function chainItems(em: EntityManager, mode: ModeName, merchantId?: string) {
+export async function chainItems(em: EntityManager, mode: ModeName, merchantId: string | undefined) {
   const byId = await readWatchedChains(em);
   const wallets =
     merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));

@@ -26,7 +26,7 @@ import { findEmbeddedPostgres } from '../embedded/postgres.ts';
 import { findBrokenRules } from '../payment-intents/intent-rules.ts';
 import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { assertKeys, assertVersions } from './key-checks.ts';
-import { type Database, openDatabase, openUnchanged } from './open-database.ts';
+import { type Database, openDatabase, openEmbedded } from './open-database.ts';
 
 export interface Finding {
   check: string;
@@ -95,7 +95,7 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield await attempt('data folder', () => checkDataFolder(config));
   const postgres = await findEmbeddedPostgres(config.dataDir);
   if (typeof postgres === 'object') {
-    yield* checkDatabase(() => openUnchanged(config, postgres), intents);
+    yield* checkDatabase(() => openEmbedded(config, postgres, false), intents);
     return;
   }
   const message =

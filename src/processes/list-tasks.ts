@@ -157,7 +157,7 @@ export async function listIntents({ orm: { em } }: Database, options: IntentList
       ],
     ],
   });
-  return ofIntents(em, rows.map(columns.read), note);
+  return { ...(await ofIntents(em, rows.map(columns.read))), note };
 }
 
 /** Returns what was found. Throws AdministrationError if nothing was. */
@@ -167,9 +167,8 @@ function existing<Found>(row: Found | null, what: string, list: string): Found {
 }
 
 /** One resource, of an output with one. */
-function single({ json, rows }: Output): Output {
-  const [shown] = json as Record<string, unknown>[];
-  return { json: shown ?? {}, rows };
+function single({ json: [shown = {}], rows }: { json: object[]; rows: Row[] }): Output {
+  return { json: shown, rows };
 }
 
 export async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
@@ -182,11 +181,7 @@ export async function showIntent({ orm: { em } }: Database, { intent }: { intent
 }
 
 /** Without client secrets. */
-async function ofIntents(
-  em: EntityManager,
-  intents: readonly PaymentIntentRow[],
-  note?: string,
-): Promise<Output> {
+async function ofIntents(em: EntityManager, intents: readonly PaymentIntentRow[]) {
   const { run } = createPreparedStatements(em);
   const payments = await createTransfersReader(em, 'payment_intent')(run, intents);
   return {
@@ -205,7 +200,6 @@ async function ofIntents(
       idempotency_key: row.idempotencyKey ?? undefined,
       'created (UTC)': formatMinute(row.createdAt),
     })),
-    note,
   };
 }
 
@@ -239,7 +233,7 @@ export async function listTransfers(
       ['t.to_address = ?::bytea', byteaOf(options.toAddress ?? '')],
     ],
   });
-  return ofTransfers(em, rows.map(columns.read), note);
+  return { ...(await ofTransfers(em, rows.map(columns.read))), note };
 }
 
 export async function findTransfer(em: EntityManager, transfer: string): Promise<TransferRow> {
@@ -254,11 +248,7 @@ export async function showTransfer(
   return single(await ofTransfers(em, [await findTransfer(em, transfer)]));
 }
 
-async function ofTransfers(
-  em: EntityManager,
-  transfers: readonly TransferRow[],
-  note?: string,
-): Promise<Output> {
+async function ofTransfers(em: EntityManager, transfers: readonly TransferRow[]) {
   const watched = await em.fork().find(WatchedChainEntity, {});
   const headOf = ({ chainId, blockNumber }: TransferRow) =>
     Number(watched.find((chain) => chain.chainId === chainId)?.cursorNumber ?? blockNumber);
@@ -278,7 +268,6 @@ async function ofTransfers(
       transaction_hash: `0x${row.transactionHash}`,
       'block (UTC)': formatMinute(row.blockTime),
     })),
-    note,
   };
 }
 
@@ -293,7 +282,7 @@ export async function listRefunds(
     range: [['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)]],
     matching: [['t.status = ?::refund_status', options.status]],
   });
-  return ofRefunds(em, rows.map(columns.read), note);
+  return { ...(await ofRefunds(em, rows.map(columns.read))), note };
 }
 
 export async function findRefund(em: EntityManager, refund: string): Promise<RefundRow> {
@@ -305,7 +294,7 @@ export async function showRefund({ orm: { em } }: Database, { refund }: { refund
   return single(await ofRefunds(em, [await findRefund(em, refund)]));
 }
 
-async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?: string): Promise<Output> {
+async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[]) {
   const { run } = createPreparedStatements(em);
   const transfers = await createTransfersReader(em, 'refund')(run, refunds);
   return {
@@ -323,11 +312,9 @@ async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[], note?
       labels: row.labels?.join(', ') || undefined,
       'created (UTC)': formatMinute(row.createdAt),
     })),
-    note,
   };
 }
 
-const intentIdOf = (id: string | null | undefined) => (id == null ? undefined : formatIdentifier('pi', id));
 export async function listEvents(
   { orm: { em } }: Database,
   options: ListOptions & { type?: string; intent?: string; refund?: string },
@@ -361,7 +348,7 @@ export async function listEvents(
         event: formatIdentifier('evt', row.id),
         ...ofMerchant(row),
         type: row.type,
-        payment_intent: intentIdOf(row.paymentIntent),
+        payment_intent: row.paymentIntent == null ? undefined : formatIdentifier('pi', row.paymentIntent),
         'created (UTC)': formatMinute(row.createdAt),
       }),
     ),

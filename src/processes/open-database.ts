@@ -29,18 +29,14 @@ export interface Database {
  */
 export async function openDatabase(config: Config, postgres?: EmbeddedPostgres): Promise<Database> {
   if (config.databaseUrl !== undefined) return openExternal(config, config.databaseUrl);
-  return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)));
+  return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)), true);
 }
 
-/** Opens a running embedded database without changing it: no migrations, no new secrets. */
-export function openUnchanged(config: Config, postgres: EmbeddedPostgres): Promise<Database> {
-  return openEmbedded(config, postgres, false);
-}
-
-async function openEmbedded(
+/** Opens a running embedded database. Unless it is brought up to date, nothing is migrated, and no secret is made. */
+export async function openEmbedded(
   config: Config,
   postgres: EmbeddedPostgres,
-  bringUpToDate = true,
+  bringUpToDate: boolean,
 ): Promise<Database> {
   const orm = createOrm(postgres.location, config.databasePool, config.databaseTimeouts);
   const close = async () => {

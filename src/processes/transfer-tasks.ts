@@ -25,12 +25,8 @@ const transferCodec = createJsonCodec(TransferSchema);
 /** A transfer as GetTransfer returns it: an unattributed one with its candidates. */
 export async function show(database: Database, { transfer }: { transfer: string }): Promise<Output> {
   const { em } = database.orm;
-  const found = await callFor(
-    em,
-    transfer,
-    getTransfer(em),
-    create(GetTransferRequestSchema, { id: transfer }),
-  );
+  const request = create(GetTransferRequestSchema, { id: transfer });
+  const found = await callFor(em, transfer, getTransfer(em), request);
   const { json, rows } = await showTransfer(database, { transfer });
   const nearest = found.candidates.map(({ id, amountUnits }) => `${id} (${amountUnits} units)`).join(', ');
   return {
