@@ -269,8 +269,8 @@ describe('a payment is refused before anybody is asked', () => {
 
 describe('a facilitator', () => {
   /** Pays with one that behaves so. Resolves with the answer as soon as there is one. */
-  async function payWith(behaviour: Partial<Record<string, Behaviour>>, fields: object = {}) {
-    const order = await newOrder(fields);
+  async function payWith(behaviour: Partial<Record<string, Behaviour>>) {
+    const order = await newOrder();
     facilitator.behaviour = behaviour;
     const signed = await sign(order.account, order.offer);
     return { order, signed, answer: pay(order.secret, paymentHeader(signed, order.offer)) };

@@ -1,7 +1,6 @@
 // The client's stream of events resumes by itself: nothing is lost, nothing comes twice, and refusals are reported.
 
-import { once } from 'node:events';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterEach, describe, expect, test, vi } from 'vitest';
@@ -15,9 +14,10 @@ import {
 } from '../client/index.ts';
 import { revokeApiKey } from '../src/merchants/administration.ts';
 import { removeEvents } from './support/event-rows.ts';
+import { type Listening, listenInTest } from './support/listen.ts';
 import { startService, type TestMerchant, type TestService } from './support/service.ts';
 import { startStreamingServer } from './support/streaming-server.ts';
-import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
+import { startTcpProxy } from './support/tcp-proxy.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -88,7 +88,7 @@ async function errorOf(watch: AsyncIterable<WatchedEvent>): Promise<PaymentInten
 /** A proxy in front of the service. `serve` gets each connection with its number, from 1. */
 async function startProxy(
   serve: (connection: number, client: net.Socket, server: net.Socket, cut: () => void) => void,
-): Promise<TcpProxy & { baseUrl: string; connections(): number }> {
+): Promise<Listening & { baseUrl: string; connections(): number }> {
   let connections = 0;
   const proxy = await startTcpProxy(
     () => net.connect(service.server.ports.grpc, '127.0.0.1'),
@@ -300,19 +300,11 @@ describe('on a network that breaks', () => {
   });
 
   test('a server that accepts the call and never sends the first message is given up after timeoutMs', async () => {
-    const silent = net.createServer();
-    silent.listen(0, '127.0.0.1');
-    await once(silent, 'listening');
-    const sockets: net.Socket[] = [];
-    silent.on('connection', (socket) => sockets.push(socket));
-    const { port } = silent.address() as AddressInfo;
+    const baseUrl = await listenInTest(net.createServer());
     const controller = new AbortController();
     const reason = new Error('enough');
     const interruptions: string[] = [];
-    const watch = clientFor(service.merchant, {
-      baseUrl: `http://127.0.0.1:${port}`,
-      timeoutMs: 100,
-    }).watchEvents({
+    const watch = clientFor(service.merchant, { baseUrl, timeoutMs: 100 }).watchEvents({
       signal: controller.signal,
       onInterruption({ message }) {
         interruptions.push(message);
@@ -321,8 +313,6 @@ describe('on a network that breaks', () => {
     });
     await expect(watchUntil(watch, () => false)).rejects.toBe(reason);
     expect(interruptions).toEqual(Array(2).fill('No message came within 100 ms'));
-    for (const socket of sockets) socket.destroy();
-    await once(silent.close(), 'close');
   });
 
   test('the next stream begins behind the last message, with or without an event', async () => {
@@ -340,7 +330,7 @@ describe('on a network that breaks', () => {
     });
     opened.push(server);
     const messages = await watchUntil(
-      clientFor(service.merchant, { baseUrl: server.baseUrl }).watchEvents({ after: 'stored' }),
+      clientFor(service.merchant, { baseUrl: server.url }).watchEvents({ after: 'stored' }),
       (messages) => idsIn(messages).length === 2,
     );
     expect(server.asked).toEqual(['stored', 'p3', 'p3']);

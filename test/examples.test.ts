@@ -7,15 +7,16 @@ import net from 'node:net';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Listening } from './support/listen.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
 import type { TestMerchant } from './support/service.ts';
-import { startTcpProxy, type TcpProxy } from './support/tcp-proxy.ts';
+import { startTcpProxy } from './support/tcp-proxy.ts';
 import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 const service = await useService();
 let merchant: TestMerchant;
-let network: TcpProxy;
+let network: Listening;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {

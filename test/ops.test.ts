@@ -1,10 +1,8 @@
 // Checks of ops/ that need no cluster and no running systemd. test/interop builds the image and has Kubernetes' schemas.
 
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -13,6 +11,7 @@ import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config/config.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { listenInTest } from './support/listen.ts';
 import { succeeds } from './support/succeeds.ts';
 
 const run = promisify(execFile);
@@ -240,9 +239,8 @@ describe('the Compose file', async () => {
   test('its health check reports whether the service is alive', async () => {
     const statuses = [200, 503];
     for (const status of statuses) {
-      const server = createServer((_, response) => response.writeHead(status).end()).listen(0, '127.0.0.1');
-      await once(server, 'listening');
-      const { port } = server.address() as AddressInfo;
+      const server = createServer((_, response) => response.writeHead(status).end());
+      const { port } = new URL(await listenInTest(server));
       const [, , ...args] = service.healthcheck?.test ?? [];
       const script = args.map((argument) => argument.replace(`:${config.metricsPort}/`, `:${port}/`));
       const ran = run(process.execPath, script).then(
@@ -250,7 +248,6 @@ describe('the Compose file', async () => {
         ({ code }) => code,
       );
       expect([status, await ran]).toEqual([status, status === 200 ? 0 : 1]);
-      await once(server.close(), 'close');
     }
   });
 

@@ -2,11 +2,9 @@
 // and messages, and settings of a method are part of the method.
 
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import http2 from 'node:http2';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import {
@@ -39,6 +37,7 @@ import {
 } from '../src/requests/method.ts';
 import type { Identity } from '../src/requests/request-context.ts';
 import { useFolder } from './support/folder.ts';
+import { listen } from './support/listen.ts';
 import { useService } from './support/use-service.ts';
 
 type Fields = Record<string, unknown>;
@@ -146,24 +145,19 @@ internalServer.on(
     shutdownSignal: new AbortController().signal,
   }),
 );
-for (const server of [publicServer, internalServer]) {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-}
-const { port } = internalServer.address() as AddressInfo;
-const client = new grpc.Client(`127.0.0.1:${port}`, grpc.credentials.createInsecure());
+const publicPort = await listen(publicServer);
+const internalPort = await listen(internalServer);
+const client = new grpc.Client(`127.0.0.1:${internalPort.port}`, grpc.credentials.createInsecure());
 
 afterAll(async () => {
   client.close();
-  publicServer.close();
-  internalServer.close();
+  await Promise.all([publicPort.close(), internalPort.close()]);
 });
 
 const authorization = () => `Bearer ${service.merchant.keys.testnet.apiKey}`;
 
 async function call(method: string, path: string, body?: string, header: Record<string, string> = {}) {
-  const { port } = publicServer.address() as AddressInfo;
-  const answer = await fetch(`http://127.0.0.1:${port}${path}`, {
+  const answer = await fetch(`${publicPort.url}${path}`, {
     method,
     headers: {
       authorization: authorization(),

@@ -1,7 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, describe, expect, test, vi } from 'vitest';
@@ -12,6 +10,7 @@ import { blockCreates } from './support/blocker.ts';
 import type { Door } from './support/call.ts';
 import { startChain } from './support/chain.ts';
 import { type ReceivedSpan, startCollector } from './support/collector.ts';
+import { listenInTest } from './support/listen.ts';
 import { startService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
@@ -243,9 +242,7 @@ test('the event of an attribution is in the trace of its request', async () => {
 });
 
 test('a delivery is in the trace of the request whose event it sends', async () => {
-  const receiver = http.createServer((_, response) => response.writeHead(503).end()).listen(0, '127.0.0.1');
-  await once(receiver, 'listening');
-  const { port } = receiver.address() as AddressInfo;
+  const url = await listenInTest(http.createServer((_, response) => response.writeHead(503).end()));
   const { authorization } = defaults();
   const call = async (path: string, body: object, traceparent?: string) => {
     const answer = await fetch(`${service.publicUrl}/v1/${path}`, {
@@ -256,7 +253,7 @@ test('a delivery is in the trace of the request whose event it sends', async () 
     expect(answer.ok).toBe(true);
     return (await answer.json()) as { id: string };
   };
-  await call('webhook_endpoints', { url: `http://127.0.0.1:${port}/secret-path` });
+  await call('webhook_endpoints', { url: `${url}/secret-path` });
   const intent = await call('payment_intents', { amount_units: 1 });
   const { traceId, traceparent } = caller();
   await call(`payment_intents/${intent.id}/cancel`, {}, traceparent);
@@ -271,23 +268,20 @@ test('a delivery is in the trace of the request whose event it sends', async () 
       'http.request.method': 'POST',
       'http.response.status_code': 503,
       'server.address': '127.0.0.1',
-      'server.port': port,
+      'server.port': Number(new URL(url).port),
       'error.type': '503',
       'payment_intents.event_id': expect.stringMatching(/^evt_/),
     },
   });
   expect(JSON.stringify(delivery.attributes)).not.toContain('secret-path');
-  receiver.close();
 });
 
 test('a change by the chain is in the trace of its block, its confirmation and its deliveries', async () => {
-  const receiver = http.createServer((_, response) => response.end()).listen(0, '127.0.0.1');
-  await once(receiver, 'listening');
-  const { port } = receiver.address() as AddressInfo;
+  const url = await listenInTest(http.createServer((_, response) => response.end()));
   const calls = createMerchantCalls(service);
   // Endpoints of other tests have deliveries too.
   await service.query('delete from webhook_endpoints');
-  await service.call('createWebhookEndpoint', { url: `http://127.0.0.1:${port}/` });
+  await service.call('createWebhookEndpoint', { url: `${url}/` });
   const { id, expected_wallet, amount_units, chain_id, confirmations_required } = await calls.createIntent();
   const chain = await startChain();
   try {
@@ -336,7 +330,6 @@ test('a change by the chain is in the trace of its block, its confirmation and i
     ]);
   } finally {
     await chain.stop();
-    receiver.close();
   }
 });
 

@@ -34,8 +34,8 @@ describe('with a database of its own, an unwatched chain takes no real money', (
     );
 
   /** Creates until it is answered so. */
-  const untilCreate = (code: string, body: Request, timeout = 5_000) =>
-    expect.poll(async () => (await create('json', body)).code, { timeout, interval: 20 }).toBe(code);
+  const untilCreate = (code: string, body: Request) =>
+    expect.poll(async () => (await create('json', body)).code, { timeout: 5_000, interval: 20 }).toBe(code);
 
   test.each([
     ['json', 409],

@@ -10,6 +10,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { insertEventRows } from './support/event-rows.ts';
+import { closedPort, listen } from './support/listen.ts';
 import { type Receiver, startReceiver } from './support/receiver.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './support/webhook-worker.ts';
@@ -27,7 +28,7 @@ let mostTaken = 0;
 const connections = new Map<number, Set<net.Socket>>();
 
 /** Opens a server that treats each connection like this. Returns its port. */
-async function listen(onConnection: (socket: net.Socket) => void): Promise<number> {
+async function open(onConnection: (socket: net.Socket) => void): Promise<number> {
   const sockets = new Set<net.Socket>();
   const server = net.createServer((socket) => {
     sockets.add(socket);
@@ -36,20 +37,15 @@ async function listen(onConnection: (socket: net.Socket) => void): Promise<numbe
     // Read, so that its end is seen.
     socket.resume();
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  closing.push(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const { port } = server.address() as net.AddressInfo;
+  const { port, close } = await listen(server);
+  closing.push(close);
   connections.set(port, sockets);
   return port;
 }
 
 /** Answers every request with these bytes, and does what follows. */
 const answering = (head: string, then: (socket: net.Socket) => void = () => {}) =>
-  listen((socket) => {
+  open((socket) => {
     socket.once('data', () => {
       socket.write(head);
       then(socket);
@@ -93,15 +89,6 @@ async function portThatAcceptsNothing(): Promise<number> {
     await worker.terminate();
   });
   await once(fillers[0] as net.Socket, 'connect');
-  return port;
-}
-
-/** A port that nobody listens on. */
-async function closedPort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  await once(server.close(), 'close');
   return port;
 }
 
@@ -195,14 +182,14 @@ async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
   );
   closing.push(selfSigned.close);
   return {
-    'never answers': plain(await listen(() => {})),
+    'never answers': plain(await open(() => {})),
     'sends its headers byte by byte': plain(
       await answering(`${ok}x-slow: `, (socket) => trickle(socket, 'x', 200)),
     ),
     'sends interim answers without end': plain(
       await answering('', (socket) => trickle(socket, 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', 100)),
     ),
-    'never finishes the TLS handshake': secure(await listen(() => {})),
+    'never finishes the TLS handshake': secure(await open(() => {})),
     'accepts no connection': plain(await portThatAcceptsNothing()),
     'sends its body byte by byte': plain(
       await answering(`${ok}content-length: 100000\r\n\r\n`, (socket) => trickle(socket, 'o', 100)),
@@ -225,9 +212,9 @@ async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
     ),
     'sends large headers': plain(await answering(`${ok}x-large: ${'x'.repeat(17 * 1024)}\r\n\r\n`)),
     'sends headers without end': plain(await answering(`${ok}x-large: `, (socket) => pour(socket))),
-    'closes at once': plain(await listen((socket) => void socket.end())),
+    'closes at once': plain(await open((socket) => void socket.end())),
     'resets the connection': plain(
-      await listen((socket) => socket.once('data', () => void socket.resetAndDestroy())),
+      await open((socket) => socket.once('data', () => void socket.resetAndDestroy())),
     ),
     'closes within its headers': plain(await answering(`${ok}content-le`, (socket) => socket.end())),
     'speaks another protocol': plain(await answering('SSH-2.0-OpenSSH_10.0\r\n')),

@@ -1,8 +1,6 @@
 // The checkout SDK in a real browser, with a page of the other origin that speaks the checkout's protocol as the test says.
 
-import { once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { build } from 'esbuild';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -10,6 +8,7 @@ import type * as Sdk from '../../checkout/sdk/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { setOrigins } from '../../src/merchants/administration.ts';
 import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts';
+import { listen } from '../support/listen.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { createMerchantCalls } from '../support/settlement.ts';
 
@@ -55,7 +54,7 @@ const shopPage = `<!doctype html><title>Shop</title><button id="pay">Pay</button
 
 describe.skipIf(!hasBrowser)('in Chromium', () => {
   let browser: TestBrowser;
-  const servers: http.Server[] = [];
+  const closing: (() => Promise<void>)[] = [];
   /** Origins. The third belongs to nobody the shop knows. */
   let shop: string;
   let pay: string;
@@ -71,10 +70,9 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       const [type, body, headers] = answer(new URL(request.url ?? '', 'http://x').pathname);
       response.writeHead(200, { 'Content-Type': type, ...headers }).end(body);
     });
-    servers.push(server);
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    return `http://${host}:${(server.address() as AddressInfo).port}`;
+    const { port, close } = await listen(server);
+    closing.push(close);
+    return `http://${host}:${port}`;
   }
 
   beforeAll(async () => {
@@ -110,7 +108,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
 
   afterAll(async () => {
     await browser.close();
-    for (const server of servers) server.close();
+    await Promise.all(closing.map((close) => close()));
     await service.close();
   });
 
@@ -148,7 +146,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await popup.waitForLoadState();
     return popup;
   };
-  const calls = (on = page) => on.evaluate(() => window.calls);
+  const calls = () => page.evaluate(() => window.calls);
   const received = (popup: Page) => popup.evaluate(() => window.received);
   const tell = (popup: Page, status: string, paymentIntent = id) =>
     popup.evaluate(

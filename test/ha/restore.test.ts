@@ -59,9 +59,9 @@ async function restore(env: Record<string, string>, change = (commands: string) 
   return Math.round((performance.now() - beganAtMs) / 1_000);
 }
 
-const idsUpTo = (moment: string, operator = '<=') =>
+const idsUpTo = (moment: string) =>
   cluster.query<{ id: string }>(
-    `select id from payment_intents where created_at ${operator} $1::timestamptz order by id`,
+    'select id from payment_intents where created_at <= $1::timestamptz order by id',
     [moment],
   );
 

@@ -4,7 +4,6 @@ import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { type AddressInfo, createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
@@ -15,6 +14,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/index.ts';
 import { catalogue, isRetryable } from '../../src/contract/error-catalogue.ts';
 import { useFolder } from '../support/folder.ts';
+import { closedPort } from '../support/listen.ts';
 import { insertTransfers } from '../support/transfer-rows.ts';
 import { useService } from '../support/use-service.ts';
 
@@ -488,7 +488,7 @@ describe('its README', () => {
     const [create, receive] = [join(folder, 'endpoint.mts'), join(folder, 'receive.mts')];
     await writeFile(create, await block('createWebhookEndpoint('));
     await writeFile(receive, await block('verifyWebhook('));
-    const port = await freePort();
+    const port = await closedPort();
     const withUrl = { ...env, WEBHOOK_URL: `http://127.0.0.1:${port}/webhooks` };
     const { stdout } = await run(process.execPath, [create], { env: withUrl });
     const [, id = '', secret = ''] = /^(we_\w{26}) (whsec_\S+)\n$/.exec(stdout) ?? [];
@@ -601,14 +601,6 @@ export default {
       },
       { timeout: 10_000 },
     );
-
-  async function freePort(): Promise<number> {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
-    await once(server.close(), 'close');
-    return port;
-  }
 
   test('works on an edge runtime: bundled, and run by workerd with a plain compatibility date', {
     timeout: 60_000,

@@ -2,8 +2,8 @@
 
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
+import { type Listening, listen } from './listen.ts';
 
 export interface ReceivedSpan {
   traceId: string;
@@ -20,12 +20,10 @@ export interface ReceivedSpan {
   endNs: bigint;
 }
 
-export interface Collector {
-  url: string;
+export interface Collector extends Listening {
   spans: ReceivedSpan[];
   /** The spans of a trace, once it has as many. */
   trace(traceId: string, spans: number): Promise<ReceivedSpan[]>;
-  close(): Promise<void>;
 }
 
 interface Attribute {
@@ -76,10 +74,8 @@ export async function startCollector(): Promise<Collector> {
     response.setHeader('content-type', 'application/json').end('{}');
     received.emit('spans');
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    ...(await listen(server)),
     spans,
     async trace(traceId, count) {
       for (;;) {
@@ -87,11 +83,6 @@ export async function startCollector(): Promise<Collector> {
         if (found.length >= count) return found;
         await once(received, 'spans');
       }
-    },
-    async close() {
-      server.close();
-      server.closeAllConnections();
-      await once(server, 'close');
     },
   };
 }

@@ -36,11 +36,9 @@ export function encodeFrame(type: number, flag: number, stream: number, payload:
 export function encodeHeaders(
   stream: number,
   headers: readonly (readonly [name: string, value: string])[],
-  endsStream = false,
 ): Buffer {
   const fields = headers.flatMap(([name, value]) => [Buffer.from([0]), literal(name), literal(value)]);
-  const flag = flags.endHeaders | (endsStream ? flags.endStream : 0);
-  return encodeFrame(frameTypes.headers, flag, stream, Buffer.concat(fields));
+  return encodeFrame(frameTypes.headers, flags.endHeaders, stream, Buffer.concat(fields));
 }
 
 /** A length with a seven-bit prefix, and the text. */

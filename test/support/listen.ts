@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import type { AddressInfo, Server } from 'node:net';
+import { type AddressInfo, createServer, type Server } from 'node:net';
 import { onTestFinished } from 'vitest';
 
 export interface Listening {
@@ -30,6 +30,13 @@ export async function listen(server: Server, host = '127.0.0.1'): Promise<Listen
       await closed;
     },
   };
+}
+
+/** A port that nobody listens on. */
+export async function closedPort(): Promise<number> {
+  const { port, close } = await listen(createServer());
+  await close();
+  return port;
 }
 
 /** Starts a server for the rest of the test. Returns its address. */

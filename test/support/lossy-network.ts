@@ -1,7 +1,8 @@
 // A network that resets a connection, then loses an answer, and then works. Over HTTP/1 it returns one 503 in between.
 
 import net from 'node:net';
-import { startTcpProxy, type TcpProxy } from './tcp-proxy.ts';
+import type { Listening } from './listen.ts';
+import { startTcpProxy } from './tcp-proxy.ts';
 
 export interface LossyNetworkOptions {
   /** The third connection gets a 503 with this `Retry-After`. */
@@ -15,7 +16,7 @@ export interface LossyNetworkOptions {
 export async function startLossyNetwork(
   port: number,
   { unavailableOnce }: LossyNetworkOptions = {},
-): Promise<TcpProxy & { connections(): number }> {
+): Promise<Listening & { connections(): number }> {
   let connections = 0;
   const connect = () => net.connect(port, '127.0.0.1');
   const proxy = await startTcpProxy(connect, (client, server, cut) => {

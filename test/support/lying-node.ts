@@ -2,7 +2,6 @@
 
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import {
   answerLies,
@@ -15,6 +14,7 @@ import {
   type ToldLie,
   type TransportLieName,
 } from './lies.ts';
+import { listen } from './listen.ts';
 
 export type { Lie } from './lies.ts';
 
@@ -183,11 +183,9 @@ export async function startLyingNode(
       response.end(String(error));
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
 
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    ...(await listen(server)),
     /** Everything that was asked, oldest first. */
     requests,
     /** How many requests were more than the plan allows. */
@@ -227,12 +225,6 @@ export async function startLyingNode(
     async untilTold(lie: Lie, times = 1): Promise<void> {
       let left = times;
       await until((request) => request.lie === lie && --left === 0);
-    },
-    async close(): Promise<void> {
-      const closed = once(server, 'close');
-      server.close();
-      server.closeAllConnections();
-      await closed;
     },
   };
 }
