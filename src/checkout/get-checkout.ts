@@ -39,16 +39,6 @@ export function createCheckoutService(read: ReadCheckout): ImplementedService<Op
   });
 }
 
-export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
-  const checkouts = createCheckoutReader(em, isGasless);
-  return async ({ id }) => {
-    const checkout = await checkouts.add(id);
-    // A secret that we have made, of an intent that was never stored.
-    if (checkout === undefined) throw new ServiceError('client_secret_invalid');
-    return checkout;
-  };
-}
-
 /** As many as wait for a payment at once in one process; less than 10 MB. */
 const maxRemembered = 4_096;
 
@@ -59,13 +49,10 @@ interface Remembered {
 }
 
 /**
- * Reads checkouts by the UUIDs of their intents. One without payments that has not changed since is the same object, of
+ * Returns the function that reads a checkout. One without payments that has not changed since is the same object, of
  * which the public door knows the text: most of those who ask are told that nothing has happened.
  */
-function createCheckoutReader(
-  em: EntityManager,
-  isGasless: IsGasless,
-): Batcher<string, Checkout | undefined> {
+export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const readPayments = createTransfersReader(em, 'payment_intent');
@@ -109,7 +96,7 @@ function createCheckoutReader(
     });
   };
 
-  return new Batcher({
+  const checkouts = new Batcher<string, Checkout | undefined>({
     slots,
     maxBatchSize,
     gatherMs,
@@ -130,6 +117,12 @@ function createCheckoutReader(
       return ids.map((id) => byId.get(id)) as Checkout[];
     },
   });
+  return async ({ id }) => {
+    const checkout = await checkouts.add(id);
+    // A secret that we have made, of an intent that was never stored.
+    if (checkout === undefined) throw new ServiceError('client_secret_invalid');
+    return checkout;
+  };
 }
 
 /** A row of `find_checkouts`. */

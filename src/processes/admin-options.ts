@@ -18,23 +18,14 @@ export function expiresInOption(): Option {
   });
 }
 
-export function merchantOption(): Option {
-  return idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
-}
+export const merchantOption = () => idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
 
-export function keyOption(): Option {
-  return idOption('--key <id>', 'id of the key, key_…', keyUuidOf);
-}
+export const keyOption = () => idOption('--key <id>', 'id of the key, key_…', keyUuidOf);
 
-export function modeOption(): Option {
-  return new Option('--mode <mode>', 'test money or real money')
-    .choices([...modeNames])
-    .makeOptionMandatory();
-}
+export const modeOption = () =>
+  new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
 
-export function yesOption(): Option {
-  return new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
-}
+export const yesOption = () => new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 
 export function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
