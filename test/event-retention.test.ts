@@ -5,7 +5,7 @@ import { afterAll, describe, expect, test, vi } from 'vitest';
 import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
-import { listEvents } from '../src/events/list-events.ts';
+import { listEvents } from '../src/events/event-methods.ts';
 import { createEventReader } from '../src/events/read-events.ts';
 import { createEventRemoval } from '../src/events/remove-events.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';

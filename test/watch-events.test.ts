@@ -13,9 +13,9 @@ import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
 import { createEventFeed } from '../src/events/event-feed.ts';
+import { watchEvents } from '../src/events/event-methods.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createEventReader } from '../src/events/read-events.ts';
-import { watchEvents } from '../src/events/watch-events.ts';
 import { createApiKey, revokeApiKey } from '../src/merchants/administration.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
