@@ -2,7 +2,7 @@ import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { promisify } from 'node:util';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -19,6 +19,7 @@ import {
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
 import { runAdmin } from './support/admin.ts';
+import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { createTestDatabase } from './support/service.ts';
@@ -602,11 +603,8 @@ describe('doctor', () => {
   });
 
   test('prints the problem and the remedy, exits 1', async () => {
-    const taken = createServer().listen(0, '127.0.0.1');
-    await once(taken, 'listening');
-    const port = String((taken.address() as AddressInfo).port);
+    const { port } = new URL(await listenInTest(createServer()));
     const { code, stdout } = await doctor({ HTTP_PORT: port, API_KEY_PEPPERS: ring(7) });
-    taken.close();
     expect(code).toBe(1);
     expect(stdout).toMatch(/^FAILED +secrets +the secrets lack version 1 of API_KEY_PEPPERS: add it again/m);
     expect(stdout).toMatch(

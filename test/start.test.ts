@@ -12,6 +12,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../src/database/orm.ts';
 import { httpRequest } from './support/http-request.ts';
+import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { createTestDatabase } from './support/service.ts';
 import { bareEnvironment, scriptOf } from './support/test-environment.ts';
@@ -375,14 +376,11 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
     '%s is in use, and the database is stopped again',
     async (variable) => {
       await copyUsedData();
-      const holder = net.createServer().listen(0, '127.0.0.1');
-      await once(holder, 'listening');
-      const { port } = holder.address() as net.AddressInfo;
+      const { port } = new URL(await listenInTest(net.createServer()));
       expectOneLine(
-        await fail({ [variable]: String(port) }),
+        await fail({ [variable]: port }),
         new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`),
       );
-      holder.close();
       await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
     },
   );
