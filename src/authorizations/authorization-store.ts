@@ -27,12 +27,10 @@ const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
-/** Whoever pays waits for the chain: those of a moment share a statement, of which each wakes a process of the database. */
-export const gatherMs = 5;
 
 /** How often whoever waits for a transfer looks for it; all that wait in this process share a statement. */
 const lookEveryMs = 200;
-const gatherLandingsMs = 100;
+const gatherMs = 100;
 const maxWaitingTogether = 1_024;
 
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
@@ -127,7 +125,6 @@ function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, Autho
   return new Batcher({
     slots,
     maxBatchSize,
-    gatherMs,
     async run(batch) {
       const { rows } = await run(find, [
         batch.map(({ payment }) => byteaOf(payment.from)),
@@ -188,7 +185,6 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
   return new Batcher({
     slots,
     maxBatchSize,
-    gatherMs,
     async run(batch) {
       // Of two payments of one intent the second reads it again.
       const first = new Map(batch.toReversed().map((checked) => [checked.intent.id, checked]));
@@ -223,7 +219,7 @@ function createLandings(run: RunPrepared): Batcher<string, string | undefined> {
   return new Batcher({
     slots: 1,
     maxBatchSize: maxWaitingTogether,
-    gatherMs: gatherLandingsMs,
+    gatherMs,
     async run(ids) {
       const { rows } = await run(findLandings, [ids]);
       const hashes = new Map(rows.map(({ id, transaction_hash: hash }) => [id as string, hashOf(hash)]));

@@ -17,12 +17,7 @@ import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import {
-  type AuthorizationStore,
-  createAuthorizationStore,
-  foreignNonce,
-  gatherMs,
-} from './authorization-store.ts';
+import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { type PaymentRefusal, refusalOf, refused } from './offer.ts';
@@ -289,7 +284,6 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
   const finding = new Batcher<string, Found | undefined>({
     slots: 2,
     maxBatchSize,
-    gatherMs,
     async run(ids) {
       const { rows } = await run(find, [jsonOfIds(ids)]);
       const found = rows.map((row): Found => {
