@@ -217,7 +217,7 @@ test('a payment of an intent that only a newer release can read waits for one', 
   await chain.mine();
   await expect(watcher.follow()).rejects.toThrow('newer than this process');
   await lane(intent.lane);
-  await watcher.catchUp();
+  await createTestWatcher(service, { urls: [chain.url] }).catchUp();
   expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'processing' });
 });
 

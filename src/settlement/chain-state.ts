@@ -63,7 +63,8 @@ const finalDepth = 1_000;
 /** Undefined if the node does not support the `finalized` tag, or has pruned the block. */
 const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | undefined> =>
   asked.header(block).catch((reason) => {
-    if (reason instanceof NodeError && reason.fault === 'refused') return undefined;
+    // A pruned block may be called out of range.
+    if (reason instanceof NodeError && ['refused', 'too_large'].includes(reason.fault)) return undefined;
     throw reason;
   });
 
@@ -81,6 +82,16 @@ function createFinalOf(maxAgeMs: number): (asked: Node) => Promise<FinalBlock> {
     known.set(asked, found);
     return found;
   };
+}
+
+function anotherGenesis({ name }: Node, isLocal: boolean, { mode, chain }: ChainSettings): NodeError {
+  const remedy = isLocal
+    ? 'set the RPC_URL of the real network again, or use another DATA_DIR for the local chain'
+    : `check its address. To leave a local chain for a real network, run "admin chain unwatch --mode ${mode} --chain ${chain}"`;
+  return new NodeError(
+    'another_chain',
+    `${name} has another block 0 than the chain watched so far: ${remedy}`,
+  );
 }
 
 export function createChainIdentity({ settings, ledger, logger, state }: Watched, finalizedEveryMs: number) {
@@ -118,12 +129,9 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       if (progress === undefined) return;
       if ((await identity.genesisOf(state.node)) === progress.genesisHash) return;
       // Payments of the real network stay, whatever a local chain in its place has.
-      if (progress.genesisHash === settings.genesisHash || !(await identity.isLocalChain())) {
-        const { mode, chain } = settings;
-        throw new NodeError(
-          'another_chain',
-          `${state.node.name} has another block 0 than the chain watched so far: check its address. To leave that chain for this one, run "admin chain unwatch --mode ${mode} --chain ${chain}"`,
-        );
+      const isLocal = await identity.isLocalChain();
+      if (progress.genesisHash === settings.genesisHash || !isLocal) {
+        throw anotherGenesis(state.node, isLocal, settings);
       }
       const genesis = await identity.headerAt(0);
       state.lease ??= await ledger.acquire();

@@ -3,6 +3,7 @@
 // and any other continues.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { NewerThanProcess } from '../contract/words.ts';
 import { type ChainState, createChainIdentity, type WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
@@ -113,6 +114,8 @@ export class Watcher {
         identity.forget();
         observer.nodeFault?.(reason);
       }
+      // The newer process that can read it may watch.
+      if (reason instanceof NewerThanProcess) await this.release().catch(() => {});
       // While its node fails, nothing is written, and nobody says that another process has the lease.
       if (reason instanceof LeaseLost || ledger.isOver()) observer.leaseLost?.();
       if (!(reason instanceof LeaseLost)) throw reason;
@@ -204,10 +207,11 @@ export class Watcher {
     const { settings, identity, ledger, observer, logger, state } = this.#context;
     await identity.assertChain(state.node);
     if ((await ledger.progress()) === undefined) {
-      const from = (await identity.isLocalChain())
+      const isLocal = await identity.isLocalChain();
+      const from = isLocal
         ? await identity.headerAt(0)
         : await identity.headerAt(await this.#assuredFinal(await identity.finalizedNumber()));
-      await ledger.begin(await identity.genesisOf(state.node), from);
+      await ledger.begin(isLocal ? from.hash : await identity.genesisOf(state.node), from);
     }
     // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire();
