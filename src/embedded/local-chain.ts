@@ -133,11 +133,10 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     if ((await livingUsers(folder)) > 0) return;
     if (await isNodeRunning(node.pid, folder)) {
       // A payment that was just sent is in no block, and only blocks are saved.
-      await mineIfDue(chain.client, () => false, 0)
-        .then(() => saveState(chain.client, folder))
-        .catch((error) => {
-          logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
-        });
+      await mineIfDue(chain.client, () => false, Number.NEGATIVE_INFINITY).catch(() => {});
+      await saveState(chain.client, folder).catch((error) => {
+        logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
+      });
       await endNode(node, folder);
     }
     await forgetNode(folder, node);

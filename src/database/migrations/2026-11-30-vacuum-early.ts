@@ -7,7 +7,9 @@ import { Migration } from '@mikro-orm/migrations';
 export default class extends Migration {
   override up(): void {
     for (const table of ['payment_intents', 'transfers', 'webhook_deliveries']) {
-      this.addSql(`alter table ${table} set (autovacuum_vacuum_scale_factor = 0.01)`);
+      this.addSql(
+        `alter table ${table} set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 50)`,
+      );
     }
   }
 }
