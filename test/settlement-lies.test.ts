@@ -312,6 +312,47 @@ test('a payment denied once is not reverted', async () => {
   expect(paid.labels).toBeUndefined();
 });
 
+describe('a node that has pruned the receipts', () => {
+  /** As Reth and Erigon answer for such blocks. */
+  const prune = () =>
+    node.rewrite(({ method }) => {
+      if (method === 'eth_getLogs') return { result: [] };
+      return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
+    });
+
+  /** Two in one block: of one alone a node need not have the receipt. */
+  async function payTwo(): Promise<PayableIntent[]> {
+    const intents = [await createIntent(), await createIntent()];
+    for (const intent of intents) await send(intent, BigInt(intent.amount_units));
+    await chain.mine(1);
+    return intents;
+  }
+
+  async function succeed(intents: readonly PayableIntent[]): Promise<void> {
+    node.rewrite(undefined);
+    await watcher.catchUp();
+    for (const { id } of intents) expect((await getIntent(id)).status).toBe('succeeded');
+    expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
+  }
+
+  test('of blocks not yet read is refused, and no payment is missed', async () => {
+    const intents = await payTwo();
+    await chain.mine(1_100);
+    prune();
+    await expect(watcher.catchUp()).rejects.toThrow(/no longer has the receipts of block \d+: add a node/);
+    await succeed(intents);
+  });
+
+  test('of blocks already read denies no payment', async () => {
+    const intents = await payTwo();
+    await chain.mine(12);
+    await watcher.catchUp();
+    prune();
+    for (let i = 0; i < 2; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
+    await succeed(intents);
+  });
+});
+
 /** What a node has to say for a payment to be denied at a reading. */
 const denial = [
   { lie: 'empty logs', times: 1 },

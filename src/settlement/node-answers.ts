@@ -107,6 +107,19 @@ export function readHeader(value: unknown): Header {
 }
 
 /**
+ * The hash of a transaction whose receipt a node has if it has any of the block's. Undefined if it need not have one:
+ * Polygon's state-sync transactions come last. Throws NodeError (`no_answer`) if the block's transactions are missing.
+ */
+export function readFirstTransaction(value: unknown): Hash | undefined {
+  const { transactions } = objectOf(value, 'a block');
+  const [first, second] = listOf(transactions, 'transactions');
+  if (first === undefined && !/^0x0*$/.test(readHeader(value).logsBloom)) {
+    throw new NodeError('no_answer', 'the node has a block with logs but not its transactions');
+  }
+  return second === undefined ? undefined : hashOf(first, 'a transaction');
+}
+
+/**
  * Returns the parser of the `Transfer` logs of one answer. It returns undefined for transfers that move no money: a
  * zero amount, or the sender as recipient. It throws if a log was not asked for, is repeated, or was removed.
  */

@@ -12,6 +12,7 @@ import {
   type NodeFault,
   type Receipt,
   readBytes,
+  readFirstTransaction,
   readFullBlock,
   readHeader,
   readNumber,
@@ -126,6 +127,19 @@ export class Node {
     });
   }
 
+  /**
+   * Throws if the node has pruned the receipts of this block: Reth before September 2026, and Erigon, say of blocks whose
+   * receipts they have pruned that there are no logs.
+   */
+  async assertReceipts(at: number): Promise<void> {
+    const hash = await this.#ask('eth_getBlockByNumber', [hex(at), false], readFirstTransaction);
+    if (hash === undefined || (await this.receiptOf(hash)) !== undefined) return;
+    throw new NodeError(
+      'no_answer',
+      `${this.name} no longer has the receipts of block ${at}: add a node that keeps them`,
+    );
+  }
+
   /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
   async transfersOf(block: Header) {
     for (let empty = 0; ; ) {
@@ -205,7 +219,10 @@ export class Node {
 
   #transaction(hash: Hash): Promise<Transaction[]> {
     return this.#ask('eth_getTransactionByHash', [hash], (answer) =>
-      answer === null ? [] : [readTransaction(answer)],
+      // It is in no block yet.
+      answer === null || (answer as { blockHash?: unknown }).blockHash === null
+        ? []
+        : [readTransaction(answer)],
     );
   }
 

@@ -12,6 +12,8 @@ import { goneOf } from './verify-payments.ts';
 
 /** With more recipients, some nodes refuse the filter, so all transfers are read. */
 const maxRecipients = 1_000;
+/** A node may have pruned the receipts of blocks this far below the head. */
+const prunedDepth = 1_000;
 
 export interface BlockTransfers {
   header: Header;
@@ -20,7 +22,7 @@ export interface BlockTransfers {
 
 /** Returns the blocks of a range, inclusive, with transfers to wallets of merchants. The headers are the asked node's. */
 export async function readBetween(
-  { settings, ledger }: WatchContext,
+  { settings, ledger, state }: WatchContext,
   lease: bigint,
   asked: Node,
   from: number,
@@ -28,6 +30,7 @@ export async function readBetween(
 ): Promise<BlockTransfers[]> {
   const recipients = await ledger.wallets(maxRecipients);
   const logs = recipients?.length === 0 ? [] : await asked.transfersBetween(from, to, recipients);
+  if (from < (state.headNumber ?? 0) - prunedDepth) await asked.assertReceipts(from);
   const relevant = await transfersToMerchants(logs, ledger);
   const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
   const blocks: BlockTransfers[] = [];

@@ -30,7 +30,7 @@ export async function heldByAll(
   return { held, denying };
 }
 
-/** Returns those that no node has any more: one alone may have lost data, or lie. Throws if one is too far behind to deny. */
+/** Returns those that no node has any more: one alone may have lost data, or lie. Throws if one cannot know. */
 export const goneOf =
   (context: WatchContext, lease: bigint) =>
   async (transfers: readonly RecordedTransfer[]): Promise<readonly RecordedTransfer[]> => {
@@ -42,6 +42,8 @@ export const goneOf =
       }
       const held = new Set(await heldBy(context, lease, asked, denied));
       denied = denied.filter((transfer) => !held.has(transfer));
+      const lowest = Math.min(...denied.map(({ log }) => log.blockNumber));
+      if (denied.length > 0) await asked.assertReceipts(lowest);
     }
     return denied;
   };
