@@ -22,7 +22,7 @@ interface FakeNode {
   asked: number;
 }
 
-function startChoice() {
+function startChoice(...others: string[]) {
   const fakeNode = (name: string): FakeNode => {
     const node: FakeNode & Pick<Node, 'header'> = {
       name,
@@ -36,7 +36,7 @@ function startChoice() {
     };
     return node;
   };
-  const nodes = [fakeNode('first'), fakeNode('second')] as const;
+  const nodes = [fakeNode('first'), fakeNode('second'), ...others.map(fakeNode)] as const;
   const choice = createNodeChoice(nodes as never, pino({ enabled: false }));
   const decide = async () => {
     choice.noteHead(choice.reader, nodes[choice.place]?.head ?? 0);
@@ -65,7 +65,7 @@ function startChoice() {
     }
     return [...readers];
   };
-  return { first: nodes[0], second: nodes[1], decide, wait, standBy };
+  return { choice, first: nodes[0], second: nodes[1], decide, wait, standBy };
 }
 
 test('a reader that has not answered yet is not behind', async () => {
@@ -109,6 +109,14 @@ test('the reader moves when it is 20 blocks behind', async () => {
   expect(await wait(30)).toBe('first');
   second.head = 1_020;
   expect(await wait(30)).toBe('second');
+});
+
+test('a node that has never said its newest block does not confirm', async () => {
+  const { choice, second, decide } = startChoice('third');
+  // It is out of requests, which is no failure.
+  Object.assign(second, { header: () => Promise.reject(new Error('rate limit')) });
+  await decide();
+  expect(choice.confirmer.name).toBe('third');
 });
 
 test('the other nodes are asked for their newest block every 15 s', async () => {

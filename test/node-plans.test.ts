@@ -260,6 +260,13 @@ const refusals: [string, Parameters<typeof readRefusal>[0], 'rate_limited' | 'to
   ['Ankr, a range', { code: -32600, details: 'Block range is too large' }, 'too_large'],
   ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }, 'too_large'],
   ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }, 'too_large'],
+  [
+    'Geth, a newer block',
+    { code: -32602, details: 'block range extends beyond current head block' },
+    undefined,
+  ],
+  ['Geth, an empty range', { code: -32602, details: 'invalid block range params' }, undefined],
+  ['Base, a newer block', { code: -32019, details: 'block is out of range' }, undefined],
   ['HTTP 413', { status: 413, details: 'Payload Too Large' }, 'too_large'],
   ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }, undefined],
   ['a node that is starting', { status: 503, details: 'Service Unavailable' }, undefined],

@@ -341,12 +341,13 @@ describe('stored block headers', { timeout: 120_000 }, () => {
   test.each([
     ['has none', { result: null }],
     ['refuses it', { error: { code: 4444, message: 'pruned history unavailable' } }],
-  ])('a node that has pruned block 0 is read: it %s', async (_, answer) => {
+  ])('a node that has pruned block 0, and refuses its version, is read: it %s', async (_, answer) => {
     chain = await startChain();
     node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
-    node.rewrite(({ method, params: [block] = [] }) =>
-      method === 'eth_getBlockByNumber' && block === '0x0' ? answer : undefined,
-    );
+    node.rewrite(({ method, params: [block] = [] }) => {
+      if (method === 'web3_clientVersion') return { error: { code: -32601, message: 'not whitelisted' } };
+      return method === 'eth_getBlockByNumber' && block === '0x0' ? answer : undefined;
+    });
     watcher = createTestWatcher(service, { urls: [node.url], chainId: chain.network.chainId });
     await watcher.catchUp();
     const intent = await createIntent();

@@ -60,13 +60,16 @@ interface FinalBlock {
 /** If a node has no `finalized` block, blocks at least this far below its head count as final. */
 const finalDepth = 1_000;
 
-/** Undefined if the node does not support the `finalized` tag, or has pruned the block. */
-const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | undefined> =>
-  asked.header(block).catch((reason) => {
+const unlessRefused = <T>(answer: Promise<T>): Promise<T | undefined> =>
+  answer.catch((reason) => {
     // A pruned block may be called out of range.
     if (reason instanceof NodeError && ['refused', 'too_large'].includes(reason.fault)) return undefined;
     throw reason;
   });
+
+/** Undefined if the node does not support the `finalized` tag, or has pruned the block. */
+const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | undefined> =>
+  unlessRefused(asked.header(block));
 
 /** Returns the newest block that is final for a node, and a time that says whether the node is up to date. Cached. */
 function createFinalOf(maxAgeMs: number): (asked: Node) => Promise<FinalBlock> {
@@ -103,7 +106,9 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
   const identity = {
     /** True for the local chain of the embedded mode, whose history may restart. */
     async isLocalChain(): Promise<boolean> {
-      return settings.mode === 'testnet' && (await state.node.version()).startsWith('anvil/');
+      if (settings.mode !== 'testnet') return false;
+      const version = await unlessRefused(state.node.version());
+      return version?.startsWith('anvil/') === true;
     },
     finalOf,
     /** The hash of a node's block 0; of a node that has pruned it the real network's, because its chain id is that one's. */

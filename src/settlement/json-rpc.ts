@@ -147,6 +147,8 @@ function faultOf(response: Dispatcher.ResponseData, error: unknown, words: strin
 /** The request or its answer is larger than the node allows. */
 const ofSize =
   /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
+/** It asks for blocks that this node does not have yet. */
+const ofHead = /\bblock is out of range|beyond (?:the )?current head|invalid block range params/i;
 const ofRate =
   /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
 /** `LimitExceeded`. Some nodes also use it for sizes. */
@@ -168,7 +170,7 @@ export function readRefusal({ status, retryAfter, code, details = '' }: Refused)
   const retryAfterMs = typeof retryAfter === 'string' ? msOf(retryAfter) : undefined;
   const is429 = status === 429 || code === 429;
   const isTooMany = is429 && !/\brange\b/i.test(words);
-  if (status === 413 || (!isTooMany && ofSize.test(words)))
+  if (status === 413 || (!isTooMany && ofSize.test(words) && !ofHead.test(words)))
     return { fault: 'too_large', retryAfterMs } as const;
   const isRate = is429 || code === limitExceeded || ofRate.test(words) || retryAfterMs !== undefined;
   return isRate ? ({ fault: 'rate_limited', retryAfterMs } as const) : undefined;

@@ -134,8 +134,10 @@ export function createNodeChoice(
     },
     get confirmer() {
       const others = health.filter((_, i) => i !== place);
-      const working = others.find((of) => problemOf(of) === undefined) ?? others[0];
-      return working?.node ?? nodes[0];
+      const working = others.filter((of) => problemOf(of) === undefined);
+      // One without requests left has never said its newest block.
+      const [best] = [...working.filter(({ head }) => head > 0), ...working, ...others];
+      return best?.node ?? nodes[0];
     },
     get place() {
       return place;
