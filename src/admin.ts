@@ -9,8 +9,7 @@ import { visible, visibleLines } from './contract/visible-text.ts';
 import { chainNames } from './contract/words.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
-import { AdministrationError } from './merchants/administration-error.ts';
-import { intentUuidOf, refundUuidOf } from './merchants/operator-ids.ts';
+import { AdministrationError, intentUuidOf, refundUuidOf } from './merchants/operator-ids.ts';
 import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
 import {

@@ -3,10 +3,8 @@
 
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { formatIdentifier } from '../src/database/identifiers.ts';
-import { batchRows } from './attribution/batch-rows.ts';
-import { bundleRows } from './attribution/bundle-rows.ts';
-import { candidateRows } from './attribution/candidate-rows.ts';
-import { directRows } from './attribution/direct-rows.ts';
+import { batchRows, bundleRows } from './attribution/batch-rows.ts';
+import { candidateRows, directRows } from './attribution/direct-rows.ts';
 import { merchantRows } from './attribution/merchant-rows.ts';
 import { createStage, type Expected, fundPayers } from './attribution/stage.ts';
 import { startChain } from './support/chain.ts';

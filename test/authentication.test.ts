@@ -15,9 +15,9 @@ import { apiKeyFormatOf, apiKeyHint, generateSecret } from '../src/merchants/api
 import { createApiKeys } from '../src/merchants/api-keys.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
-import { httpRequest } from './support/http-request.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
 import { openClient } from './support/open-client.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

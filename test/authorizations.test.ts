@@ -22,11 +22,10 @@ import { makeCertificate } from './support/certificates.ts';
 import { accounts, deployer } from './support/chain-contracts.ts';
 import { useFolder } from './support/folder.ts';
 import { amount, type Json, type Order, type PayAnswer, useGasless } from './support/gasless.ts';
-import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
 import { startLyingNode } from './support/lying-node.ts';
 import { createSigningSafe } from './support/safe.ts';
-import { startService } from './support/service.ts';
+import { httpRequest, startService } from './support/service.ts';
 import { createTestWatcher, idBytes } from './support/settlement.ts';
 import {
   type Behaviour,

@@ -2,7 +2,7 @@ import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { type HttpAnswer, httpRequest } from './support/http-request.ts';
+import { type HttpAnswer, httpRequest } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -6,7 +6,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, doors, type Intent, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
+import { httpRequest } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // What expires here, the test itself expires.

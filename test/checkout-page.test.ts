@@ -3,7 +3,7 @@
 import http from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { httpRequest } from './support/http-request.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const files = [

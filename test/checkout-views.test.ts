@@ -12,7 +12,7 @@ import {
   offeringViews,
   viewOf,
 } from '../checkout/page/state.ts';
-import { intent } from './support/checkout-stage.ts';
+import { intent } from './support/checkout-states.ts';
 
 const expiresAtMs = Date.parse('2026-11-22T12:30:00.000Z');
 const ownHash = `0x${'ab'.repeat(32)}`;

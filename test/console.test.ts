@@ -19,8 +19,7 @@ import { generateSecret } from '../src/merchants/api-key-format.ts';
 import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService } from './support/service.ts';
+import { httpRequest, startService } from './support/service.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 

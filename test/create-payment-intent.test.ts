@@ -1,7 +1,7 @@
 import { fromString, toUUID } from 'typeid-js';
 import { describe, expect, test } from 'vitest';
 import { type Door, doors } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -7,8 +7,7 @@ import { text } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { useCertificate } from './support/certificates.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService } from './support/service.ts';
+import { httpRequest, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -4,8 +4,8 @@ import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-ca
 import { ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
 import { isDatabaseUnavailable } from '../src/requests/unavailable.ts';
 import { doors } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
 import { openClient } from './support/open-client.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 describe('the catalogue', () => {

@@ -5,8 +5,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
 import { allPositioned, eventsOf, insertEventRows, storeEvents } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
-import { keyOf, type TestMerchant } from './support/service.ts';
+import { httpRequest, keyOf, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -10,10 +10,9 @@ import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { choosePorts } from './faults/support/process.ts';
 import { type Door, doors, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
 import { type IntentRows, insertIntents } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const uuidOf = (id: string) => parseIdentifier('pi', id) as string;

@@ -6,8 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { grpcCall, openGrpcClient } from './support/call.ts';
 import golden from './support/golden-answers.json' with { type: 'json' };
-import { httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestService } from './support/service.ts';
 
 const { clientSecretKeys, apiKeyPeppers, apiKeys, rows, answers } = golden;
 type Golden = (typeof answers)[number];

@@ -21,8 +21,7 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { registerReflection } from '../src/doors/internal/reflection.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService } from './support/service.ts';
+import { httpRequest, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -5,9 +5,8 @@ import { newUuid } from '../src/database/identifiers.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { type Door, doors } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import type { TestMerchant } from './support/service.ts';
+import { httpRequest, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api', RATE_LIMIT: '500' });

@@ -5,13 +5,14 @@ import { WireType } from '@bufbuild/protobuf/wire';
 import grpc from '@grpc/grpc-js';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { networkFor } from '../src/contract/chains.ts';
-import type { ListPaymentIntentsRequest } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
-import { ListPaymentIntentsRequestSchema } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import {
+  type ListPaymentIntentsRequest,
+  ListPaymentIntentsRequestSchema,
+} from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { type Door, doors, type Intent, pagesOf, type Request } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
-import { keyOf, startService, type TestMerchant } from './support/service.ts';
+import { httpRequest, keyOf, startService, type TestMerchant } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // Rows of the past stay as they are.

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { type Door, doors } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -9,8 +9,7 @@ import { catalogue } from '../src/contract/error-catalogue.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type Door, doors } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -4,7 +4,7 @@ import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
 import { grpcCall, refusalOf, requestBytes } from './support/call.ts';
 import { withCrc32 } from './support/crc32-key.ts';
-import { httpRequest } from './support/http-request.ts';
+import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();

@@ -10,8 +10,7 @@ import { describe, expect, test } from 'vitest';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { blockCreates } from './support/blocker.ts';
-import { type HttpAnswer, httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type HttpAnswer, httpRequest, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 // With a rate limit that is never reached, so that its headers are present.

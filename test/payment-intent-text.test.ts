@@ -5,14 +5,14 @@ import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_int
 import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { entityColumns } from '../src/database/entity-columns.ts';
-import { presentPaymentIntent } from '../src/payment-intents/payment-intent.ts';
 import {
   parseShownColumns,
   paymentIntentText,
   readShownRow,
   type ShownColumns,
   shownRow,
-} from '../src/payment-intents/payment-intent-text.ts';
+} from '../src/payment-intents/list-payment-intents.ts';
+import { presentPaymentIntent } from '../src/payment-intents/payment-intent.ts';
 import { useService } from './support/use-service.ts';
 
 const codec = createJsonCodec(PaymentIntentSchema);

@@ -2,8 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import { expect, test } from 'vitest';
 import { type Door, doors } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService } from './support/service.ts';
+import { httpRequest, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ RATE_LIMIT: '5' });

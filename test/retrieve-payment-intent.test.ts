@@ -13,8 +13,7 @@ import {
   type Request,
   refusalOf,
 } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService, type TestMerchant, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestMerchant, type TestService } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();

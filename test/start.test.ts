@@ -11,10 +11,9 @@ import { promisify } from 'node:util';
 import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../src/database/orm.ts';
-import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
-import { createTestDatabase } from './support/service.ts';
+import { createTestDatabase, httpRequest } from './support/service.ts';
 import { bareEnvironment, scriptOf } from './support/test-environment.ts';
 
 const run = promisify(execFile);

@@ -6,8 +6,7 @@ import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { refusalOf } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch } from './support/event-streams.ts';
-import { httpRequest } from './support/http-request.ts';
-import type { TestService } from './support/service.ts';
+import { httpRequest, type TestService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 

@@ -12,8 +12,7 @@ import { findLocalChain } from '../src/embedded/local-chain.ts';
 import { runLocalChains } from '../src/embedded/run-local-chains.ts';
 import { testPay } from '../src/processes/chain-tasks.ts';
 import { useFolder } from './support/folder.ts';
-import { type HttpAnswer, httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { type HttpAnswer, httpRequest, startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 
 let stopChains: () => Promise<void>;

@@ -9,8 +9,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { maxPayments } from '../src/payment-intents/payments.ts';
 import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
-import { keyOf } from './support/service.ts';
+import { httpRequest, keyOf } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 

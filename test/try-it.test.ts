@@ -2,8 +2,7 @@
 // refused.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const create = async (

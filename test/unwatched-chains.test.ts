@@ -4,8 +4,7 @@ import grpc from '@grpc/grpc-js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ChainName, ModeName } from '../src/contract/words.ts';
 import { type Door, doors, type Request } from './support/call.ts';
-import { httpRequest } from './support/http-request.ts';
-import { startService, type TestService } from './support/service.ts';
+import { httpRequest, startService, type TestService } from './support/service.ts';
 import { insertWatchedChain } from './support/transfer-rows.ts';
 
 const amount_units = 12_500_000;

@@ -6,10 +6,9 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
 import { openClient } from './support/open-client.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
-import { startService, type TestMerchant } from './support/service.ts';
+import { httpRequest, startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, policyWithPublic } from './support/webhook-worker.ts';
 

@@ -7,9 +7,8 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { maxEndpoints } from '../src/webhooks/endpoints.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
-import { httpRequest } from './support/http-request.ts';
 import { openClient } from './support/open-client.ts';
-import type { TestMerchant } from './support/service.ts';
+import { httpRequest, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 

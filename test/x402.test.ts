@@ -11,9 +11,9 @@ import { afterAll, describe, expect, test } from 'vitest';
 import type { Checkout } from '../checkout/sdk/gen/checkout.ts';
 import { verifyWebhook } from '../client/webhook.ts';
 import { networkFor } from '../src/contract/chains.ts';
-import { httpRequest } from './support/http-request.ts';
 import { listenInTest } from './support/listen.ts';
 import { startLocalX402 } from './support/local-x402.ts';
+import { httpRequest } from './support/service.ts';
 
 const chains = ['base', 'polygon'] as const;
 const { service, receiver, webhookSecret, url, createIntent, newPayer, close } = await startLocalX402(chains);

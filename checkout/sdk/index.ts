@@ -15,6 +15,7 @@ export {
   type CheckoutUpdate,
   type OpenCheckoutOptions,
   openCheckout,
+  type RedirectToCheckoutOptions,
+  redirectToCheckout,
 } from './open-checkout.ts';
-export { type RedirectToCheckoutOptions, redirectToCheckout } from './redirect-to-checkout.ts';
 export { CheckoutError, type RetrieveCheckoutOptions, retrieveCheckout } from './retrieve-checkout.ts';

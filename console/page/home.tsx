@@ -9,13 +9,12 @@ import {
   type Day,
   type Summary,
 } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import { consoleApi } from './api.ts';
+import { consoleApi, useScope } from './api.ts';
 import { dayOf, ownZone, zoneWords } from './days.ts';
 import { Button, Choice, Field, Opener } from './forms.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { go, Link, pathOf } from './routing.tsx';
-import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { chainLabel, chainOf, Money, moneyText, When } from './values.tsx';
 import { labelWords } from './words.ts';

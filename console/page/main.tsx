@@ -5,9 +5,9 @@ import { type FunctionComponent, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
-import { callAs, consoleApi } from './api.ts';
-import { Export } from './export.tsx';
-import { ActionButton, Choice } from './forms.tsx';
+import { Advice, callAs, consoleApi, ScopeContext, useScope } from './api.ts';
+import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
+import { ActionButton, Button, Choice, Field, useAction } from './forms.tsx';
 import { Home } from './home.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
@@ -15,7 +15,6 @@ import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
 import { go, Link, pathOf, useLocation } from './routing.tsx';
-import { ScopeContext, useScope } from './scope.ts';
 import { Search } from './search.tsx';
 import { chosenMerchant, forgetSession, openSession, type Session } from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
@@ -203,6 +202,53 @@ function SearchBox({ text }: { text: string }) {
         />
       </form>
     </search>
+  );
+}
+
+/** As the service has it. */
+const maxDays = 400;
+
+/** What came in and what went back, as a file for bookkeeping. */
+function Export() {
+  const [now] = useState(new Date());
+  const [from, setFrom] = useState(dayOf(new Date(now.getFullYear(), now.getMonth() - 1, 1).getTime()));
+  const [to, setTo] = useState(dayOf(new Date(now.getFullYear(), now.getMonth(), 0).getTime()));
+  const action = useAction();
+  const begin = (event: Event) => {
+    event.preventDefault();
+    if (action.isBusy) return;
+    action.run(async () => {
+      const { from: fromTime, before: beforeTime } = spanOf(from, to);
+      if (fromTime === undefined || beforeTime === undefined) throw new Advice('Choose two days.');
+      if (Date.parse(to) - Date.parse(from) >= maxDays * 86_400_000) {
+        throw new Advice(`At most ${maxDays} days fit in a file.`);
+      }
+      if (to < from) throw new Advice('The last day is before the first.');
+      const { ticket } = await consoleApi.createExport({ fromTime, beforeTime });
+      // A refusal, too, is one of the download: the page stays.
+      const link = Object.assign(document.createElement('a'), { download: '' });
+      link.href = `/console/export?ticket=${ticket}`;
+      link.click();
+    });
+  };
+  return (
+    <>
+      <h1>Export</h1>
+      <p class="lead">
+        A line for each transfer, by the time of its block: payments, refunds, and money that names no
+        payment. For any spreadsheet. The days are those of {zoneWords(ownZone())}; times in the file are UTC.
+      </p>
+      <form class="confirm" aria-label="Export" onSubmit={begin}>
+        <p class="filters">
+          <Field type="date" label="First day" value={from} onInput={setFrom} />
+          <Field type="date" label="Last day" value={to} onInput={setTo} />
+        </p>
+        {action.failure !== undefined && <p role="alert">{action.failure}</p>}
+        <p class="actions">
+          <Button label="Download the CSV file" isMain isSubmit isBusy={action.isBusy} />
+        </p>
+      </form>
+    </>
   );
 }
 

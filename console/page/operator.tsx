@@ -3,9 +3,8 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { shownDuration } from '../../checkout/page/time.ts';
 import { type Chain, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import { consoleApi } from './api.ts';
+import { consoleApi, useScope } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
-import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Badge, Copyable, chainOf, When } from './values.tsx';
 import type { Tone } from './words.ts';

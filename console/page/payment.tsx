@@ -1,18 +1,18 @@
 // One payment: what was asked for, what came, what went back, and what happened in which order.
 
 import { useState } from 'preact/hooks';
-import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import type { Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
-import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
+import {
+  type PaymentIntent,
+  PaymentIntentStatus,
+} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentStatus, type Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { intentApi, refundApi, transferApi } from './api.ts';
+import { intentApi, refundApi, transferApi, useScope } from './api.ts';
 import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { isCut, RefundForm, RefundTable, surplusOf } from './refunds.tsx';
 import { Link } from './routing.tsx';
-import { useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
 import { Address, Badge, Copyable, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';

@@ -5,7 +5,7 @@ import { chainWords, type Lane, laneWords, paymentIntentStatusWords } from '../.
 import { intentApi } from './api.ts';
 import { spanOf } from './days.ts';
 import { Choice, Field } from './forms.tsx';
-import { LiveList } from './lists.tsx';
+import { LiveList } from './loading.tsx';
 import { go, Link, pathOf } from './routing.tsx';
 import { Table } from './tables.tsx';
 import { Badge, chainLabel, chainOf, Labels, Money, When } from './values.tsx';

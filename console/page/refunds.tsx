@@ -1,21 +1,48 @@
 // Money that goes back: the list, and the form that prepares a refund of a payment. The merchant's wallet signs it.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
+import { QrCode } from '../../checkout/page/qr-code.tsx';
+import type { Transfer } from '../../checkout/page/state.ts';
+import {
+  askAlone,
+  onChangeOfAnotherTab,
+  rememberedTransfer,
+  rememberTransfer,
+} from '../../checkout/page/transfer.ts';
+import {
+  accountOf,
+  chainIdOf,
+  findWallets,
+  isRefusal,
+  refusalOf,
+  sendTransaction,
+  switchChain,
+  type Wallet,
+} from '../../checkout/page/wallets.ts';
 import {
   type PaymentIntent,
   PaymentIntentStatus,
 } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { Advice, isReusedKey, refundApi } from './api.ts';
-import { Button, Field, Opener } from './forms.tsx';
-import { LiveList } from './lists.tsx';
+import { Advice, consoleApi, intentApi, isReusedKey, refundApi, useScope } from './api.ts';
+import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
+import { LiveList, rarelyMs, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
-import { useScope } from './scope.ts';
-import { Signing } from './sign-refund.tsx';
-import { Table } from './tables.tsx';
-import { Address, Badge, Labels, Money, moneyText, Transaction, When } from './values.tsx';
+import { Facts, Table } from './tables.tsx';
+import {
+  Address,
+  Badge,
+  Copyable,
+  chainOf,
+  Labels,
+  Money,
+  moneyText,
+  shortened,
+  Transaction,
+  When,
+} from './values.tsx';
 import { refundStates } from './words.ts';
 
 export function Refunds() {
@@ -178,4 +205,204 @@ function unitsOf(text: string, decimals: number): bigint | undefined {
   if (whole === '' || fraction.length > decimals) return undefined;
   const units = BigInt(whole + fraction.padEnd(decimals, '0'));
   return units > 0n ? units : undefined;
+}
+
+interface SigningProps {
+  refund: Refund;
+  /** The wallet that was paid, where it is known. */
+  wallet: string | undefined;
+}
+
+/** A refund that waits for its transfer: signed by a wallet of this browser, or elsewhere with what is copied or scanned. */
+function Signing({ refund, wallet }: SigningProps) {
+  const { isOperator } = useScope();
+  const [isOpen, setIsOpen] = useState(false);
+  if (refund.transaction === undefined) return null;
+  return (
+    <>
+      <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
+        <summary class="main">Sign it</summary>
+        {isOpen && <SentBefore refund={refund} />}
+        {isOpen && !isOperator && <WithWallet refund={refund} />}
+        {isOpen && <Elsewhere refund={refund} wallet={wallet} />}
+      </details>
+      <ByHash id={refund.id} />
+    </>
+  );
+}
+
+/** What may have returned the money already. */
+function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
+  const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
+  const plain = value?.transactionHashes ?? [];
+  const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
+  return (
+    <>
+      {reverted !== undefined && (
+        <p role="alert">
+          Its transfer was taken off the chain, and may come back by itself. Sign it again only if your wallet
+          says that it will not: <Transaction of={reverted.transactionHash} chainId={chainId} />
+        </p>
+      )}
+      {plain.map((hash) => (
+        <div key={hash}>
+          <p role="alert">
+            The same amount has gone from this wallet to this destination already, without the refund's data:
+          </p>
+          <Transaction of={hash} chainId={chainId} />{' '}
+          <ActionButton
+            label="This was it"
+            isSmall
+            onDo={() => refundApi.confirmRefund({ id, transactionHash: hash })}
+          />
+          <p class="soft">Signed again, the money is returned twice.</p>
+        </div>
+      ))}
+    </>
+  );
+}
+
+/** The wallets of this browser. An operator has none here: extensions share the page with the operator's rights. */
+function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
+  const [[wallets, hasLooked], setFound] = useState<readonly [readonly Wallet[], boolean]>([[], false]);
+  /** When the wallet was asked for the transfer that a person says was never sent. */
+  const [unsentMs, setUnsentMs] = useState<number>();
+  const [, setDrawn] = useState({});
+  const sent = rememberedTransfer(id);
+  const action = useAction();
+  useEffect(() => findWallets((...found) => setFound(found)), []);
+  useEffect(() => onChangeOfAnotherTab(id, () => setDrawn({})), [id]);
+  if (mayBeSent(sent, unsentMs)) {
+    return (
+      <div role="status">
+        <p>
+          A wallet of this browser was asked to send it
+          {sent.hash === undefined ? ', and has not answered yet' : ''}. The refund changes here once it is on
+          the chain.
+        </p>
+        {sent.hash !== undefined && <Transaction of={sent.hash} chainId={chainId} />}
+        <p class="soft">
+          A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
+        </p>
+        <Button label="It has sent nothing: sign it again" onClick={() => setUnsentMs(sent.askedAtMs)} />
+      </div>
+    );
+  }
+  const sign = (wallet: Wallet) =>
+    action.run(async () => {
+      const isAlone = await askAlone(id, () => send(wallet, id, unsentMs));
+      if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
+    });
+  return (
+    <>
+      {wallets.length === 0 && hasLooked && (
+        <p class="soft">This browser has no wallet. Send it with another one:</p>
+      )}
+      <p class="actions">
+        {wallets.map((wallet) => (
+          <Button
+            key={wallet.id}
+            label={`Sign with ${wallet.name}`}
+            isMain
+            isBusy={action.isBusy}
+            onClick={() => sign(wallet)}
+          />
+        ))}
+      </p>
+      {action.isBusy && <p role="status">Your wallet shows the transfer. Confirm it there.</p>}
+      {action.failure !== undefined && <p role="alert">{action.failure}</p>}
+    </>
+  );
+}
+
+/** True unless no wallet was asked, or nothing was sent of what it was asked for at that time. */
+const mayBeSent = (transfer: Transfer | undefined, unsentMs: number | undefined): transfer is Transfer =>
+  transfer !== undefined && transfer.askedAtMs !== unsentMs;
+
+/** Asks the wallet to send it, once: what may be on its way is remembered before, for every tab. */
+async function send(wallet: Wallet, id: string, unsentMs: number | undefined): Promise<void> {
+  const before = rememberedTransfer(id);
+  if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
+  const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
+  if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
+    throw new Advice('It waits for no transfer any more.');
+  }
+  const { to, data, chainId } = transaction;
+  const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
+  try {
+    const from = await accountOf(wallet);
+    if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
+      throw new Advice(
+        `The money went to ${expectedWallet}. Choose that account in ${wallet.name}, not ${from}.`,
+      );
+    }
+    const chain = Number(chainId);
+    if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);
+    const asked = { from, wallet: wallet.id, askedAtMs: Date.now(), paidBefore: [] };
+    rememberTransfer(id, asked);
+    const hash = await sendTransaction(wallet, from, { to, data } as Call, chain);
+    rememberTransfer(id, { ...asked, hash });
+  } catch (reason) {
+    if (reason instanceof Advice) throw reason;
+    // Otherwise it may still be sent, as what was asked before this may.
+    if (isRefusal(reason)) rememberTransfer(id, before);
+    throw new Advice(refusals[refusalOf(reason)]);
+  }
+}
+
+type Call = Parameters<typeof sendTransaction>[2];
+
+const refusals = {
+  rejected: 'It was not signed, and nothing was sent.',
+  'wallet-busy': 'Your wallet shows a request already: answer it there.',
+  'wallet-failed': 'The wallet has failed. Look in it whether it has sent anything, before you sign again.',
+};
+
+/** The transaction, for a wallet that is elsewhere. */
+function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }: SigningProps) {
+  const { isOperator } = useScope();
+  const { chainId = 0n, to = '', data = '' } = transaction ?? {};
+  const link = `ethereum:${to}@${chainId}/transfer?address=${destination}&uint256=${amountUnits}`;
+  return (
+    <>
+      <p>
+        Send this on {chainOf(chainId)?.name}, from the wallet that was paid, unchanged. It is shown here once
+        it is on the chain.
+      </p>
+      <Facts
+        look="lines"
+        of={{
+          'From the wallet that was paid': wallet && <Address of={wallet} chainId={chainId} />,
+          "To the USDC contract, which holds everybody's dollars": <Address of={to} chainId={chainId} />,
+          [`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`]: (
+            <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
+          ),
+        }}
+      />
+      {isOperator && (
+        <details>
+          <summary>As a code for a telephone</summary>
+          <QrCode text={link} label="The transfer, as a code that wallets on telephones read" />
+          <p class="soft">
+            A code holds the transfer without the id of the refund: say afterwards which transaction it was.
+          </p>
+        </details>
+      )}
+    </>
+  );
+}
+
+/** For a wallet that cannot send the data: the merchant says which transfer it was. */
+function ByHash({ id }: { id: string }) {
+  const [hash, setHash] = useState('');
+  const confirm = () => refundApi.confirmRefund({ id, transactionHash: hash.trim() });
+  return (
+    <Opener isSmall label="It was sent without this data" doLabel="This was it" onDo={confirm}>
+      <p>
+        A transfer of the same amount, from the wallet that was paid to this destination, counts as this
+        refund.
+      </p>
+      <Field label="Transaction hash" value={hash} onInput={setHash} />
+    </Opener>
+  );
 }

@@ -9,8 +9,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
-import { firstFound } from './lists.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { firstFound, Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
 import { TransferTable } from './unattributed.tsx';

@@ -9,11 +9,10 @@ import { type Event, EventSchema } from '../../src/contract/gen/payments/v1/even
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { createJsonCodec } from '../../src/contract/json/json-codec.ts';
-import { consoleApi, eventApi, webhookApi } from './api.ts';
+import { consoleApi, eventApi, useScope, webhookApi } from './api.ts';
 import { ActionButton } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
-import { useScope } from './scope.ts';
 import { Badge, moneyText, Transaction, When } from './values.tsx';
 import { deedOf, deliveryStates, eventWords, paymentStates } from './words.ts';
 

@@ -1,15 +1,12 @@
 // Money that names no payment: the list, and one transfer beside the payments that it may be for.
 
 import { useState } from 'preact/hooks';
-import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
-import { TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
-import { intentApi, transferApi } from './api.ts';
+import { type Transfer, TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
+import { chainIdIn, intentApi, transferApi, useScope } from './api.ts';
 import { Field, Opener } from './forms.tsx';
-import { LiveList } from './lists.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { LiveList, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
-import { chainIdIn, useScope } from './scope.ts';
 import { Facts, Table } from './tables.tsx';
 import { Address, Badge, chainOf, Labels, Money, moneyText, Transaction, When } from './values.tsx';
 import { stateOf } from './words.ts';

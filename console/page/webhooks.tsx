@@ -8,12 +8,10 @@ import {
   type WebhookEndpoint,
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
-import { consoleApi, webhookApi } from './api.ts';
+import { consoleApi, useScope, webhookApi } from './api.ts';
 import { ActionButton, Choice, Opener } from './forms.tsx';
-import { LiveList } from './lists.tsx';
-import { rarelyMs, Shown, useLoaded } from './loading.tsx';
+import { LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
-import { useScope } from './scope.ts';
 import { Facts } from './tables.tsx';
 import { Delivery, deedsOf, Entries } from './timeline.tsx';
 import { Badge, Copyable, When } from './values.tsx';

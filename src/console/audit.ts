@@ -11,7 +11,7 @@ import type { ModeName } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
 import { lowestUuidOfAge, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
+import { AdministrationError } from '../merchants/operator-ids.ts';
 import { refuseInvalid, toServiceError } from '../requests/errors.ts';
 import type { ImplementedService, Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';

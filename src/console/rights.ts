@@ -6,7 +6,7 @@ import type { ConsoleService } from '../contract/gen/console/v1/console_service_
 import { modeWords } from '../contract/gen/words.ts';
 import { modeNames, mustBe } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
-import type { FindMerchant } from '../merchants/merchant-identity.ts';
+import type { FindMerchant } from '../merchants/api-keys.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';

@@ -12,7 +12,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { listApiKeys } from '../merchants/administration.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { type ImplementedService, implementService, type MethodsOf } from '../requests/method.ts';
-import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
+import { createDeliveryPresenter } from '../webhooks/deliveries.ts';
 import { listAttention, resolveAttention } from './attention.ts';
 import { findTransaction, listChains } from './console-chains.ts';
 import { createExport } from './export-payments.ts';

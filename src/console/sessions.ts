@@ -11,9 +11,8 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
-import { sessionUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
 /** A session ends after this time without a call that a person has made. */

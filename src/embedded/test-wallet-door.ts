@@ -3,10 +3,9 @@
 
 import type { IJsonValue } from '../contract/json/i-json.ts';
 import { isObject, notAField } from '../contract/json/json-codec.ts';
-import { parseJsonBody, readJsonBytes } from '../doors/public/json-body.ts';
+import { parseJsonBody, readJsonBytes, sendJson } from '../doors/public/json-body.ts';
 import { isOwnOrigin } from '../doors/public/own-origin.ts';
 import type { Site } from '../doors/public/public-door.ts';
-import { sendJson } from '../doors/public/send-json.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
 import { answerHeaders, type OpenedIntent, type RequestContext } from '../requests/request-context.ts';

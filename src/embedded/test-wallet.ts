@@ -4,8 +4,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { erc20Abi, type Hex } from 'viem';
 import { mnemonicToAccount } from 'viem/accounts';
-import type { PayAnswer } from '../authorizations/pay-answers.ts';
-import type { PayRequest } from '../authorizations/pay-checkout.ts';
+import type { PayAnswer, PayRequest } from '../authorizations/pay-checkout.ts';
 import { type Network, networkOf } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { encodeHeader, type PaymentRequired } from '../contract/x402.ts';

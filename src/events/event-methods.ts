@@ -19,8 +19,7 @@ import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { toEvent, toJsonEvent } from './event.ts';
 import { beforeAll, cursorOfToken, cursorToken, type EventCursors, streamFilter } from './event-cursor.ts';
-import type { EventFeed } from './event-feed.ts';
-import type { EventReader } from './read-events.ts';
+import type { EventFeed, EventReader } from './event-feed.ts';
 
 /** `ListEvents`: oldest first, by position. */
 export function listEvents(

@@ -13,9 +13,8 @@ import {
   PayoutWalletEntity,
 } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
-import { AdministrationError } from './administration-error.ts';
 import { apiKeyHint, generateSecret } from './api-key-format.ts';
-import { keyUuidOf, merchantUuidOf } from './operator-ids.ts';
+import { AdministrationError, keyUuidOf, merchantUuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 

@@ -1,7 +1,9 @@
 // The ids that an operator names. Checking them needs no database.
 
 import { type IdentifierPrefix, identifierProblem, parseIdentifier } from '../database/identifiers.ts';
-import { AdministrationError } from './administration-error.ts';
+
+/** The operator asked for something that cannot be done; the message says what to do. */
+export class AdministrationError extends Error {}
 
 /** Returns the function that returns the UUID of an id. It throws AdministrationError if the text is not one. */
 const uuidOf = (prefix: IdentifierPrefix, whose: string, list: string) => (text: string) => {

@@ -4,8 +4,7 @@ import { Option } from 'commander';
 import { consoleAddress, loadConfig } from '../config/config.ts';
 import type { SessionSummary } from '../console/sessions.ts';
 import { modeNames } from '../contract/words.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
-import { merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, parseDuration } from './admin-options.ts';
 import {
   changing,

@@ -4,8 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/words.ts';
 import type { Wallets } from '../merchants/administration.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
-import { keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
 import { program } from './admin-program.ts';
 
 /** The lifetime of the new key, in milliseconds. */

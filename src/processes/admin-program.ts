@@ -9,7 +9,7 @@ import { loadConfig, misspeltProblem, misspeltVariables } from '../config/config
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { visible, visibleLines } from '../contract/visible-text.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
+import { AdministrationError } from '../merchants/operator-ids.ts';
 import type { Database } from './open-database.ts';
 
 /** Cells by column. A list is a cell with several lines. */

@@ -33,14 +33,19 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { type Condition, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
-import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
+import {
+  AdministrationError,
+  endpointUuidOf,
+  intentUuidOf,
+  refundUuidOf,
+  transferUuidOf,
+} from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { toRefund } from '../refunds/refund.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
-import { createDeliveryPresenter } from '../webhooks/webhook-delivery.ts';
+import { createDeliveryPresenter } from '../webhooks/deliveries.ts';
 import { formatMinute, type Output, type Row } from './admin-program.ts';
 import type { Database } from './open-database.ts';
 

@@ -8,7 +8,7 @@ import {
 } from '../contract/gen/payments/v1/transfer_service_pb.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
-import { AdministrationError } from '../merchants/administration-error.ts';
+import { AdministrationError } from '../merchants/operator-ids.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { type Method, strict } from '../requests/method.ts';
 import { newRequestContext } from '../requests/request-context.ts';

@@ -1,11 +1,13 @@
 // The methods that ping endpoints, and list and repeat deliveries.
 
 import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
 import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import {
   type WebhookDelivery,
+  WebhookDeliverySchema,
   WebhookDeliveryStatus,
 } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
@@ -19,13 +21,19 @@ import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
 import {
+  WebhookAttemptEntity,
+  type WebhookAttemptRow,
   WebhookDeliveryEntity,
   type WebhookDeliveryRow,
   type WebhookEndpointRow,
 } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { newUuid, parseIdentifier } from '../database/identifiers.ts';
-import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import {
+  createPreparedStatements,
+  type PreparedStatements,
+  preparedStatement,
+} from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
@@ -34,10 +42,8 @@ import type { MethodsOf } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
-import { isInFlight, newDeliveryId } from './delivery-queue.ts';
-import { toWebhookEndpoint } from './endpoint-methods.ts';
-import { createEndpointReader, maxEndpoints } from './endpoints.ts';
-import { createDeliveryPresenter, type ShownDelivery } from './webhook-delivery.ts';
+import { isInFlight, maxKeptAttempts, newDeliveryId } from './delivery-queue.ts';
+import { createEndpointReader, maxEndpoints, toWebhookEndpoint } from './endpoints.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
@@ -296,4 +302,66 @@ function statementsOf(em: EntityManager) {
 function assertEnabled({ enabled }: WebhookEndpointRow): void {
   if (enabled) return;
   throw invalidState('The webhook endpoint is disabled. Enable it first, with {"enabled": true}.');
+}
+
+/** A delivery with the type and the intent of its event. */
+interface ShownDelivery {
+  row: WebhookDeliveryRow;
+  eventType: string;
+  /** UUID. */
+  paymentIntent: string | null;
+}
+
+/** Returns a function that reads the attempts of deliveries and converts both to the contract's deliveries. */
+export function createDeliveryPresenter(em: EntityManager, read: PreparedStatements['read']) {
+  const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
+  // Each delivery is found by its key: a join planned while the table was small would read all of a large one.
+  const findAttempts = preparedStatement(
+    'find_webhook_attempts',
+    `select ${columns.of('a')}
+       from unnest($1::uuid[], $2::uuid[]) as wanted (event_id, endpoint_id)
+      cross join lateral (
+        select * from webhook_attempts a
+         where a.event_id = wanted.event_id and a.endpoint_id = wanted.endpoint_id
+         order by a.number desc limit ${maxKeptAttempts}
+      ) a
+      order by a.number`,
+  );
+  return async (shown: readonly ShownDelivery[]): Promise<WebhookDelivery[]> => {
+    const [first] = shown;
+    if (first === undefined) return [];
+    const found = await read(first.row.merchantId, findAttempts, [
+      shown.map(({ row }) => row.eventId),
+      shown.map(({ row }) => row.endpointId),
+    ]);
+    const byDelivery = Map.groupBy(found.rows.map(columns.read), keyOf);
+    return shown.map((delivery) => toWebhookDelivery(delivery, byDelivery.get(keyOf(delivery.row)) ?? []));
+  };
+}
+
+const keyOf = ({ eventId, endpointId }: Pick<WebhookDeliveryRow, 'eventId' | 'endpointId'>) =>
+  `${eventId} ${endpointId}`;
+
+function toWebhookDelivery(
+  { row, eventType, paymentIntent }: ShownDelivery,
+  attempts: readonly WebhookAttemptRow[],
+): WebhookDelivery {
+  return create(WebhookDeliverySchema, {
+    id: formatIdentifier('del', row.id),
+    event: formatIdentifier('evt', row.eventId),
+    webhookEndpoint: formatIdentifier('we', row.endpointId),
+    status: webhookDeliveryStatusWords[row.status],
+    attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
+      at: timestampFromDate(at),
+      ...(statusCode != null && { statusCode }),
+      durationMs,
+      ...(error != null && { error }),
+      // Bytes that are not UTF-8 become replacement characters.
+      ...(response != null && { response: Buffer.from(response).toString('utf8') }),
+    })),
+    ...(row.nextAttemptAt != null && { nextAttemptAt: timestampFromDate(row.nextAttemptAt) }),
+    createdAt: timestampFromDate(row.createdAt),
+    eventType,
+    ...(paymentIntent !== null && { paymentIntent: formatIdentifier('pi', paymentIntent) }),
+  });
 }

@@ -1,11 +1,23 @@
 // The webhook endpoints of a merchant in one mode, for the API and the command line.
 
 import { hash } from 'node:crypto';
+import { create } from '@bufbuild/protobuf';
+import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import { NIL } from 'uuid';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { eventTypes, wantedEventType } from '../contract/event-types.ts';
+import {
+  type WebhookEndpoint,
+  WebhookEndpointSchema,
+} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import {
+  DeleteWebhookEndpointResponseSchema,
+  ListWebhookEndpointsResponseSchema,
+  type WebhookEndpointService,
+} from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { modeWords } from '../contract/gen/words.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { ModeName } from '../contract/words.ts';
 import {
@@ -16,10 +28,16 @@ import {
   WebhookSecretEntity,
 } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { newUuid } from '../database/identifiers.ts';
+import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
+import { inChangeTurn } from '../database/turns.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
+import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
+import type { MethodsOf } from '../requests/method.ts';
+import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
+import type { RequestContext } from '../requests/request-context.ts';
+import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { type SecretGeneration, webhookSecret } from './signature.ts';
 
@@ -307,4 +325,112 @@ async function lockEndpoint(
 /** Returns the SHA-256, in hexadecimal, of a request with its defaults applied. */
 function fingerprintOf(request: readonly unknown[]): string {
   return hash('sha256', JSON.stringify(request), 'hex');
+}
+
+const defaultOverlapHours = 24;
+const endpointIdOf = ({ id }: { id: string }) => parseIdentifier('we', id);
+
+export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: AddressPolicy) {
+  const endpoints = createEndpointReader(em);
+  return {
+    createWebhookEndpoint: {
+      ratePolicy: 'changes',
+      violations: (request) => settingsViolations(request, policy),
+      async run(request, identity, { context, header }) {
+        const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
+        const { url, eventTypes, enabled = true, description = '' } = request;
+        const settings = {
+          url,
+          eventTypes: eventTypes.length === 0 ? ['*'] : eventTypes,
+          enabled,
+          description,
+        };
+        const create = () => createEndpoint(em, keys, identity, settings, idempotencyKey);
+        return answerWithSecret(await inChangeTurn(em, identity.merchantId, create), context);
+      },
+    },
+    getWebhookEndpoint: {
+      ratePolicy: 'reads',
+      run: async (request, identity) =>
+        toWebhookEndpoint(await endpoints.get(identity, endpointIdOf(request))),
+    },
+    /** Newest first. */
+    listWebhookEndpoints: {
+      ratePolicy: 'reads',
+      violations: ({ pageSize }) => pageSizeViolations(pageSize),
+      async run(request, identity, { context }) {
+        const filter = ['webhook_endpoints', identity.merchantId, identity.mode];
+        const below = uuidCursorOf(request.pageToken, filter);
+        const size = pageSizeOf(request.pageSize);
+        const found = await chargedByRows(
+          context,
+          size,
+          () => endpoints.list(identity, below, size + 1),
+          (rows) => rows.length,
+        );
+        const page = found.slice(0, size);
+        return create(ListWebhookEndpointsResponseSchema, {
+          webhookEndpoints: page.map((row) => toWebhookEndpoint(row)),
+          nextPageToken: uuidPageTokenOf(filter, found.length > size ? page.at(-1)?.id : undefined),
+        });
+      },
+    },
+    /** Changes the given fields. */
+    updateWebhookEndpoint: {
+      ratePolicy: 'changes',
+      violations: (request) => settingsViolations(request, policy),
+      run: async (request, identity) =>
+        toWebhookEndpoint(
+          await inChangeTurn(em, identity.merchantId, () =>
+            updateEndpoint(em, identity, endpointIdOf(request), request),
+          ),
+        ),
+    },
+    deleteWebhookEndpoint: {
+      ratePolicy: 'changes',
+      async run(request, identity) {
+        await inChangeTurn(em, identity.merchantId, () =>
+          deleteEndpoint(em, identity, endpointIdOf(request)),
+        );
+        return create(DeleteWebhookEndpointResponseSchema);
+      },
+    },
+    rotateWebhookSecret: {
+      ratePolicy: 'changes',
+      violations: ({ overlapHours = defaultOverlapHours }) =>
+        overlapHours >= 0 && overlapHours <= maxOverlapHours
+          ? []
+          : [{ field: 'overlap_hours', message: `must be an integer from 0 to ${maxOverlapHours}` }],
+      async run(request, identity, { context, header }) {
+        const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
+        const { overlapHours = defaultOverlapHours } = request;
+        const rotate = () =>
+          rotateSecret(em, keys, identity, endpointIdOf(request), overlapHours, idempotencyKey);
+        return answerWithSecret(await inChangeTurn(em, identity.merchantId, rotate), context);
+      },
+    },
+  } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;
+}
+
+function answerWithSecret(
+  { endpoint, secret, replayed }: EndpointWithSecret,
+  context: RequestContext,
+): WebhookEndpoint {
+  if (replayed) context.replayed = true;
+  return toWebhookEndpoint(endpoint, secret);
+}
+
+/** Converts a row to the contract's endpoint. `secret` is only set where it is returned. */
+export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
+  return create(WebhookEndpointSchema, {
+    id: formatIdentifier('we', row.id),
+    url: row.url,
+    eventTypes: row.eventTypes,
+    enabled: row.enabled,
+    ...(row.disabledReason != null && { disabledReason: row.disabledReason }),
+    ...(row.description != null && { description: row.description }),
+    mode: modeWords[row.mode],
+    createdAt: timestampFromDate(row.createdAt),
+    secret,
+  });
 }

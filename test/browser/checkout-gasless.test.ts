@@ -7,7 +7,7 @@ import { uuidInNonce } from '../../src/contract/eip-3009.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
 import { amountUnits, startCheckoutWorld } from '../support/checkout-page.ts';
-import { sayOnline } from '../support/checkout-stage.ts';
+import { sayOnline } from '../support/checkout-states.ts';
 import { listenInTest } from '../support/listen.ts';
 import { holdBack, reject } from '../support/wallet.ts';
 import { paymentHeader, sign } from '../support/x402.ts';

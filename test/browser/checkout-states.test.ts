@@ -7,8 +7,7 @@ import type { Page } from 'playwright-core';
 import { afterEach, describe, expect, test } from 'vitest';
 import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
 import { startCheckoutWorld, wrapPage } from '../support/checkout-page.ts';
-import { openState, type State } from '../support/checkout-stage.ts';
-import { states } from '../support/checkout-states.ts';
+import { openState, type State, states } from '../support/checkout-states.ts';
 
 describe.skipIf(!hasBrowser)('the state', () => {
   const browser = useOpened(openBrowser);

@@ -7,8 +7,7 @@ import { catalogue, isRetryable } from '../../src/contract/error-catalogue.ts';
 import openapi from '../../src/contract/gen/openapi.json' with { type: 'json' };
 import { findProblems } from '../support/axe.ts';
 import { hasBrowser, openBrowser, useOpened } from '../support/browser.ts';
-import { httpRequest } from '../support/http-request.ts';
-import { startService } from '../support/service.ts';
+import { httpRequest, startService } from '../support/service.ts';
 import { useService } from '../support/use-service.ts';
 
 const service = await useService();

@@ -8,7 +8,7 @@ import grpc from '@grpc/grpc-js';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
-import { httpRequest } from '../support/http-request.ts';
+import { httpRequest } from '../support/service.ts';
 import { useCluster } from './support/cluster.ts';
 import { type Meaning, meaningOfJson, meaningOfMessage } from './support/create-model.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';

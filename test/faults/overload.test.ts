@@ -4,7 +4,7 @@ import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { doors } from '../support/call.ts';
-import { httpRequest } from '../support/http-request.ts';
+import { httpRequest } from '../support/service.ts';
 import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';

@@ -5,7 +5,7 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Answer, doors } from '../support/call.ts';
-import { httpRequest } from '../support/http-request.ts';
+import { httpRequest } from '../support/service.ts';
 import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';

@@ -23,10 +23,9 @@ import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment
 import { maxBodyBytes } from '../../src/contract/limits.ts';
 import { choosePorts } from '../faults/support/process.ts';
 import { answerOf, grpcCall, requestBytes } from '../support/call.ts';
-import { type HttpAnswer, httpRequest } from '../support/http-request.ts';
 import { listenInTest } from '../support/listen.ts';
 import { hasNginx, type Nginx, readConfiguration, replaceAll, startNginx } from '../support/nginx.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { type HttpAnswer, httpRequest, startService, type TestService } from '../support/service.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { useService } from '../support/use-service.ts';
 

@@ -43,7 +43,7 @@ import { RefundService } from '../../src/contract/gen/payments/v1/refund_service
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { TransferService } from '../../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { httpRequest } from './http-request.ts';
+import { httpRequest } from './service.ts';
 
 const { watchEvents: _, ...eventMethods } = EventService.method;
 const methods = {

@@ -1,8 +1,7 @@
 // The console's door, as its pages call it.
 
 import { createLink, type LinkOptions } from '../../src/console/sessions.ts';
-import { httpRequest } from './http-request.ts';
-import type { TestService } from './service.ts';
+import { httpRequest, type TestService } from './service.ts';
 
 type Headers = Record<string, string | undefined>;
 

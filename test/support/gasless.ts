@@ -6,9 +6,8 @@ import { afterAll, afterEach } from 'vitest';
 import type { PaymentRequirements, SettleResponse } from '../../src/contract/x402.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { startChain } from './chain.ts';
-import { httpRequest } from './http-request.ts';
 import { startLyingNode } from './lying-node.ts';
-import { startService, type TestService } from './service.ts';
+import { httpRequest, startService, type TestService } from './service.ts';
 import { createTestWatcher } from './settlement.ts';
 import { gaslessLine, startTestFacilitator } from './x402.ts';
 

@@ -26,7 +26,7 @@ import type { Session, Sessions } from '../../console/sessions.ts';
 import { accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
-import type { FindMerchant } from '../../merchants/merchant-identity.ts';
+import type { FindMerchant } from '../../merchants/api-keys.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ImplementedService, Method } from '../../requests/method.ts';
 import {

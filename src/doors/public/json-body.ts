@@ -1,8 +1,11 @@
+import type { ServerResponse } from 'node:http';
 import { IJsonError, type IJsonValue, parseIJson } from '../../contract/json/i-json.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
+import type { RequestContext } from '../../requests/request-context.ts';
 import type { RawHeaders } from '../../requests/request-header.ts';
 import type { NodeRequest, NodeResponse } from '../node-headers.ts';
+import { PacedSocket } from '../paced-socket.ts';
 import { readBody } from '../request-body.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -54,4 +57,31 @@ export function parseJsonBody(body: Uint8Array): IJsonValue {
     if (!(cause instanceof IJsonError)) throw cause;
     throw new ServiceError('invalid_body', { message: `The request body ${cause.message}.`, cause });
   }
+}
+
+export interface JsonAnswer {
+  status: number;
+  /** Omitted in a 204 and a 304. */
+  body: string;
+  headers: Iterable<[string, string]>;
+}
+
+/** Sends a JSON text. Closes the connection while the service is draining. */
+export function sendJson(
+  { request, response, context }: { request: NodeRequest; response: NodeResponse; context: RequestContext },
+  { status, body, headers }: JsonAnswer,
+  isDraining: () => boolean,
+): void {
+  const hasBody = status !== 204 && status !== 304;
+  const all = hasBody
+    ? ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))]
+    : [];
+  all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
+  for (const [name, value] of headers) all.push(name, value);
+  // HTTP/2 uses GOAWAY for this.
+  const { socket } = request;
+  if (isDraining() && socket instanceof PacedSocket && socket.isLastRequest) all.push('Connection', 'close');
+  (response as ServerResponse).writeHead(status, all);
+  // As a string, which Node sends in one piece with the head.
+  response.end(body);
 }

@@ -1,15 +1,14 @@
 // `POST /v1/checkout/pay`: x402 speaks by status codes and headers of its own, which the transcoder does not have.
 
-import type { PayAnswer } from '../../authorizations/pay-answers.ts';
-import type { PayRequest } from '../../authorizations/pay-checkout.ts';
+import type { PayAnswer, PayRequest } from '../../authorizations/pay-checkout.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import type { Authenticate } from '../../requests/method.ts';
 import { answerHeaders, type OpenedIntent } from '../../requests/request-context.ts';
 import { addressOf } from '../doc-url.ts';
 import { discardBody } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
+import { sendJson } from './json-body.ts';
 import type { Site } from './public-door.ts';
-import { sendJson } from './send-json.ts';
 
 const path = '/v1/checkout/pay';
 

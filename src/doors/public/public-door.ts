@@ -33,11 +33,10 @@ import { docUrlOf } from '../doc-url.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
 import type { Connection } from '../strangers.ts';
-import { parseJsonBody, readJsonBytes } from './json-body.ts';
+import { type JsonAnswer, parseJsonBody, readJsonBytes, sendJson } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
 import { parseQuery } from './query.ts';
 import { createRouter, type Match } from './router.ts';
-import { type JsonAnswer, sendJson } from './send-json.ts';
 
 /** Pages and files at fixed paths that need no key, such as the documentation. */
 export interface Site {
