@@ -206,6 +206,7 @@ test.runIf(hasPsql)(
       expect(attributed).toMatchObject({ code: 'ok', json: { payment_intent: intent.id } });
     }
     expect(await service.end('SIGTERM')).toMatchObject({ code: 0 });
+    expect(service.log.filter(({ message }) => String(message).includes('failed'))).toEqual([]);
     const unwatched = await admin('administrator', 'chain', 'unwatch', ...unwatchedChain);
     expect(unwatched).toMatchObject({ watched: 'no' });
   },

@@ -91,5 +91,5 @@ const forget = preparedStatement(
   'forget_removed_events',
   `delete from removed_events
     where id in (select id from removed_events where removed_at < now() - $1 * interval '1 millisecond'
-                  order by removed_at limit $2 for update skip locked)`,
+                  order by removed_at limit $2)`,
 );
