@@ -1,6 +1,9 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/support/longest-first.ts';
+import { prepareTestEnvironment } from './test/support/test-environment.ts';
+
+prepareTestEnvironment(process.env);
 
 const filesOf = (...names: string[]) => names.map((name) => `test/faults/${name}.test.ts`);
 /** These measure how long others wait: no tests run beside them. */
@@ -10,6 +13,7 @@ const waiting = filesOf('failover', 'hanging-endpoints', 'shutdown', 'unread-log
 
 const common = {
   isolate: false,
+  execArgv: ['--max-semi-space-size=64'],
   testTimeout: 120_000,
   hookTimeout: 60_000,
   globalSetup: ['test/support/postgres.ts'],
