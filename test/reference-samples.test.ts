@@ -154,7 +154,7 @@ describe("the page's samples", () => {
       const again = await runSample(sampleIn(language), service.publicUrl, apiKey);
       expect(JSON.parse(again.output)).toEqual(intent);
       expect(await service.query('select idempotency_key as key, metadata from payment_intents')).toEqual([
-        { key: 'order-1001', metadata: { order_id: 'order-1001', customer_id: 'customer-42' } },
+        { key: 'order-1001/1', metadata: { order_id: 'order-1001', customer_id: 'customer-42' } },
       ]);
     },
   );

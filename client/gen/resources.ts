@@ -395,7 +395,10 @@ export interface WebhookDelivery extends ApiResource {
   status: words.WebhookDeliveryStatus | Unknown;
   /** The newest 20 attempts, oldest first. */
   attempts: WebhookAttempt[];
-  /** The moment of the next attempt, while there is one. */
+  /**
+   * The moment from which the next attempt is due, while there is one. While the endpoint fails, one delivery
+   * at a time is attempted, and the others wait for longer.
+   */
   nextAttemptAt: Date | undefined;
   /** The moment the delivery was made. */
   createdAt: Date;

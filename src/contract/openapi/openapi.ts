@@ -1,7 +1,13 @@
 // Creates the public door's OpenAPI document from the contract: annotations become paths, messages schemas, comments
 // descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
-import { type DescField, type DescMessage, type DescService, getOption } from '@bufbuild/protobuf';
+import {
+  type DescField,
+  type DescMessage,
+  type DescMethod,
+  type DescService,
+  getOption,
+} from '@bufbuild/protobuf';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf, takesIdempotencyKey } from '../http-routes.ts';
 import { enumWords, hasRequiredField, integerRangeOf, isRequiredField } from '../json/field-rules.ts';
@@ -119,7 +125,7 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
     parameters: [
       ...inPath.map((field) => parameterOf(field, 'path', context)),
       ...route.queryFields.map((field) => parameterOf(field, 'query', context)),
-      ...(takesKey ? [idempotencyKeyParameter] : []),
+      ...(takesKey ? [idempotencyKeyOf(method)] : []),
       ...(isForPayers ? [ifNoneMatchParameter] : []),
     ],
     ...(hasBody && {
@@ -216,14 +222,22 @@ const signatureHeaders = [
   ),
 ];
 
-const idempotencyKeyParameter = {
+/** By what is made. That of an intent is not the key of the quickstart, whose request is another one. */
+const exampleKeys: Readonly<Record<string, string>> = {
+  createPaymentIntent: 'order-1001/1',
+  createRefund: 'refund-1001/1',
+  createWebhookEndpoint: 'endpoint-1',
+  rotateWebhookSecret: 'rotation-1',
+};
+
+const idempotencyKeyOf = ({ localName }: DescMethod) => ({
   name: 'Idempotency-Key',
   in: 'header',
   description:
-    'Makes the request safe to repeat: one key for each order, the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
+    'Makes the request safe to repeat: one key for each order, refund, endpoint or rotation, and the same key for every retry of it. 1 to 255 visible ASCII characters. One that begins with a quotation mark is read as a quoted string (RFC 9651): `"order-1001"` is the key `order-1001`.',
   schema: { type: 'string', minLength: 1, maxLength: 255, pattern: '^[\\x21\\x23-\\x7e][\\x21-\\x7e]*$' },
-  example: 'order-1001',
-};
+  example: exampleKeys[localName],
+});
 
 /** A parameter for a field in the path or the query. */
 function parameterOf(field: DescField, place: 'path' | 'query', context: SchemaContext): object {

@@ -136,7 +136,8 @@ export type WebhookDelivery = Message<"payments.v1.WebhookDelivery"> & {
   attempts: WebhookAttempt[];
 
   /**
-   * Moment of the next attempt, while there is one.
+   * Moment from which the next attempt is due, while there is one. While the endpoint fails, one delivery at a time is
+   * attempted, and the others wait for longer.
    *
    * @generated from field: google.protobuf.Timestamp next_attempt_at = 6;
    */
