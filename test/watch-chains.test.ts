@@ -325,6 +325,23 @@ describe('the command line', () => {
     });
   });
 
+  test('doctor blames the nodes alone while none answers', async () => {
+    await watched();
+    await service.server.close();
+    const { message } = await doctor('http://127.0.0.1:1');
+    expect(message).toContain('testnet base: its payments are not seen until a node answers');
+    expect(message).not.toContain('unwatch');
+  });
+
+  test('doctor finds a chain that is watched once a process has started', async () => {
+    const { url } = await openChain({ network: networkFor('testnet', 'base') });
+    await service.query(`delete from watched_chains`);
+    await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
+    expect((await doctor(url)).message).toMatch(
+      /testnet base watched from the start of a process .*mainnet base/,
+    );
+  });
+
   test('doctor finds a node on another chain', async () => {
     const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
     expect(await doctor(polygon.url)).toMatchObject({

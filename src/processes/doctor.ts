@@ -268,13 +268,14 @@ async function checkChains(database: Database): Promise<string> {
   const { chainsHealth } = await import('./chain-health.ts');
   const problems = await unwatchedProblems(database);
   const watched: string[] = [];
+  const beforeStart: string[] = [];
   const unwatched: string[] = [];
   for (const { settings, row, isHeld, nodes } of await chainsHealth(database)) {
     const name = `${settings.mode} ${settings.chain}`;
     const newestMs = Math.max(...nodes.map(({ head }) => head?.time.getTime() ?? 0));
     const age =
       newestMs > 0 ? ` (newest block ${Math.max(0, Math.round((Date.now() - newestMs) / 1000))} s old)` : '';
-    if (row === undefined) unwatched.push(name);
+    if (row === undefined) (nodes.length > 0 ? beforeStart : unwatched).push(name);
     else watched.push(name + age);
     for (const { name: node, head, problem } of nodes) {
       const ageMs = head === undefined ? undefined : Date.now() - head.time.getTime();
@@ -292,7 +293,10 @@ async function checkChains(database: Database): Promise<string> {
     const behind = Number(row.headNumber) - Number(row.cursorNumber);
     if (!isHeld)
       problems.push(
-        `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
+        // Who watches is known by what they write, which they do not while no node answers.
+        nodes.length > 0 && nodes.every(({ problem }) => problem !== undefined)
+          ? `${name}: its payments are not seen until a node answers`
+          : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
     else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks behind its node`);
     const readAgeMs = Date.now() - (row.cursorTime?.getTime() ?? 0);
@@ -305,6 +309,9 @@ async function checkChains(database: Database): Promise<string> {
   }
   const found = [
     ...(watched.length > 0 ? [`${watched.join(', ')} watched`] : []),
+    ...(beforeStart.length > 0
+      ? [`${beforeStart.join(', ')} watched from the start of a process with the role watcher`]
+      : []),
     ...(unwatched.length > 0
       ? [
           `${unwatched.join(', ')} not watched: payments there are not seen, and intents expire by the service's clock`,
