@@ -42,8 +42,9 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
       <Shown of={timeline}>
         {([events, { webhookDeliveries, changes }]) => {
           const byEvent = Map.groupBy(webhookDeliveries, ({ event }) => event);
+          // A block has the time of its whole second: a payment in it may seem to be older than its intent.
+          const created: Entry = { key: 'created', at: createdAt, what: 'Created' };
           const entries: Entry[] = [
-            { key: 'created', at: createdAt, what: 'Created' },
             ...intent.payments.map((each) => ({
               key: `${each.transactionHash} ${each.logIndex}`,
               at: each.blockTime,
@@ -64,7 +65,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
             ...deedsOf(changes),
           ];
           const ms = ({ at }: Entry) => (at === undefined ? 0 : timestampMs(at));
-          return <Entries of={entries.sort((a, b) => ms(a) - ms(b))} />;
+          return <Entries of={[created, ...entries.sort((a, b) => ms(a) - ms(b))]} />;
         }}
       </Shown>
     </section>

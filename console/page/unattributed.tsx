@@ -71,7 +71,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
             </h1>
             <p>
               {found.paymentIntent === '' ? (
-                'It names no payment.'
+                'It names no payment on its chain.'
               ) : (
                 <>
                   It belongs to <Link to={`/payments/${found.paymentIntent}`}>its payment</Link>.

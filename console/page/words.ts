@@ -54,7 +54,7 @@ export const refundStates: Readonly<Record<RefundStatus, State>> = {
 
 export const deliveryStates: Readonly<Record<WebhookDeliveryStatus, State>> = {
   [WebhookDeliveryStatus.UNSPECIFIED]: { label: 'Unknown', tone: 'over' },
-  [WebhookDeliveryStatus.PENDING]: { label: 'On its way', tone: 'busy' },
+  [WebhookDeliveryStatus.PENDING]: { label: 'Waiting to be sent', tone: 'busy' },
   [WebhookDeliveryStatus.DELIVERED]: { label: 'Delivered', tone: 'good' },
   [WebhookDeliveryStatus.FAILED]: { label: 'Failed', tone: 'bad' },
 };

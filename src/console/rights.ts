@@ -16,11 +16,11 @@ import type { Session } from './sessions.ts';
 /** Throws `permission_denied` if the session may not call a method with this access. */
 export function assertMay({ isReadOnly, merchant }: Session, access: Access): void {
   if (access === Access.READ) return;
-  if (isReadOnly) {
-    throw new ServiceError('permission_denied', { message: 'This session is for reading only.' });
-  }
   if (access !== Access.CHANGE && merchant !== undefined) {
     throw new ServiceError('permission_denied', { message: "This needs an operator's session." });
+  }
+  if (isReadOnly) {
+    throw new ServiceError('permission_denied', { message: 'This session is for reading only.' });
   }
 }
 

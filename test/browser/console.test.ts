@@ -394,7 +394,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
     await press('It is not for that payment');
     await press('Detach it');
-    await see('It names no payment.');
+    await see('It names no payment on its chain.');
     expect((await world.merchant.getIntent(intent.id)).amount_received_units).toBe(0);
 
     await page.goto(`${url}/`);
