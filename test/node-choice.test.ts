@@ -119,6 +119,18 @@ test('a node that has never said its newest block does not confirm', async () =>
   expect(choice.confirmer.name).toBe('third');
 });
 
+test('a node that could not answer for an old block does not confirm for 10 min', async () => {
+  const { choice, second, decide, wait } = startChoice('third');
+  await decide();
+  expect(choice.confirmer).toBe(second);
+  choice.noteUnable(second as never);
+  expect(choice.confirmer.name).toBe('third');
+  await wait(599);
+  expect(choice.confirmer.name).toBe('third');
+  await wait(1);
+  expect(choice.confirmer).toBe(second);
+});
+
 test('the other nodes are asked for their newest block every 15 s', async () => {
   const { second, decide, wait } = startChoice();
   await decide();

@@ -337,10 +337,30 @@ describe('a node that has pruned the receipts', () => {
 
   test('of blocks not yet read is refused, and no payment is missed', async () => {
     const intents = await payTwo();
-    await chain.mine(1_100);
+    await chain.mine(2_100);
     prune();
     await expect(watcher.catchUp()).rejects.toThrow(/no longer has the receipts of block \d+: add a node/);
     await succeed(intents);
+  });
+
+  test('is not asked for old blocks again, if there is a third', async () => {
+    const third = await startLyingNode(chain.url);
+    await watcher.release();
+    const urls = [chain.url, node.url, third.url];
+    watcher = createTestWatcher(service, { urls, nodeChoice: { probeEveryMs: 0 } });
+    await watcher.catchUp();
+    const intents = await payTwo();
+    await chain.mine(2_100);
+    prune();
+    await watcher.catchUp();
+    await expect(watcher.verify()).rejects.toThrow(/no longer has the receipts of block/);
+    // The third one confirms from now on.
+    await watcher.tryToFollow(3);
+    await watcher.readAllAgain();
+    const { verifiedNumber = 0, cursor } = (await watcher.ledger.progress()) ?? {};
+    expect(verifiedNumber).toBeGreaterThan((cursor?.number ?? 0) - 2_000);
+    for (const { id } of intents) expect((await getIntent(id)).status).toBe('succeeded');
+    await third.close();
   });
 
   test('of blocks already read denies no payment', async () => {

@@ -157,6 +157,35 @@ test('an intent expires ten blocks after its time, by the clock of the chain; a 
   expect(await eventTypesOf(intent.id)).toEqual(['partially_paid', 'expired', 'late_payment']);
 });
 
+test('an expiry that fails holds up no confirmation, and its lag is measured', async () => {
+  await watcher.release();
+  const expired: number[] = [];
+  const observer = { expiry: (found: { expired: number }) => void expired.push(found.expired) };
+  watcher = createTestWatcher(service, { urls: [chain.url], observer });
+  await watcher.catchUp();
+  const [paid, unpaid] = [
+    await calls.createIntent({ expires_in_minutes: 5 }),
+    await calls.createIntent({ expires_in_minutes: 5 }),
+  ];
+  await service.query(
+    `alter table payment_intents add constraint broken check (status <> 'expired') not valid`,
+  );
+  try {
+    await send(paid, 12_500_000n);
+    await chain.mine();
+    await chain.mine(30, { timestamp: await later(6) });
+    expired.length = 0;
+    await expect(watcher.catchUp()).rejects.toThrow('broken');
+    expect((await calls.getIntent(paid.id)).status).toBe('succeeded');
+    expect(expired).toEqual([0]);
+  } finally {
+    await service.query('alter table payment_intents drop constraint broken');
+  }
+  await watcher.catchUp();
+  expect((await calls.getIntent(unpaid.id)).status).toBe('expired');
+  expect(expired).toContain(1);
+});
+
 test('a payment made in time counts even if it is read after the deadline', async () => {
   const intent = await calls.createIntent({ expires_in_minutes: 5 });
   await send(intent, 12_500_000n);

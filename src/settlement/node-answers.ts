@@ -108,9 +108,11 @@ export function readHeader(value: unknown): Header {
 
 /**
  * The hash of a transaction whose receipt a node has if it has any of the block's. Undefined if it need not have one:
- * Polygon's state-sync transactions come last. Throws NodeError (`no_answer`) if the block's transactions are missing.
+ * Polygon's state-sync transactions come last, and the local chain removes old empty blocks. Throws NodeError
+ * (`no_answer`) if the block's transactions are missing.
  */
 export function readFirstTransaction(value: unknown): Hash | undefined {
+  if (value === null) return undefined;
   const { transactions } = objectOf(value, 'a block');
   const [first, second] = listOf(transactions, 'transactions');
   if (first === undefined && !/^0x0*$/.test(readHeader(value).logsBloom)) {
@@ -161,6 +163,8 @@ export function readTransferLogs(value: unknown): TransferLog[] {
 
 export function readTransaction(value: unknown): Transaction {
   const transaction = objectOf(value, 'a transaction');
+  if (transaction.blockHash === null)
+    throw new NodeError('no_answer', 'the node has a transaction in no block');
   return {
     hash: hashOf(transaction.hash, 'hash'),
     from: addressOf(transaction.from, 'from'),

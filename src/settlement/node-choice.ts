@@ -37,6 +37,8 @@ export interface NodeChoice {
   /** The reader has finished, or failed, a pass. A node may answer some requests and never others. */
   noteWorked(): void;
   noteFailed(): void;
+  /** This node could not answer for an old block: for a while another one confirms, if there is one. */
+  noteUnable(node: Node): void;
   /** Chooses the reader; `isSame` checks that a node has the recorded blocks. True if it has moved. Never rejects. */
   decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean>;
 }
@@ -50,6 +52,8 @@ interface Health {
   healthySinceMs: number | undefined;
   /** When it last failed as the reader. Its newest block is not trusted for a while after that. */
   failedAtMs: number;
+  /** When it last could not answer for an old block. */
+  unableAtMs: number;
   /** When it was last asked for its newest block, by whomever. */
   askedAtMs: number;
 }
@@ -61,6 +65,7 @@ function unknownHealth(node: Node): Health {
     movedAtMs: performance.now(),
     healthySinceMs: undefined,
     failedAtMs: Number.NEGATIVE_INFINITY,
+    unableAtMs: Number.NEGATIVE_INFINITY,
     askedAtMs: Number.NEGATIVE_INFINITY,
   };
 }
@@ -136,7 +141,9 @@ export function createNodeChoice(
       const others = health.filter((_, i) => i !== place);
       const working = others.filter((of) => problemOf(of) === undefined);
       // One without requests left has never said its newest block.
-      const [best] = [...working.filter(({ head }) => head > 0), ...working, ...others];
+      const answering = working.filter(({ head }) => head > 0);
+      const able = answering.filter(({ unableAtMs }) => performance.now() - unableAtMs >= wellMs);
+      const [best] = [...able, ...answering, ...working, ...others];
       return best?.node ?? nodes[0];
     },
     get place() {
@@ -151,6 +158,9 @@ export function createNodeChoice(
     },
     noteFailed() {
       stuckSinceMs ??= performance.now();
+    },
+    noteUnable(node) {
+      for (const of of health) if (of.node === node) of.unableAtMs = performance.now();
     },
     async decide(isSame) {
       if (nodes.length === 1) return false;

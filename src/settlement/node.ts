@@ -36,6 +36,8 @@ const defaultTimeoutMs = 10_000;
 const emptyAnswers = 5;
 /** How long a rate-limited request is retried: half of a watcher's lease. */
 const defaultPatienceMs = 3_000;
+/** So long a node's receipts of older blocks are believed to be there once one was. */
+const keptMs = 10_000;
 /** From this many transactions of a block on, fetching the whole block is cheaper. */
 const wholeBlockFrom = 10;
 
@@ -81,6 +83,8 @@ export class Node {
   readonly receipts = createRangeSize(maxReceipts, new Set(['late']));
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
+  /** It has had the receipts from this block on, and is not asked for them again before that time. */
+  #kept = { from: Number.POSITIVE_INFINITY, untilMs: 0 };
   readonly #address: URL;
   readonly #options: NodeOptions;
   readonly #wanted: ReadonlySet<string>;
@@ -128,16 +132,24 @@ export class Node {
   }
 
   /**
-   * Throws if the node has pruned the receipts of this block: Reth before September 2026, and Erigon, say of blocks whose
-   * receipts they have pruned that there are no logs.
+   * Throws if the node has pruned the receipts of these blocks, as far as a few of them say: Reth before September 2026,
+   * and Erigon, say of blocks whose receipts they have pruned that there are no logs.
    */
-  async assertReceipts(at: number): Promise<void> {
-    const hash = await this.#ask('eth_getBlockByNumber', [hex(at), false], readFirstTransaction);
-    if (hash === undefined || (await this.receiptOf(hash)) !== undefined) return;
-    throw new NodeError(
-      'no_answer',
-      `${this.name} no longer has the receipts of block ${at}: add a node that keeps them`,
-    );
+  async assertReceipts(from: number, to: number): Promise<void> {
+    if (from >= this.#kept.from && performance.now() < this.#kept.untilMs) return;
+    for (const at of new Set([0, 1, 2, 3].map((part) => from + Math.floor((part * (to - from)) / 3)))) {
+      const hash = await this.#ask('eth_getBlockByNumber', [hex(at), false], readFirstTransaction);
+      if (hash === undefined) continue;
+      if (!(await this.#hasReceipt(hash))) {
+        throw new NodeError(
+          'no_answer',
+          `${this.name} no longer has the receipts of block ${at}: add a node that keeps them`,
+        );
+      }
+      break;
+    }
+    // What is pruned next is older.
+    this.#kept = { from, untilMs: performance.now() + keptMs };
   }
 
   /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
@@ -200,6 +212,16 @@ export class Node {
     return this.#ask('eth_getCode', [address, 'latest'], (answer) => readBytes(answer, 'code') !== '0x');
   }
 
+  #hasReceipt(hash: Hash): Promise<boolean> {
+    return this.receiptOf(hash).then(
+      (receipt) => receipt !== undefined,
+      (reason) => {
+        if (reason instanceof NodeError && reason.fault === 'too_large') return true;
+        throw reason;
+      },
+    );
+  }
+
   #logs(filter: object, isAsked: (log: TransferLog) => boolean): Promise<TransferLog[]> {
     const read = (answer: unknown) => {
       const logs = readTransferLogs(answer);
@@ -219,10 +241,7 @@ export class Node {
 
   #transaction(hash: Hash): Promise<Transaction[]> {
     return this.#ask('eth_getTransactionByHash', [hash], (answer) =>
-      // It is in no block yet.
-      answer === null || (answer as { blockHash?: unknown }).blockHash === null
-        ? []
-        : [readTransaction(answer)],
+      answer === null ? [] : [readTransaction(answer)],
     );
   }
 

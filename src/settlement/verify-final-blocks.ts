@@ -6,7 +6,7 @@ import { traceChainWork } from '../telemetry/spans.ts';
 import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
-import type { Tip } from './ledger/cursor.ts';
+import type { Progress, Tip } from './ledger/cursor.ts';
 import { idsOf } from './ledger/values.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
@@ -14,6 +14,11 @@ import { goneOf } from './verify-payments.ts';
 
 /** Doubtful blocks, and reverted transfers, checked in one pass. */
 const maxDoubtful = 64;
+
+/** True if a node does not have, or does not give, what it was asked for: another one may. */
+export function isUnable(reason: unknown): reason is NodeError {
+  return reason instanceof NodeError && (reason.fault === 'no_answer' || reason.fault === 'refused');
+}
 
 /** Verifies the blocks of a chain that have become final. */
 export class Verification {
@@ -44,8 +49,23 @@ export class Verification {
     await this.#readDoubtful(lease);
     // Transfers that verification itself recorded and that cannot be confirmed are verified again.
     const deniedAgain = [...state.deniedIn].filter((number) => number <= progress.verifiedNumber);
-    for (const number of deniedAgain.slice(0, maxDoubtful)) await this.#verifyBlock(lease, number);
-    await this.#verifyReverted(lease, progress.verifiedNumber);
+    const reverted = await this.#revertedIn(lease, progress.verifiedNumber);
+    let unable: NodeError | undefined;
+    for (const number of [...deniedAgain.slice(0, maxDoubtful), ...reverted]) {
+      await this.#verifyBlock(lease, number).catch((reason) => {
+        // One old block holds up no other.
+        if (!isUnable(reason)) throw reason;
+        unable = reason;
+      });
+    }
+    const hasMore = await this.#verifyNext(lease, progress);
+    if (unable !== undefined) throw unable;
+    return hasMore;
+  }
+
+  async #verifyNext(lease: bigint, progress: Progress): Promise<boolean> {
+    const { ledger, state } = this.#context;
+    if (state.finalized === undefined) return false;
     const final = Math.min(state.finalized.number, progress.cursor.number);
     const from = progress.verifiedNumber + 1;
     if (from > final) return false;
@@ -83,17 +103,17 @@ export class Verification {
   }
 
   /**
-   * Verifies the final blocks again that have a reverted transfer: the node may have denied it for longer than the
-   * waiting time, or reported it in another block.
+   * Returns the final blocks that have a reverted transfer, to be verified again: the node may have denied it for longer
+   * than the waiting time, or reported it in another block.
    */
-  async #verifyReverted(lease: bigint, verifiedNumber: number): Promise<void> {
+  async #revertedIn(lease: bigint, verifiedNumber: number): Promise<number[]> {
     const { ledger, state, deniedAgainMs } = this.#context;
-    if (performance.now() - this.#lookedForAtMs < deniedAgainMs) return;
+    if (performance.now() - this.#lookedForAtMs < deniedAgainMs) return [];
     this.#lookedForAtMs = performance.now();
     const hashes = await ledger.reverted(maxDoubtful);
     const receipts = await receiptsOf(state.confirmer, hashes, () => ledger.renew(lease), new Set());
     const numbers = new Set([...receipts.values()].map(({ blockNumber }) => blockNumber));
-    for (const number of numbers) if (number <= verifiedNumber) await this.#verifyBlock(lease, number);
+    return [...numbers].filter((number) => number <= verifiedNumber);
   }
 
   async #verifyBlock(lease: bigint, number: number): Promise<number> {

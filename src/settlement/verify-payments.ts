@@ -30,7 +30,10 @@ export async function heldByAll(
   return { held, denying };
 }
 
-/** Returns those that no node has any more: one alone may have lost data, or lie. Throws if one cannot know. */
+/**
+ * Returns those that no node has any more: one alone may have lost data, or lie. Throws if one is too far behind to deny, or
+ * if the reader or the node that confirms no longer has the receipts.
+ */
 export const goneOf =
   (context: WatchContext, lease: bigint) =>
   async (transfers: readonly RecordedTransfer[]): Promise<readonly RecordedTransfer[]> => {
@@ -42,8 +45,11 @@ export const goneOf =
       }
       const held = new Set(await heldBy(context, lease, asked, denied));
       denied = denied.filter((transfer) => !held.has(transfer));
-      const lowest = Math.min(...denied.map(({ log }) => log.blockNumber));
-      if (denied.length > 0) await asked.assertReceipts(lowest);
+      const mustKnow = asked === context.state.confirmer || asked === context.state.node;
+      if (denied.length === 0 || !mustKnow) continue;
+      const lowest = denied.reduce((number, { log }) => Math.min(number, log.blockNumber), highest);
+      await context.ledger.renew(lease);
+      await asked.assertReceipts(lowest, lowest);
     }
     return denied;
   };

@@ -14,7 +14,7 @@ import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-
 import { readBlock, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
 import { maxHeaders, revertToAncestor } from './reorganisation.ts';
-import { Verification } from './verify-final-blocks.ts';
+import { isUnable, Verification } from './verify-final-blocks.ts';
 
 const defaultFinalizedEveryMs = 10_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
@@ -45,6 +45,8 @@ export class Watcher {
   readonly #choice: NodeChoice;
   readonly #verification: Verification;
   #forgottenAt = 0;
+  /** When an expiry has succeeded last, or the watch has begun. */
+  #expiredAtMs = 0;
   /** The verification in progress. */
   #verifying: Promise<unknown> | undefined;
   /** The reader has finished its part of this pass. */
@@ -90,7 +92,13 @@ export class Watcher {
 
   /** Verifies blocks that have become final. Resolves with true if there are more. */
   verify(): Promise<boolean> {
-    const verifying = this.#guard(() => this.#verification.verify()).finally(() => {
+    const { confirmer } = this.#context.state;
+    const verifyOnce = () =>
+      this.#verification.verify().catch((reason) => {
+        if (isUnable(reason)) this.#choice.noteUnable(confirmer);
+        throw reason;
+      });
+    const verifying = this.#guard(verifyOnce).finally(() => {
       this.#verifying = undefined;
     });
     this.#verifying = verifying;
@@ -164,10 +172,18 @@ export class Watcher {
     this.#isRead = true;
     this.#choice.noteWorked();
     // Last, because confirming depends on another node.
-    const mayExpireMore = await this.#expire(lease);
-    await this.#forget(lease, tip(), final);
+    let failure: unknown;
+    const failLater = (reason: unknown): boolean => {
+      if (reason instanceof LeaseLost) throw reason;
+      failure ??= reason;
+      return false;
+    };
+    // An expiry that fails holds up no confirmation.
+    const mayExpireMore = await this.#expire(lease).catch(failLater);
+    await this.#forget(lease, tip(), final).catch(failLater);
     const mayConfirmMore = await confirmDue(this.#context, lease, tip());
     await releaseAuthorizations(this.#context, lease, tip());
+    if (failure !== undefined) throw failure;
     return tip().number < head.number || mayExpireMore || mayConfirmMore;
   }
 
@@ -220,6 +236,7 @@ export class Watcher {
     state.cursor = progress?.cursor;
     observer.verified?.(progress?.verifiedNumber ?? 0);
     state.suspected = undefined;
+    this.#expiredAtMs = performance.now();
     this.#verification.forgetDenials();
     logger.info({ chain_id: settings.chainId, block: state.cursor?.number }, 'watching the chain');
     return true;
@@ -238,7 +255,11 @@ export class Watcher {
     const { ledger, observer } = this.#context;
     const startedAtMs = performance.now();
     for (;;) {
-      const expiry = await ledger.expireSome(lease);
+      const expiry = await ledger.expireSome(lease).catch((reason) => {
+        observer.expiry?.({ expired: 0, lagMs: performance.now() - this.#expiredAtMs });
+        throw reason;
+      });
+      this.#expiredAtMs = performance.now();
       observer.expiry?.(expiry);
       if (!expiry.hasMore || performance.now() - startedAtMs > maxExpiringMs) return expiry.hasMore;
     }

@@ -10,7 +10,7 @@ import { bytes, hashOf } from './values.ts';
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 
 /** How far a chain has been read and verified. */
-interface Progress {
+export interface Progress {
   genesisHash: Hash;
   cursor: Tip;
   verifiedNumber: number;
