@@ -97,6 +97,7 @@ export function repeat(
   paceMs = 0,
 ): Repeater {
   // What only runs when woken may have nothing to do.
+  if (intervalMs) metrics.taskBegan(name);
   const onWorked = () => void (intervalMs && metrics.taskWorked(name));
   return startRepeater({ name, intervalMs, work, paceMs, onWorked, logger });
 }

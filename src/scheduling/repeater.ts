@@ -11,7 +11,7 @@ export interface RepeaterOptions {
   intervalMs: number | undefined;
   /** Shortest time from one run to the next while there is more to do. Default: none. */
   paceMs?: number;
-  /** Called at the start, and after each run that succeeds. */
+  /** Called after each run that succeeds. */
   onWorked?: () => void;
   /** Longest pause after a failure. */
   maxRetryMs?: number;
@@ -67,7 +67,6 @@ export function startRepeater(options: RepeaterOptions): Repeater {
     }
   };
 
-  onWorked?.();
   begin();
   return {
     wake() {

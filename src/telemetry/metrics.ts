@@ -260,7 +260,7 @@ function createTransferMetrics({ gauge }: Instruments) {
 function createProcessMetrics({ gauge }: Instruments) {
   const tasks = gauge(
     'task_succeeded_timestamp_seconds',
-    'When a background task of this process has succeeded last, or begun.',
+    'When a background task of this process has succeeded last; 0 if it never has.',
     ['task'],
   );
   const certificate = gauge(
@@ -268,6 +268,7 @@ function createProcessMetrics({ gauge }: Instruments) {
     'By when the certificate in use has to be replaced: a sixth of its life before its end. Infinite without TLS.',
   );
   return {
+    taskBegan: (task: string) => tasks.set({ task }, 0),
     taskWorked: (task: string) => tasks.set({ task }, Date.now() / 1000),
     certificate: (dueMs = Number.POSITIVE_INFINITY) => certificate.set(dueMs / 1000),
   };
