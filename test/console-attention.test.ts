@@ -116,6 +116,21 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([json.id]);
   });
 
+  test('an endpoint that has failed for 15 minutes, until it succeeds', async () => {
+    const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
+    const fail = (minutes: number | null) =>
+      service.query(
+        `update webhook_endpoints set failures = 4, failing_since = now() - $1 * interval '1 minute'`,
+        [minutes],
+      );
+    await fail(14);
+    expect(await items()).toEqual([]);
+    await fail(16);
+    expect(await items()).toMatchObject([{ kind: 'ATTENTION_KIND_ENDPOINT', subject: json.id, count: 4 }]);
+    await fail(null);
+    expect(await items()).toEqual([]);
+  });
+
   test('deliveries that have failed for good, again when they are sent again and fail', async () => {
     const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
     await service.query(

@@ -274,7 +274,13 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
     case AttentionKind.DELIVERIES:
       return [`${events} not delivered to ${url}.`, endpoint, 'Send again'];
     case AttentionKind.ENDPOINT:
-      return [`${url} was disabled. Your shop hears nothing there.`, endpoint, 'Enable it'];
+      return count > 0
+        ? [
+            `Events do not reach ${url} (failures in a row: ${count}). They are tried again.`,
+            endpoint,
+            'Look at it',
+          ]
+        : [`${url} was disabled. Your shop hears nothing there.`, endpoint, 'Enable it'];
     case AttentionKind.REFUND:
       return [`A refund of ${money} waits for your wallet's signature.`, payment, 'Sign it'];
     case AttentionKind.UNEXPECTED_REFUND:

@@ -22,6 +22,8 @@ const maxOfKind = 50;
 const maxCounted = 1_000;
 /** Labeled payments that are looked at, the newest of those that something went back of, and of the others. */
 const maxLabeled = 2_000;
+/** An endpoint that has failed for less is tried again without a word. */
+const failingMinutes = 15;
 const maxNote = 500;
 const maxId = 200;
 
@@ -116,7 +118,7 @@ const intentNow =
 const intentItem = itemOfRow('payment', 'i.id', intentNow);
 // Each attempt after which one fails again makes another item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
-const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || w.disabled_reason";
+const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || coalesce(w.disabled_reason, '')";
 const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
 const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
@@ -165,10 +167,12 @@ const findItems = preparedStatement(
     where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 and ${isOpen(deliveriesItem)}
     limit ${maxOfKind})
   union all
-  (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null, null, null, w.url, null
+  (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null,
+          case when w.enabled then w.failures end, null, w.url, null
      from webhook_endpoints w
-    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and not w.enabled
-      and w.disabled_reason is not null and ${isOpen(endpointItem)}
+    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and ${isOpen(endpointItem)}
+      and case when w.enabled then w.failing_since < now() - interval '${failingMinutes} minutes'
+               else w.disabled_reason is not null end
     limit ${maxOfKind})
   union all
   (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent

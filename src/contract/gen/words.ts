@@ -131,7 +131,10 @@ export type AttentionKind =
   | 'payment'
   /** Deliveries to an endpoint that have failed for good. */
   | 'deliveries'
-  /** An endpoint that was disabled because it has failed for days. */
+  /**
+   * An endpoint that was disabled because it answered 410 or has failed for days, or that has failed since 15
+   * minutes.
+   */
   | 'endpoint'
   /** A refund whose transfer nobody has signed yet. */
   | 'refund'

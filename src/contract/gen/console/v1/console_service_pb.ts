@@ -334,7 +334,7 @@ export type AttentionItem = Message<"console.v1.AttentionItem"> & {
   amountUnits: bigint;
 
   /**
-   * The number of deliveries, at most 1,000.
+   * The number of deliveries, at most 1,000; of an endpoint that is still tried, of its failures in a row.
    *
    * @generated from field: int32 count = 7;
    */
@@ -997,7 +997,7 @@ export const AttentionKind = {
   DELIVERIES: 3,
 
   /**
-   * An endpoint that was disabled because it has failed for days.
+   * An endpoint that was disabled because it answered 410 or has failed for days, or that has failed since 15 minutes.
    *
    * @generated from enum value: ATTENTION_KIND_ENDPOINT = 4;
    */
