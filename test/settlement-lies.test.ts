@@ -346,7 +346,7 @@ describe('a node that has pruned the receipts', () => {
   test('is not asked for old blocks again, if there is a third', async () => {
     const third = await startLyingNode(chain.url);
     await watcher.release();
-    const urls = [chain.url, node.url, third.url];
+    const urls = [chain.url, node.url, third.url] as const;
     watcher = createTestWatcher(service, { urls, nodeChoice: { probeEveryMs: 0 } });
     await watcher.catchUp();
     const intents = await payTwo();
