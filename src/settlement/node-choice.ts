@@ -76,6 +76,14 @@ function noteHead(of: Health, head: number): void {
   of.head = head;
 }
 
+/** One that has answered and can do so for old blocks, if there is one. One without requests left never has. */
+function bestConfirmer(others: readonly Health[], isWorking: (of: Health) => boolean, restMs: number) {
+  const working = others.filter(isWorking);
+  const answering = working.filter(({ head }) => head > 0);
+  const able = answering.filter(({ unableAtMs }) => performance.now() - unableAtMs >= restMs);
+  return [...able, ...answering, ...working, ...others][0];
+}
+
 export function createNodeChoice(
   nodes: readonly [Node, ...Node[]],
   logger: Logger,
@@ -139,19 +147,14 @@ export function createNodeChoice(
     },
     get confirmer() {
       const others = health.filter((_, i) => i !== place);
-      const working = others.filter((of) => problemOf(of) === undefined);
-      // One without requests left has never said its newest block.
-      const answering = working.filter(({ head }) => head > 0);
-      const able = answering.filter(({ unableAtMs }) => performance.now() - unableAtMs >= wellMs);
-      const [best] = [...able, ...answering, ...working, ...others];
+      const best = bestConfirmer(others, (of) => problemOf(of) === undefined, wellMs);
       return best?.node ?? nodes[0];
     },
     get place() {
       return place;
     },
     noteHead(node, head) {
-      const of = health.find((each) => each.node === node);
-      if (of !== undefined) noteHead(of, head);
+      for (const of of health) if (of.node === node) noteHead(of, head);
     },
     noteWorked() {
       stuckSinceMs = undefined;
@@ -159,7 +162,7 @@ export function createNodeChoice(
     noteFailed() {
       stuckSinceMs ??= performance.now();
     },
-    noteUnable(node) {
+    noteUnable: (node) => {
       for (const of of health) if (of.node === node) of.unableAtMs = performance.now();
     },
     async decide(isSame) {
