@@ -821,7 +821,7 @@ describe('a sparse filter', () => {
   test('reads each row that it looks through once', async () => {
     const reading = await startService({ ROLES: 'api', DATABASE_POOL: '1' }, { beside: service });
     const rowsRead = async () => {
-      await reading.database.orm.em.execute('select pg_stat_force_next_flush()');
+      await reading.served.em.execute('select pg_stat_force_next_flush()');
       const [row] = await service.query<{ n: number }>(
         `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as n from pg_stat_user_tables where relname = 'payment_intents'`,
       );

@@ -51,7 +51,7 @@ test('a page of intents is planned for the rows that it shows, however many ther
   await service.query(...insertOf({ merchantId: service.merchant.id, count: 30_000, firstAtMs: Date.now() }));
   await service.query('analyze payment_intents');
   expect((await service.call('listPaymentIntents')).json.payment_intents).toHaveLength(20);
-  const { em } = service.database.orm;
+  const { em } = service.served;
   const [{ statement } = { statement: '' }] = await em.execute<{ statement: string }[]>(
     `select statement from pg_prepared_statements where name like 'list_pages_of_payment_intents_%'`,
   );
@@ -79,7 +79,7 @@ test('concurrent retrievals use an index, also in a new database', async () => {
     ]);
     expect(new Set((await Promise.all(asked)).map(({ code }) => code))).toEqual(new Set(['ok']));
   }
-  const planned = await reading.database.orm.em.execute<{ name: string; custom_plans: number }[]>(
+  const planned = await reading.served.em.execute<{ name: string; custom_plans: number }[]>(
     'select name, custom_plans::int from pg_prepared_statements where custom_plans + generic_plans > 5',
   );
   const names = planned.map(({ name }) => name.slice(0, -13)).sort();
@@ -88,7 +88,7 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   for (const { name, custom_plans } of planned) expect(custom_plans, name).toBe(5);
   // A session's counts are complete when it has ended.
   await reading.server.close();
-  await endSessions(reading.database.orm);
+  await endSessions(reading.served);
   const scans = await service.query(
     `select seq_scan::int, idx_scan::int from pg_stat_user_tables where relname = 'payment_intents'`,
   );
@@ -143,10 +143,10 @@ test('a claim visits no merchant whose deliveries all wait for their next attemp
             now() + interval '1 hour' from generate_series(1, 500)`,
   );
   const claiming = await startService({ ROLES: 'api' }, { beside: service });
-  expect(await createDeliveryQueue(claiming.database.orm.em).claim(nothingInFlight)).toEqual([]);
+  expect(await createDeliveryQueue(claiming.served.em).claim(nothingInFlight)).toEqual([]);
   // A session's counts are complete when it has ended.
   await claiming.server.close();
-  await endSessions(claiming.database.orm);
+  await endSessions(claiming.served);
   const scans = async () => {
     const of = `select idx_scan::int as scans from pg_stat_user_tables where relname = 'webhook_deliveries'`;
     return (await service.query<{ scans: number }>(of))[0]?.scans ?? 0;

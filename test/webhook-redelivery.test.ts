@@ -140,7 +140,7 @@ test('pages and redeliveries run prepared statements, which are compiled once', 
   await call(merchant, 'GET', 'webhook_endpoints');
   await call(merchant, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries`);
   await call(merchant, 'POST', `events/${events[0]}/redeliver`);
-  const prepared = await service.database.orm.em.execute<{ name: string }[]>(
+  const prepared = await service.served.em.execute<{ name: string }[]>(
     `select regexp_replace(name, '_[0-9a-f]{12}$', '') as name from pg_prepared_statements`,
   );
   expect(prepared.map(({ name }) => name)).toEqual(

@@ -8,6 +8,7 @@ import type { TestProject } from 'vitest/node';
 import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
 import { migrate } from '../../src/database/orm.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres.ts';
+import { grantServiceRights } from './service-rights.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -40,6 +41,16 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await admin.query('create role postgres superuser login');
     await admin.query(`create database ${templateDatabase} template postgres`);
     await admin.query('create database empty').finally(() => admin.end());
+    const template = new pg.Client(pgConfigOf({ ...postgres.location, database: templateDatabase }));
+    await template.connect();
+    // As docs/operations.md has it: what the tests' services do needs no other right.
+    const reads =
+      'grant select on all tables in schema public to serving; revoke select on networks from serving';
+    await template
+      .query(
+        `create role serving login; grant pg_read_all_stats to serving; ${reads}; ${grantServiceRights('serving')}`,
+      )
+      .finally(() => template.end());
     await postgres.stop();
     await promisify(execFile)('cp', ['-Rp', data, migratedData]);
     postgres = await startEmbeddedPostgres(data);

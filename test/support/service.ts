@@ -55,6 +55,8 @@ export const identityOf = ({ id, merchantId, keys, wallets }: TestMerchant): Ide
 
 export interface TestService {
   database: Database;
+  /** The service's own sessions, with its role: `database` is the owner's. */
+  served: Database['orm'];
   location: SocketLocation;
   server: RunningServer;
   /** Parsed lines of the log so far. */
@@ -111,7 +113,7 @@ export async function startService(
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   const ringOf = (name: SecretName) =>
     beside?.database.keyRing(name) ?? parseKeyRing(given[name] ?? randomKeyRing());
-  const secrets: Record<SecretName, ReturnType<typeof parseKeyRing>> = {
+  const secrets = {
     CLIENT_SECRET_KEYS: ringOf('CLIENT_SECRET_KEYS'),
     API_KEY_PEPPERS: ringOf('API_KEY_PEPPERS'),
     WEBHOOK_SECRET_KEYS: ringOf('WEBHOOK_SECRET_KEYS'),
@@ -140,7 +142,10 @@ export async function startService(
   };
   // In another database of the same server it hears nothing of this one.
   const heard = isNotified ? location : inject('postgres');
-  const server = await startServer(config, { ...database, location: heard }, logger, { localChains });
+  // With the rights of docs/operations.md: what a test does itself has the owner's.
+  const served = createOrm({ ...location, user: 'serving' }, config.databasePool, config.databaseTimeouts);
+  const ofServer = { ...database, orm: served, location: { ...heard, user: 'serving' } };
+  const server = await startServer(config, ofServer, logger, { localChains });
   const client = new pg.Pool({ ...pgConfigOf(location), max: 1 });
   client.on('error', () => {});
   const urls = {
@@ -154,6 +159,7 @@ export async function startService(
     ...urls,
     call: calls.call,
     database,
+    served,
     location,
     server,
     log,
@@ -175,7 +181,7 @@ export async function startService(
     async close() {
       calls.close();
       await server.close();
-      await database.close();
+      await Promise.all([served.close(), database.close()]);
       const leaks = await findLeaks(log, async (sql) => (await client.query(sql)).rows);
       await client.end();
       await location.drop();
