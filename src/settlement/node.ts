@@ -146,10 +146,10 @@ export class Node {
           `${this.name} no longer has the receipts of block ${at}: add a node that keeps them`,
         );
       }
-      break;
+      // What is pruned next is older.
+      this.#kept = { from, untilMs: performance.now() + keptMs };
+      return;
     }
-    // What is pruned next is older.
-    this.#kept = { from, untilMs: performance.now() + keptMs };
   }
 
   /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
