@@ -162,7 +162,7 @@ export function createNodeChoice(
     noteFailed() {
       stuckSinceMs ??= performance.now();
     },
-    noteUnable: (node) => {
+    noteUnable(node) {
       for (const of of health) if (of.node === node) of.unableAtMs = performance.now();
     },
     async decide(isSame) {

@@ -58,15 +58,14 @@ export class Verification {
         unable = reason;
       });
     }
-    const hasMore = await this.#verifyNext(lease, progress);
+    const hasMore = await this.#verifyNext(lease, progress, state.finalized.number);
     if (unable !== undefined) throw unable;
     return hasMore;
   }
 
-  async #verifyNext(lease: bigint, progress: Progress): Promise<boolean> {
+  async #verifyNext(lease: bigint, progress: Progress, finalized: number): Promise<boolean> {
     const { ledger, state } = this.#context;
-    if (state.finalized === undefined) return false;
-    const final = Math.min(state.finalized.number, progress.cursor.number);
+    const final = Math.min(finalized, progress.cursor.number);
     const from = progress.verifiedNumber + 1;
     if (from > final) return false;
     // Ends at a block that this node has, too. The local chain removes old empty blocks.
