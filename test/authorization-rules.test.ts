@@ -147,7 +147,7 @@ describe('an answer', () => {
     const asked = node.requests.length;
     expect(await pay(order.secret, paymentHeader(wrapped, order.offer))).toMatchObject({
       status: 402,
-      settled: { errorReason: 'invalid_exact_evm_signature' },
+      settled: { errorReason: 'invalid_exact_evm_payload_undeployed_smart_wallet' },
     });
     expect(node.requests.length).toBe(asked);
   });

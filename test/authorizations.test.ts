@@ -3,7 +3,7 @@
 
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import http2 from 'node:http2';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
@@ -12,14 +12,15 @@ import { pino } from 'pino';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { createFacilitator } from '../src/authorizations/facilitator.ts';
 import { offerGasless } from '../src/authorizations/gasless.ts';
 import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
 import { authorizationUsedTopic, transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import type { ChainName } from '../src/contract/words.ts';
-import type { PaymentRequirements } from '../src/contract/x402.ts';
+import { type PaymentRequirements, readPayment, type SignedPayment } from '../src/contract/x402.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { makeCertificate } from './support/certificates.ts';
-import { accounts, deployer } from './support/chain-contracts.ts';
+import { accounts, deployer, relayer } from './support/chain-contracts.ts';
 import { useFolder } from './support/folder.ts';
 import { amount, type Json, type Order, type PayAnswer, useGasless } from './support/gasless.ts';
 import { listenInTest } from './support/listen.ts';
@@ -183,11 +184,7 @@ describe('a payment is refused before anybody is asked', () => {
       from: order.account.address,
       nonce: signed.nonce,
     });
-    for (const signature of [
-      byStranger.signature,
-      `${signed.signature}${'6492'.repeat(16)}` as Hex,
-      '0x00' as Hex,
-    ]) {
+    for (const signature of [byStranger.signature, '0x00' as Hex]) {
       const asked = facilitator.asked.length;
       const answer = await pay(order.secret, paymentHeader({ ...signed, signature }, order.offer));
       expect(answer).toMatchObject({ status: 402, settled: { errorReason: 'invalid_exact_evm_signature' } });
@@ -387,6 +384,79 @@ describe('a facilitator', () => {
     // The same again is not sent. Another one is.
     expect(await pay(order.secret, header)).toMatchObject({ status: 402 });
     expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
+  });
+
+  test('that waits for the block has not refused: so does the payer', async () => {
+    const { order, answer } = await payWith({
+      '/settle': async (signed, response) => {
+        const transaction = await facilitator.send(signed);
+        response
+          .writeHead(500)
+          .end(JSON.stringify({ success: false, errorReason: 'settlement_pending', transaction }));
+      },
+    });
+    await pooled();
+    // The service has its answer, and waits nevertheless.
+    while ((await checkoutOf(order)).authorization?.transaction_hash === null) await sleep(20);
+    await readBlock();
+    expect(await answer).toMatchObject({ status: 200, settled: { success: true } });
+  });
+
+  test('that is busy is asked the same again, twice at most', async () => {
+    const asked = facilitator.asked.length;
+    const fails = (response: ServerResponse) => void response.writeHead(429).end('slow down');
+    const { answer } = await payWith({
+      '/verify': (_, response) =>
+        facilitator.asked.length === asked + 1 ? fails(response) : { isValid: true },
+      '/settle': (signed, response) =>
+        facilitator.asked.length === asked + 3 ? fails(response) : facilitator.send(signed),
+    });
+    const sent = facilitator.nextSent();
+    await sent;
+    expect(facilitator.asked.slice(asked)).toEqual(['/verify', '/verify', '/settle', '/settle']);
+    const requests = facilitator.requests.slice(-4).map((request) => JSON.stringify(request));
+    expect(new Set(requests).size).toBe(1);
+    await readBlock();
+    expect((await answer).status).toBe(200);
+  });
+
+  test('that was given the signature and is away then is not taken for one that was never reached', async () => {
+    const server = createServer((_, response) => {
+      response.destroy();
+      server.close();
+    });
+    const url = await listenInTest(server);
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const payment = readPayment(paymentHeader(signed, order.offer)) as SignedPayment;
+    const answer = await createFacilitator({ url, token: undefined }).send(
+      payment,
+      new AbortController().signal,
+    );
+    expect(answer).toMatchObject({ isAccepted: false, isUnasked: false, reason: 'ECONNREFUSED' });
+  });
+
+  test.each([
+    [
+      'has what it sends signed for its own contract',
+      { verifyingContract: relayer },
+      400,
+      /does not take x402/,
+    ],
+    ['names the token', { verifyingContract: chain.usdc }, 400, undefined],
+    ['wants another token', {}, 401, /answers 401: it wants a valid X402_FACILITATOR_URL/],
+  ])('that %s', async (_, extra, status, problem) => {
+    const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532', extra }];
+    const url = await listenInTest(
+      createServer((request, response) => {
+        response.writeHead(request.url === '/supported' ? 200 : status).end(JSON.stringify({ kinds }));
+      }),
+    );
+    const found = await createFacilitator({ url, token: undefined }).problemWith(
+      chainNamed('testnet', 'base'),
+    );
+    if (problem === undefined) expect(found).toBeUndefined();
+    else expect(found).toMatch(problem);
   });
 
   test('its token, its reason and nothing else are in the log', async () => {
@@ -923,7 +993,7 @@ test('a facilitator that is asked again is offered meanwhile, and not once it sa
   const facilitatorOf = ({ chainId }: typeof base) => ({ chainId, url, token: undefined });
   const gasless = offerGasless(
     { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
-    () => {},
+    { onAdded() {}, onAllAnswered() {} },
     logger,
   );
   onTestFinished(gasless.stop);

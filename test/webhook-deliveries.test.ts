@@ -573,6 +573,20 @@ describe('an endpoint is disabled', () => {
     await target.close();
     await live.close();
   });
+
+  test('an outcome that cannot be recorded is counted', async () => {
+    const live = await startService();
+    const target = await startReceiver((_, response) => response.writeHead(200).end());
+    await live.call('createWebhookEndpoint', { url: target.url });
+    await live.query('revoke insert on webhook_attempts from serving');
+    const { id } = (await live.call('createPaymentIntent', { amount_units: 1 })).json;
+    await live.call('cancelPaymentIntent', { id });
+    await live.loggedLine(({ message }) => /could not record a webhook attempt/.test(String(message)));
+    const { body } = await httpRequest(`${live.operationsUrl}/metrics`, { method: 'GET' });
+    expect(body).toContain('payment_intents_webhook_attempts_total{outcome="unrecorded"} 1');
+    await target.close();
+    await live.close();
+  });
 });
 
 test('the age of the oldest pending delivery', async () => {

@@ -159,6 +159,7 @@ function failureOf(response: { errorReason?: RefusalReason } | undefined): Failu
     case 'invalid_exact_evm_insufficient_balance':
       return 'sign-too-little';
     case 'invalid_exact_evm_signature':
+    case 'invalid_exact_evm_payload_undeployed_smart_wallet':
       return 'sign-contract';
     // A part of the amount has arrived since.
     case 'invalid_exact_evm_authorization_value':

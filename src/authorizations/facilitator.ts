@@ -1,9 +1,11 @@
 // The three requests to an x402 facilitator, which sends authorizations and pays for it. It is trusted with nothing: only
 // the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { checksum } from 'ox/Address';
 import { Agent, request } from 'undici';
 import type { ChainFacilitator } from '../config/config.ts';
+import type { ChainSettings } from '../contract/chains.ts';
 import {
   networkName,
   objectIn,
@@ -16,6 +18,10 @@ import { maxTimeoutSeconds } from './offer.ts';
 const timeoutMs = 30_000;
 const maxAnswerBytes = 64 * 1024;
 const maxReason = 100;
+const maxRepeats = 2;
+const repeatAfterMs = 1_500;
+/** Nothing is repeated once it has taken so long: the payer waits. */
+const maxRepeatingMs = 10_000;
 /** Over HTTP/1.1, as nodes are asked. */
 const dispatcher = new Agent({ allowH2: false, maxResponseSize: maxAnswerBytes });
 
@@ -28,12 +34,14 @@ export interface FacilitatorAnswer {
   transaction?: `0x${string}`;
   /** It was never given the authorization. */
   isUnasked?: boolean;
+  /** The same request may be answered otherwise in a moment. */
+  isFault?: boolean;
 }
 
 export type Facilitator = ReturnType<typeof createFacilitator>;
 
 export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
-  const ask = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+  const ask = async (path: string, body?: object) => {
     const { statusCode, body: answered } = await request(`${url}${path}`, {
       method: body === undefined ? 'GET' : 'POST',
       headers: {
@@ -44,50 +52,85 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       signal: AbortSignal.timeout(timeoutMs),
       dispatcher,
     });
-    const answer = objectIn(await answered.text()) ?? {};
+    return { statusCode, answer: objectIn(await answered.text()) ?? {} };
+  };
+  const answerOf = async (path: string, body?: object): Promise<Record<string, unknown>> => {
+    const { statusCode, answer } = await ask(path, body);
     // A refusal may come with a status of its own.
     if ((statusCode >= 200 && statusCode < 300) || 'isValid' in answer || 'success' in answer) return answer;
     throw new Error(`status ${statusCode}`);
   };
 
+  /** Undefined if it would send the payment. */
+  const verify = async (payload: object): Promise<FacilitatorAnswer | undefined> => {
+    try {
+      const { isValid, invalidReason } = await answerOf('/verify', payload);
+      return isValid === true ? undefined : { isAccepted: false, reason: wordOf(invalidReason) };
+    } catch (reason) {
+      const isUnasked = unconnected.has(codeOf(reason) ?? '');
+      return { isAccepted: false, reason: faultOf(reason), isUnasked, isFault: !isUnasked };
+    }
+  };
+
+  const settle = async (payload: object): Promise<FacilitatorAnswer> => {
+    try {
+      const { success, errorReason, transaction } = await answerOf('/settle', payload);
+      const isHash = typeof transaction === 'string' && /^0x[0-9a-f]{64}$/i.test(transaction);
+      // Sent, and it has not seen the block yet.
+      const isAccepted = success === true || errorReason === 'settlement_pending';
+      return {
+        isAccepted,
+        reason: isAccepted ? '' : wordOf(errorReason),
+        ...(isHash && { transaction: transaction.toLowerCase() as `0x${string}` }),
+        // It has verified what it did not send.
+        isFault: !isAccepted && !isHash,
+      };
+    } catch (reason) {
+      return { isAccepted: false, reason: faultOf(reason), isFault: true };
+    }
+  };
+
   return {
-    /** Rejects if it cannot be asked. */
-    async supports(chainId: number): Promise<boolean> {
-      const { kinds } = await ask('/supported');
-      return (Array.isArray(kinds) ? kinds : []).some(
+    /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked. */
+    async problemWith({ chainId, tokens }: ChainSettings): Promise<string | undefined> {
+      const { kinds } = await answerOf('/supported');
+      const isSupported = (Array.isArray(kinds) ? kinds : []).some(
         (kind) =>
           kind?.x402Version === x402Version &&
           kind?.scheme === 'exact' &&
-          [networkName(chainId), 'eip155:*'].includes(kind?.network),
+          [networkName(chainId), 'eip155:*'].includes(kind?.network) &&
+          // Circle's Gateway has what it sends signed for a contract of its own.
+          tokens.includes(String(kind.extra?.verifyingContract ?? tokens[0]).toLowerCase() as `0x${string}`),
       );
+      if (!isSupported) return 'does not take x402 version 2 with the scheme exact on this chain';
+      // What it supports it may tell anybody.
+      const { statusCode } = await ask('/verify', {});
+      if (statusCode !== 401 && statusCode !== 403) return undefined;
+      return `answers ${statusCode}: it wants a valid X402_FACILITATOR_URL_…_TOKEN`;
     },
-    /** Has the payment verified and sent. Never rejects. */
-    async send(payment: SignedPayment): Promise<FacilitatorAnswer> {
+    /**
+     * Has the payment verified and sent. A request that fails is repeated as it is, up to twice: facilitators are busy, or
+     * estimate wrongly, for a moment, and the token takes a nonce once. Not after the signal: it has landed. Never rejects.
+     */
+    async send(payment: SignedPayment, landed: AbortSignal): Promise<FacilitatorAnswer> {
       const payload = requestOf(payment);
-      try {
-        const verified = await ask('/verify', payload);
-        if (verified.isValid !== true) return { isAccepted: false, reason: wordOf(verified.invalidReason) };
-      } catch (reason) {
-        return {
-          isAccepted: false,
-          reason: faultOf(reason),
-          isUnasked: unconnected.has(codeOf(reason) ?? ''),
-        };
-      }
-      try {
-        const settled = await ask('/settle', payload);
-        const { transaction } = settled;
-        const isHash = typeof transaction === 'string' && /^0x[0-9a-f]{64}$/i.test(transaction);
-        return {
-          isAccepted: settled.success === true,
-          reason: settled.success === true ? '' : wordOf(settled.errorReason),
-          ...(isHash && { transaction: transaction.toLowerCase() as `0x${string}` }),
-        };
-      } catch (reason) {
-        return { isAccepted: false, reason: faultOf(reason) };
-      }
+      return (await repeat(() => verify(payload), landed)) ?? repeat(() => settle(payload), landed);
     },
   };
+}
+
+async function repeat<T extends FacilitatorAnswer | undefined>(
+  work: () => Promise<T>,
+  landed: AbortSignal,
+): Promise<T> {
+  const beganAtMs = performance.now();
+  for (let left = maxRepeats, isAsked = false; ; left--) {
+    const answer = await work();
+    isAsked ||= answer?.isUnasked !== true;
+    const mayRepeat = answer?.isFault === true && left > 0 && performance.now() - beganAtMs < maxRepeatingMs;
+    if (mayRepeat) await sleep(repeatAfterMs, undefined, { signal: landed }).catch(() => {});
+    if (!mayRepeat || landed.aborted) return answer && { ...answer, isUnasked: !isAsked };
+  }
 }
 
 /** Made anew from what was checked: what else a client has written could mean something to a facilitator. */

@@ -53,19 +53,18 @@ const versionSelector = '0x54fd4d50';
 /** Asks facilitators what they support, now and every ten minutes; only in processes that answer requests. */
 export function offerGasless(
   { chainNodes, facilitators, roles }: Pick<Config, 'chainNodes' | 'facilitators' | 'roles'>,
-  onAdded: (chain: ChainSettings) => void,
+  observer: { onAdded(chain: ChainSettings): void; onAllAnswered(): void },
   logger: Logger,
 ) {
   const candidates: Candidate[] = [];
   const offered = new Map<number, GaslessChain>();
   const refresh = async (candidate: Candidate): Promise<void> => {
-    const { mode, chain, chainId } = candidate.settings;
-    if (!(await candidate.facilitator.supports(chainId))) {
+    const { settings, facilitator } = candidate;
+    const { mode, chain, chainId } = settings;
+    const problem = await facilitator.problemWith(settings);
+    if (problem !== undefined) {
       offered.delete(chainId);
-      logger.warn(
-        { mode, chain },
-        'the facilitator does not take x402 version 2 with the scheme exact on this chain',
-      );
+      logger.warn({ mode, chain }, `the facilitator ${problem}`);
       return;
     }
     candidate.connected ??= await connect(candidate);
@@ -76,7 +75,7 @@ export function offerGasless(
     const { chainId, tokens } = settings;
     const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
     candidates.push({ settings, nodes, facilitator: createFacilitator({ url, token }) });
-    onAdded(settings);
+    observer.onAdded(settings);
   };
   for (const facilitator of roles.has('api') ? facilitators : []) {
     const nodes = chainNodes.find(({ chainId }) => chainId === facilitator.chainId);
@@ -88,6 +87,7 @@ export function offerGasless(
       const ended = await Promise.allSettled(candidates.map(refresh));
       const failed = ended.find((each) => each.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
+      if (candidates.length > 0) observer.onAllAnswered();
     },
     intervalMs: refreshEveryMs,
     maxRetryMs,

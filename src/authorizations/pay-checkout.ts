@@ -178,11 +178,13 @@ class PayCheckout {
   ): Promise<PayAnswer> {
     this.#options.metrics.sent(chain.settings);
     const declined = new AbortController();
-    const asked = this.#ask(request, row, payment, chain).then((answer) => {
+    const landed = new AbortController();
+    const asked = this.#ask(request, row, payment, chain, landed.signal).then((answer) => {
       if (!answer.isAccepted) declined.abort();
       return answer;
     });
     const hash = await this.#wait(row.id, declined.signal);
+    if (hash !== undefined) landed.abort();
     // A process that stops gives it to the facilitator first: nobody would ask again.
     if (hash === undefined && this.#options.stopping.aborted) await Promise.race([asked, sleep(maxAskingMs)]);
     if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
@@ -197,9 +199,10 @@ class PayCheckout {
     { id }: AuthorizationRow,
     payment: SignedPayment,
     { facilitator, settings }: GaslessChain,
+    landed: AbortSignal,
   ): Promise<FacilitatorAnswer> {
     const { metrics, logger } = this.#options;
-    const answer = await facilitator.send(payment);
+    const answer = await facilitator.send(payment, landed);
     const { isAccepted, reason, transaction, isUnasked } = answer;
     metrics.answered(settings, isAccepted);
     const { mode, chain } = settings;

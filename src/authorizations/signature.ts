@@ -31,8 +31,8 @@ function proofOf(payment: SignedPayment, separator: Hex): Proof {
   const { signature, from, to, value, validAfter, validBefore, nonce } = payment;
   if (signature.endsWith(erc6492Suffix)) {
     return refused(
-      'invalid_exact_evm_signature',
-      'Signatures of accounts that are not deployed (ERC-6492) are not taken. Deploy the account first.',
+      'invalid_exact_evm_payload_undeployed_smart_wallet',
+      'Wrapped signatures (ERC-6492) are not taken. An account that is deployed can sign without the wrapper; deploy another one first.',
     );
   }
   const bytes = Buffer.from(signature.slice(2), 'hex');

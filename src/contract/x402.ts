@@ -49,6 +49,7 @@ export const refusalReasons = [
   ...(['invalid_exact_evm_payload_authorization_valid_after', 'invalid_exact_evm_account_blocked'] as const),
   ...(['invalid_exact_evm_payload_authorization_valid_before', 'invalid_exact_evm_token_paused'] as const),
   ...(['invalid_exact_evm_nonce_already_used', 'invalid_exact_evm_transaction_simulation_failed'] as const),
+  ...(['invalid_exact_evm_payload_undeployed_smart_wallet'] as const),
   ...(['too_many_authorizations', 'facilitator_unreachable', 'authorization_released'] as const),
 ] as const;
 export type RefusalReason = (typeof refusalReasons)[number];

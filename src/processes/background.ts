@@ -156,6 +156,7 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
   const sender = createLazySender(addressPolicy);
   const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
     onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
+    onUnrecorded: metrics.webhookUnrecorded,
     onDisabled: metrics.webhookDisabled,
   });
   const delivery = repeat(options, 'deliver webhooks', deliverEveryMs, deliverer.deliverSome);

@@ -18,7 +18,7 @@ import {
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
-import { chainNamed, chains } from '../contract/chains.ts';
+import { type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { readReplication, replicationRole } from '../database/replication.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
@@ -106,14 +106,11 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
 }
 
 async function checkFacilitator({ chainId, url, token }: ChainFacilitator): Promise<string> {
-  const settings = chains.find((each) => each.chainId === chainId);
-  const name = `${settings?.mode} ${settings?.chain}: ${new URL(url).host}`;
-  if (await createFacilitator({ url, token }).supports(chainId)) {
-    return `${name} takes x402 version 2 with the scheme exact`;
-  }
-  throw new StartupError(
-    `${name} does not take x402 version 2 with the scheme exact here: payers cannot pay by a signature`,
-  );
+  const settings = chains.find((each) => each.chainId === chainId) as ChainSettings;
+  const name = `${settings.mode} ${settings.chain}: ${new URL(url).host}`;
+  const problem = await createFacilitator({ url, token }).problemWith(settings);
+  if (problem === undefined) return `${name} takes x402 version 2 with the scheme exact`;
+  throw new StartupError(`${name} ${problem}; payers cannot pay by a signature`);
 }
 
 async function checkDataFolder({ dataDir }: Config): Promise<string> {
@@ -170,7 +167,7 @@ async function checkRights({ orm }: Database): Promise<string> {
 async function checkDisk({ orm }: Database): Promise<string> {
   return (await probeDisk(orm.em))
     ? `${minFreeMb} MB can be written`
-    : 'not checked: the role may not create temporary tables';
+    : 'not checked: the role may not create temporary tables. Grant it temporary on the database: without, /readyz does not notice a full disk';
 }
 
 async function checkServer(database: Database): Promise<string> {
@@ -178,7 +175,7 @@ async function checkServer(database: Database): Promise<string> {
   const [server] = await database.orm.em.fork().execute<{ version: string; number: number; free: number }[]>(
     `select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
               current_setting('max_connections')::int - (select count(*)::int from pg_stat_activity
-                where backend_type = 'client backend') as free`,
+                where datid is not null and coalesce(backend_type, 'client backend') = 'client backend') as free`,
   );
   const tookMs = Math.round(performance.now() - startedAtMs);
   if (server === undefined) throw new Error('PostgreSQL returned no version');

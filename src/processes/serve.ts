@@ -69,7 +69,17 @@ export async function startServer(
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
   const chainNodes = [...config.chainNodes];
-  const gasless = offerGasless(config, metrics.pay.begin, logger);
+  const gasless = offerGasless(
+    config,
+    {
+      onAdded(chain) {
+        metrics.pay.begin(chain);
+        metrics.taskBegan('facilitators');
+      },
+      onAllAnswered: () => metrics.taskWorked('facilitators'),
+    },
+    logger,
+  );
   const webhooks = { keys: webhookKeys, policy: addressPolicy };
   const work = { feed, background, webhooks, watchedChains, gasless, chainNodes, outages };
   const core = createCore(config, database, telemetry, { ...work, stopping: stopping.signal });
@@ -108,7 +118,7 @@ export async function startServer(
     if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
     ports = await openListeners(config, listeners);
   } catch (error) {
-    await Promise.all([stopWork(0), ...listeners.map((listener) => listener.close(0))]);
+    await Promise.all([stopWork(1_000), ...listeners.map((listener) => listener.close(0))]);
     throw error;
   }
 

@@ -146,7 +146,7 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
   const attempts = counter('webhook_attempts_total', 'Attempts to deliver a webhook by outcome.', [
     'outcome',
   ]);
-  for (const outcome of ['delivered', 'failed']) attempts.inc({ outcome }, 0);
+  for (const outcome of ['delivered', 'failed', 'unrecorded']) attempts.inc({ outcome }, 0);
   const durations = histogram(
     'webhook_duration_seconds',
     'Time of an attempt to deliver a webhook, by outcome.',
@@ -167,6 +167,7 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
   );
   return {
     webhookDisabled: () => disabled.inc(),
+    webhookUnrecorded: () => attempts.inc({ outcome: 'unrecorded' }),
     webhookAttempt(outcome: 'delivered' | 'failed', durationMs: number) {
       attempts.inc({ outcome });
       durations.observe({ outcome }, durationMs / 1000);

@@ -38,6 +38,7 @@ const maxClaimed = 128;
 
 export interface DelivererOptions {
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
+  onUnrecorded?: () => void;
   onDisabled?: () => void;
   /** Pause of an endpoint after its first failure. */
   failurePauseMs?: number;
@@ -52,7 +53,7 @@ export function createDeliverer(
   logger: Logger,
   /** Called when an attempt has ended and more can be claimed. */
   onRoom: () => void,
-  { onAttempt, onDisabled, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
+  { onAttempt, onUnrecorded, onDisabled, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
 ) {
   /** The attempts, by what they deliver. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
@@ -99,6 +100,7 @@ export function createDeliverer(
     const ended = attempt(delivery)
       .catch((reason) => {
         // The outcome is not recorded, so it is attempted again when its lease has expired.
+        onUnrecorded?.();
         const message = 'could not record a webhook attempt; it is repeated when its lease expires';
         logger.warn({ err: reason }, message);
       })

@@ -161,8 +161,12 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
     }
     // biome-ignore lint/suspicious/noExplicitAny: it is what the service has sent.
     const body = (await json(request)) as any;
-    requests.push(body);
     const { paymentPayload } = body;
+    if (paymentPayload === undefined) {
+      response.writeHead(400).end();
+      return;
+    }
+    requests.push(body);
     const { signature, authorization } = paymentPayload.payload;
     const numbers = ['value', 'validAfter', 'validBefore'].map((name) => [name, BigInt(authorization[name])]);
     const signed: Signed = { ...authorization, ...Object.fromEntries(numbers), signature };
