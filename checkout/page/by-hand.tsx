@@ -160,7 +160,6 @@ export function WalletApps(props: StepProps) {
   ];
   return (
     <div class="device">
-      <h3>{labels.openInWallet}</h3>
       <ul class="wallets">
         {apps.map(([name, href]) => (
           <li key={name}>

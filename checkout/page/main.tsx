@@ -33,6 +33,7 @@ import {
   findWallets,
   fundsOf,
   inTime,
+  isContract,
   isRefusal,
   isReverted,
   paymentCall,
@@ -246,6 +247,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   if (before === undefined || session.step !== 'connected') return;
   const account = session.account as `0x${string}`;
   const chainId = await inTime(chainIdOf(wallet));
+  const hasOwners = await inTime(isContract(wallet, account)).catch(() => false);
   // The newest word of the service, right before.
   await feed?.refresh();
   const { checkout } = facts;
@@ -266,7 +268,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   }
   const paidBefore = (checkout.payments ?? []).map(({ transaction_hash }) => transaction_hash);
   const amountUnits = missingUnits(checkout);
-  const transfer = { from: account, wallet: wallet.id, askedAtMs: serverNowMs(), amountUnits, paidBefore };
+  const asked = { from: account, wallet: wallet.id, askedAtMs: serverNowMs(), amountUnits, paidBefore };
+  const transfer = { ...asked, ...(hasOwners && { hasOwners }) };
   try {
     rememberTransfer(checkout.id, transfer);
   } catch {
@@ -298,9 +301,12 @@ function noteSent(intentId: string, sent: Transfer): void {
 /** The wallet has not sent the transfer, or has not said clearly. */
 function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): void {
   if (facts.transfer !== transfer) return;
-  if (isRefusal(reason)) {
+  const refusal = refusalOf(reason);
+  const isRejected = refusal === 'rejected';
+  // A wallet may say so of a transaction that it has put before the account's other owners.
+  if (isRefusal(reason) && !(isRejected && transfer.hasOwners)) {
     forgetUnsent(intentId);
-    change({ failure: refusalOf(reason) });
+    change({ failure: isRejected ? 'transfer-rejected' : refusal });
   } else {
     change({ transferPhase: 'unknown' });
   }

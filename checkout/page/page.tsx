@@ -92,7 +92,7 @@ export function Page(props: PageProps) {
   );
 }
 
-function wordsOf({ checkout, session, nowMs }: Facts): Words {
+function wordsOf({ checkout, session, transfer, nowMs }: Facts): Words {
   const shown = (units: number) => (checkout === undefined ? '' : amountWithToken(units, checkout));
   const { name = '', feeToken = '' } = checkout === undefined ? {} : chainFacts(checkout.chain_id);
   return {
@@ -116,6 +116,7 @@ function wordsOf({ checkout, session, nowMs }: Facts): Words {
       checkout?.authorization === undefined
         ? ''
         : shownTime(Date.parse(checkout.authorization.expires_at), nowMs),
+    hasOwners: transfer?.hasOwners === true,
   };
 }
 
@@ -290,10 +291,18 @@ const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentCh
     <>
       <Wallets {...props} />
       <ByHand {...props} look="plain" />
+      {/* A browser on a phone may have a wallet of its own, which is not the payer's. */}
+      {props.isPhone && (
+        <details>
+          <summary>{labels.openInWallet}</summary>
+          <WalletApps {...props} />
+        </details>
+      )}
     </>
   ),
   'no-wallet': (props) => (
     <>
+      {props.isPhone && <h3>{labels.openInWallet}</h3>}
       {props.isPhone ? <WalletApps {...props} /> : <OtherDevice {...props} />}
       <ByHand {...props} look="quiet" />
     </>

@@ -43,6 +43,8 @@ export interface Transfer {
   askedAtMs: number;
   /** What was missing then. */
   amountUnits?: number;
+  /** The account is a contract: other owners may have to confirm. */
+  hasOwners?: boolean;
   /** Transactions that had paid for the intent before: none of them is this one. */
   paidBefore: readonly string[];
   /** The transaction's hash, once the wallet has said it. */
@@ -63,8 +65,10 @@ type TransferPhase =
 /** What has gone wrong last, until the payer goes on. */
 export type Failure =
   | 'rejected'
+  | 'transfer-rejected'
   | 'wallet-busy'
   | 'wallet-failed'
+  | 'device-old'
   | 'chain-refused'
   | 'reverted'
   | 'storage'

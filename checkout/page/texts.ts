@@ -17,6 +17,8 @@ export interface Words {
   until: string;
   /** Until when a signed payment can arrive; empty if that is not known yet. */
   signedUntil: string;
+  /** The account that pays may have other owners. */
+  hasOwners: boolean;
 }
 
 interface Said {
@@ -137,10 +139,13 @@ export const views = said({
       'If the payment is there, do not pay again. You will see it here soon after it arrives.',
     ],
   }),
-  sent: ({ chain, merchant }) => ({
+  sent: ({ chain, merchant, hasOwners, until }) => ({
     title: 'Payment sent',
     lines: [
       `It has not arrived on ${chain} yet. That usually takes a few seconds, sometimes a minute. Do not pay again.`,
+      ...(hasOwners
+        ? [`If this account has other owners, they have to confirm before ${until}: later it does not count.`]
+        : []),
       leaving(merchant),
     ],
   }),
@@ -209,10 +214,14 @@ export const notices = {
     `${merchant} has returned ${returned}. The date and the account are below.`,
   hurry: () => 'Less than a minute is left. A payment that arrives later does not count.',
   rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
+  'transfer-rejected': () =>
+    'Your wallet says that you rejected the payment. If a hardware wallet or a phone still shows it, reject it there, too: otherwise you may pay twice.',
   'wallet-busy': () =>
     'Your wallet is already showing another request. Open your wallet and answer it first.',
   'wallet-failed': () =>
     'Something went wrong in your wallet. Nothing was sent. Try again, or choose another wallet.',
+  'device-old': () =>
+    'Your hardware wallet could not sign the payment. Nothing was sent. Update its Ethereum app, to 1.20 or newer on a Ledger, or choose another wallet.',
   'chain-refused': ({ chain }) =>
     `Your wallet did not switch to ${chain}. Switch the network in your wallet.`,
   reverted: () =>
@@ -284,7 +293,7 @@ export const labels = {
   waiting: 'Waiting for your payment',
   openInWallet: 'Open this page in a wallet app',
   openInWalletHint:
-    'If nothing happens, the app is not installed. You can also copy the link and open it in the browser of your wallet app.',
+    'If nothing happens, the app is not installed. You can also copy the link and open it in the browser of your wallet app. If this page is already open there, reload it.',
   testLess: 'Pay too little',
   testMore: 'Pay too much',
   testMoney: 'Test money',

@@ -2,16 +2,7 @@
 // source of `Wallet`: nothing else of the page knows where a wallet comes from.
 
 import { type EIP1193Provider, type EIP6963ProviderDetail, requestProviders } from 'mipd';
-import {
-  concat,
-  hexToBigInt,
-  hexToNumber,
-  isAddress,
-  isHex,
-  numberToHex,
-  pad,
-  stringToHex,
-} from 'viem/utils';
+import { concat, hexToBigInt, isAddress, isHex, numberToHex, pad, stringToHex } from 'viem/utils';
 import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
 import type { Funds, WalletLabel } from './state.ts';
 
@@ -28,12 +19,19 @@ export interface Wallet extends WalletLabel {
 const answerMs = 10_000;
 /** Wallets have this long to announce themselves before the page says that there is none. */
 const announceMs = 400;
+/** Some apps on phones inject `window.ethereum` late. */
+const lookEveryMs = 500;
+const lookForMs = 10_000;
 const maxNameLength = 40;
 
-/** Finds wallets by EIP-6963, and `window.ethereum` if none announces itself. Calls back at once and at each change. */
+/**
+ * Finds wallets by EIP-6963, and `window.ethereum` if none announces itself in time: it then stays, since the payer may have
+ * chosen it. Calls back at once and at each change.
+ */
 export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: boolean) => void): void {
   const details: EIP6963ProviderDetail[] = [];
   let hasLooked = false;
+  let isLegacyShown = false;
   const report = () => {
     const ids = new Set<string>();
     const announced = details.map(({ info: { rdns, uuid, name, icon }, provider }) => {
@@ -43,11 +41,10 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
       return walletOf({ id, name, icon }, provider);
     });
     const legacy = (window as { ethereum?: EIP1193Provider }).ethereum;
-    const found =
-      announced.length === 0 && hasLooked && typeof legacy?.request === 'function'
-        ? [walletOf({ id: '', name: 'Wallet of this browser' }, legacy)]
-        : announced;
-    onWallets(found, hasLooked);
+    if (announced.length === 0 && hasLooked && typeof legacy?.request === 'function') isLegacyShown = true;
+    const others =
+      isLegacyShown && legacy ? [walletOf({ id: '', name: 'Wallet of this browser' }, legacy)] : [];
+    onWallets([...others, ...announced], hasLooked);
   };
   requestProviders((detail) => {
     if (!isProvider(detail) || details.some(({ info }) => info.uuid === detail.info.uuid)) return;
@@ -59,6 +56,10 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
     hasLooked = true;
     report();
   }, announceMs);
+  const looking = setInterval(() => {
+    if (!isLegacyShown && 'ethereum' in window) report();
+  }, lookEveryMs);
+  setTimeout(clearInterval, lookForMs, looking);
 }
 
 /** Any script of the page may announce anything. */
@@ -105,7 +106,10 @@ export function inTime<T>(answer: Promise<T>): Promise<T> {
 }
 
 export async function chainIdOf(wallet: Wallet): Promise<number> {
-  return hexToNumber(await hexFrom(wallet, 'eth_chainId'));
+  // Some wallets answer with a number, or with its digits.
+  const id = Number(await wallet.request({ method: 'eth_chainId' }));
+  if (!Number.isSafeInteger(id) || id <= 0) throw new Error('nonsense');
+  return id;
 }
 
 async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
@@ -137,6 +141,12 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
       ],
     });
   }
+}
+
+/** True if the account is a contract, such as one of several owners, and not one with a key that delegates to code. */
+export async function isContract(wallet: Wallet, account: Address): Promise<boolean> {
+  const code = await hexFrom(wallet, 'eth_getCode', [account, 'latest']);
+  return code !== '0x' && !code.startsWith('0xef0100');
 }
 
 /** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
@@ -204,7 +214,9 @@ const userRejected = 4001;
 const alreadyPending = -32002;
 
 /** What a wallet's refusal means. */
-export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet-failed' {
+export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet-failed' | 'device-old' {
+  // Ledger's app for Ethereum before 1.20 signs no transfer with bytes after its arguments.
+  if (/0x6a80/i.test(wordsOf(reason))) return 'device-old';
   const code = codeOf(reason);
   if (code === userRejected) return 'rejected';
   return code === alreadyPending ? 'wallet-busy' : 'wallet-failed';
@@ -215,6 +227,7 @@ export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet
  * the request may be an earlier one for the same payment, and may still be confirmed.
  */
 export function isRefusal(reason: unknown): boolean {
+  if (refusalOf(reason) === 'device-old') return true;
   const code = codeOf(reason);
   return code !== undefined && [userRejected, 4100, 4200, -32600, -32601, -32602].includes(code);
 }

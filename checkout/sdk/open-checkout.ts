@@ -92,7 +92,7 @@ let current: Popup | undefined;
 
 /**
  * Opens the checkout in a popup. Call it in the handler of a click, before any `await`: browsers block popups that open
- * later. If the popup is blocked, this page is left for the checkout instead.
+ * later. If the popup is blocked, or this is the browser of a wallet's app, this page is left for the checkout instead.
  *
  * The popup reports to this page only if the page's origin is one of the merchant's origins (`merchant set-origins`).
  * While a popup is open, another call brings it to the front, and the options of that call are not used. A popup in which
@@ -118,8 +118,11 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
 
   // The secret is never in the popup's address, where the browser's history would keep it, not even if it is known now.
   const url = `${baseUrl}/checkout#opener=${encodeURIComponent(location.origin)}`;
-  // A cross-origin isolated page cannot speak to a popup of another origin.
-  const popup = window.crossOriginIsolated ? null : open(url, '_blank', popupFeatures());
+  // A cross-origin isolated page cannot speak to a popup of another origin. The browser of a wallet's app has one window only:
+  // a popup would replace this page, and the secret with it.
+  const isWalletApp = 'ethereum' in window && matchMedia('(pointer: coarse)').matches;
+  const isAlone = window.crossOriginIsolated || isWalletApp;
+  const popup = isAlone ? null : open(url, '_blank', popupFeatures());
   // What the shop's function throws is a rejection, too.
   const secret = (async () =>
     readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret))();

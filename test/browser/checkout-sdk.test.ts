@@ -112,8 +112,8 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await service.close();
   });
 
-  const openShop = async (path = '/product', fragment = '') => {
-    const opened = await browser.context.newPage();
+  const openShop = async (path = '/product', fragment = '', { context } = browser) => {
+    const opened = await context.newPage();
     await opened.goto(`${shop}${path}?sdk=${pay}/sdk.js${fragment}`);
     return opened;
   };
@@ -332,6 +332,18 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await isolated.click('#pay');
     await isolated.waitForURL(`${pay}/checkout#*`);
     expect(fragment(isolated.url())).toBe(`${secret}&return_url=${encodeURIComponent(`${shop}/orders/1`)}`);
+  });
+
+  test("the browser of a wallet's app, which has one window, redirects", async () => {
+    const app = await browser.newContext({ hasTouch: true, isMobile: true });
+    await app.addInitScript(() => void Object.assign(globalThis, { ethereum: {} }));
+    const inApp = await openShop('/product', '', { context: app });
+    await inApp.waitForSelector('[data-loaded]');
+    await onPay(`${opening}`, inApp);
+    await inApp.click('#pay');
+    await inApp.waitForURL(`${pay}/checkout#*`);
+    expect(fragment(inApp.url())).toContain(secret);
+    await app.close();
   });
 
   test('redirectToCheckout leaves the page', async () => {

@@ -193,15 +193,48 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     wallet.answer('eth_sendTransaction', reject);
     await checkout.connect();
     await checkout.press('pay');
-    expect(await checkout.notice('rejected')).toMatch(/Nothing was sent/);
+    expect(await checkout.notice('transfer-rejected')).toMatch(/reject it there, too/);
     await checkout.view('ready');
     wallet.answer('eth_sendTransaction');
     await checkout.press('pay');
     await checkout.view('sent');
-    expect(await checkout.page.locator('[data-notice="rejected"]').count()).toBe(0);
+    expect(await checkout.page.locator('[data-notice="transfer-rejected"]').count()).toBe(0);
     await world.mine();
     await checkout.view('processing');
     expect(await world.transfersOf(account.address)).toBe(1);
+  });
+
+  test('of several owners may have put before the others what it rejects', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_getCode', () => '0x6080');
+    wallet.answer('eth_sendTransaction', reject);
+    await checkout.connect();
+    await checkout.press('pay');
+    await checkout.view('unknown');
+    expect(await checkout.action('pay').count()).toBe(0);
+    await checkout.press('not-sent');
+    wallet.answer('eth_sendTransaction');
+    await checkout.press('pay');
+    await checkout.view('sent');
+    expect(await checkout.text()).toMatch(/other owners, they have to confirm before/);
+  });
+
+  test('that cannot sign the bytes behind a transfer has sent nothing, and says what helps', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_sendTransaction', () => {
+      throw new WalletError(-32603, 'Ledger device: Invalid data received (0x6a80)');
+    });
+    await checkout.connect();
+    await checkout.press('pay');
+    expect(await checkout.notice('device-old')).toMatch(/Nothing was sent. Update its Ethereum app/);
+    await checkout.view('ready');
+  });
+
+  test.each([84532, '84532'])('that says its chain as %j can pay', async (chainId) => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_chainId', () => chainId);
+    await checkout.connect();
+    await checkout.view('ready');
   });
 
   test('that rejects the connection leads back to the choice', async () => {
@@ -304,6 +337,25 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       await world.mine();
       await checkout.view('processing');
       expect(await world.transfersOf(account.address)).toBe(1);
+    });
+
+    test('is found late, and stays when another announces itself', async () => {
+      const device = await world.openDevice();
+      const wallet = await device.installWallet(await world.createPayer(), { announcedBy: 'nothing' });
+      const other = { name: 'Other wallet', rdns: 'com.example.other' };
+      const late = await device.installWallet(await world.createPayer(), {
+        announcedBy: 'nothing',
+        info: other,
+      });
+      const checkout = await device.open(await world.createIntent());
+      await checkout.view('no-wallet');
+      await wallet.inject();
+      await checkout.connect('');
+      await checkout.view('ready');
+      await late.announce();
+      await checkout.press('pay');
+      await checkout.view('sent');
+      expect(wallet.requestsOf('eth_sendTransaction')).toHaveLength(1);
     });
 
     test('is not offered beside one that does', async () => {

@@ -114,6 +114,7 @@ async function installStubWallet(context: BrowserContext, info = {}): Promise<Te
     eth_gasPrice: numberToHex(1_000_000),
     eth_getBalance: numberToHex(parseEther('0.1')),
     eth_getTransactionCount: '0x7',
+    eth_getCode: '0x',
     eth_sendTransaction: hash,
     eth_getTransactionReceipt: null,
     eth_getTransactionByHash: null,
@@ -432,9 +433,20 @@ export const states: readonly State[] = [
   {
     name: 'rejected',
     view: 'ready',
-    notices: ['rejected'],
+    notices: ['transfer-rejected'],
     async act(stage) {
       stage.wallet.answer('eth_sendTransaction', reject);
+      await pay(stage);
+    },
+  },
+  {
+    name: 'device-old',
+    view: 'ready',
+    notices: ['device-old'],
+    async act(stage) {
+      stage.wallet.answer('eth_sendTransaction', () => {
+        throw new WalletError(-32603, 'Ledger device: Invalid data received (0x6a80)');
+      });
       await pay(stage);
     },
   },
@@ -473,6 +485,14 @@ export const states: readonly State[] = [
     },
   },
   { name: 'sent', view: 'sent', act: pay },
+  {
+    name: 'sent-to-owners',
+    view: 'sent',
+    act(stage) {
+      stage.wallet.answer('eth_getCode', () => '0x60');
+      return pay(stage);
+    },
+  },
   {
     name: 'unknown',
     view: 'unknown',

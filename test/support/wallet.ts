@@ -85,6 +85,8 @@ export interface TestWallet {
   changeAccount(account: PrivateKeyAccount): Promise<void>;
   /** Announces itself by EIP-6963, as a wallet does that was started late. */
   announce(): Promise<void>;
+  /** Puts itself into `window.ethereum`, late. */
+  inject(): Promise<void>;
   /** The payer disconnects the page in the wallet. */
   disconnect(): Promise<void>;
 }
@@ -211,6 +213,7 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
       await emit('accountsChanged', [account.address]);
     },
     announce: () => emit('announce', undefined),
+    inject: () => emit('inject', undefined),
     async disconnect() {
       isConnected = false;
       await emit('accountsChanged', []);
@@ -287,6 +290,7 @@ function announceInPage({ binding, announcedBy, info }: InPage): void {
   };
   page[`${binding}Say`] = (event: string, value: unknown) => {
     if (event === 'announce') announce();
+    if (event === 'inject') page.ethereum = provider;
     for (const listener of listeners.get(event) ?? []) listener(value);
   };
   if (announcedBy === 'window.ethereum') page.ethereum = provider;
