@@ -69,17 +69,7 @@ export async function startServer(
   const background = startBackground(em, { ...shared, webhookKeys, addressPolicy });
   const stopping = new AbortController();
   const chainNodes = [...config.chainNodes];
-  const gasless = offerGasless(
-    config,
-    {
-      onAdded(chain) {
-        metrics.pay.begin(chain);
-        metrics.taskBegan('facilitators');
-      },
-      onAllAnswered: () => metrics.taskWorked('facilitators'),
-    },
-    logger,
-  );
+  const gasless = offerGasless(config, facilitatorMetrics(metrics), logger);
   const webhooks = { keys: webhookKeys, policy: addressPolicy };
   const work = { feed, background, webhooks, watchedChains, gasless, chainNodes, outages };
   const core = createCore(config, database, telemetry, { ...work, stopping: stopping.signal });
@@ -153,6 +143,17 @@ export async function startServer(
     /** Lets payers of more chains pay by a signature. */
     addFacilitator: gasless.add,
     reloadTls: async () => metrics.certificate(await reloadTls(config, servers)),
+  };
+}
+
+/** What is measured of facilitators, as of a task: only where there is one, because the newest success of all counts. */
+function facilitatorMetrics({ pay, taskBegan, taskWorked }: Metrics): Parameters<typeof offerGasless>[1] {
+  return {
+    onAdded(chain) {
+      pay.begin(chain);
+      taskBegan('facilitators');
+    },
+    onAllAnswered: () => taskWorked('facilitators'),
   };
 }
 
