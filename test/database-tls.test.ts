@@ -193,6 +193,10 @@ describe('reports faults of the address before it connects', () => {
     ],
     [{ sslmode: 'verify-full', sslrootcert: 'nonsense.pem' }, /sslrootcert of DATABASE_URL cannot be used/],
     [{ sslmode: 'require', sslcrl: 'server.pem' }, /parameter sslcrl of DATABASE_URL is not supported/],
+    [
+      { sslmode: 'require', channel_binding: 'require' },
+      /channel_binding=require of DATABASE_URL is not supported: use sslmode=verify-full/,
+    ],
     [{ ssl: 'true' }, /parameter ssl of DATABASE_URL is not supported/],
     [{ sslmode: 'require', sslnegotiation: 'soon' }, /sslnegotiation=soon/],
   ])('%o', (parameters, says) => {

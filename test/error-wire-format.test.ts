@@ -1,9 +1,12 @@
+import { createServer } from 'node:net';
 import grpc from '@grpc/grpc-js';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { catalogue, type ErrorCode, toErrorJson } from '../src/contract/error-catalogue.ts';
+import { createOrm } from '../src/database/orm.ts';
 import { ServiceError, toConnectError, toServiceError } from '../src/requests/errors.ts';
-import { isDatabaseUnavailable } from '../src/requests/unavailable.ts';
+import { isDatabaseUnavailable, isServerGone, mayHaveRun } from '../src/requests/unavailable.ts';
 import { doors } from './support/call.ts';
+import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -50,6 +53,36 @@ describe('which database errors are retryable', () => {
     ['no error at all', 'x', false],
   ])('%s', (_, reason, unavailable) => {
     expect(isDatabaseUnavailable(reason)).toBe(unavailable);
+  });
+});
+
+describe('whether a statement of a session that ended may have run', () => {
+  const ended = (severity: string, code: string) => Object.assign(new Error('x'), { severity, code });
+  test.each<[string, unknown, boolean, boolean]>([
+    ["a pooler's own code, its server gone", ended('FATAL', 'XX000'), true, true],
+    ['a panic while committing', ended('PANIC', '58030'), true, true],
+    ['never connected', ended('ERROR', '08001'), true, false],
+    ['a role that may not connect', ended('FATAL', '28000'), false, false],
+    ['a bug of the server', ended('ERROR', 'XX000'), false, false],
+  ])('%s', (_, reason, isGone, mayHave) => {
+    expect([isServerGone(reason), mayHaveRun(reason)]).toEqual([isGone, mayHave]);
+  });
+
+  test("a proxy's internal error in place of a session is a server that was not reached", async () => {
+    const fields = ['SERROR', 'CXX000', "MCouldn't connect to compute node", ''];
+    const body = Buffer.from(`${fields.join('\0')}\0`);
+    const head = Buffer.from('E\0\0\0\0');
+    head.writeInt32BE(4 + body.length, 1);
+    const proxy = await listenInTest(
+      createServer((socket) => socket.once('data', () => socket.end(Buffer.concat([head, body])))),
+    );
+    const orm = createOrm({ url: `postgresql://payments@${new URL(proxy).host}/payments` }, 1);
+    onTestFinished(() => orm.close());
+    const reason = await orm.em
+      .fork()
+      .execute('select 1')
+      .catch((error: unknown) => error);
+    expect([isServerGone(reason), mayHaveRun(reason)]).toEqual([true, false]);
   });
 });
 

@@ -11,10 +11,11 @@ import { grantServiceRights } from './support/service-rights.ts';
 
 const postgres = await startOwnPostgres({ isMigrated: true, ...(canLimitDisk && { diskMb: 100 }) });
 await postgres.query(`
-  create role reader login; create role writer login; create role standby login;
-  grant select on all tables in schema public to reader, writer, standby;
+  create role reader login; create role writer login; create role standby login; create role moved login;
+  grant select on all tables in schema public to reader, writer, standby, moved;
   ${grantServiceRights('writer')}
   ${grantServiceRights('standby')}
+  ${grantServiceRights('moved')}
   alter role standby set default_transaction_read_only = on`);
 
 afterAll(() => postgres.stop());
@@ -63,6 +64,30 @@ test.each([
     `${name} is "${value}", with which the service does not work: reset it for the role and the database`,
   );
   await postgres.query('drop role other');
+});
+
+test('is not ready while a probe that finds room is refuted by writes', async () => {
+  await postgres.query('revoke temporary on database postgres from public');
+  await withReadiness('writer', async (check, onFailedWrite) => {
+    const full = Object.assign(new Error('quota exceeded'), { code: '53100' });
+    onFailedWrite(full);
+    expect(await check()).toBe('ready');
+    onFailedWrite(full);
+    expect(await check()).toBe('database_not_writable');
+  });
+  await postgres.query('grant temporary on database postgres to public');
+});
+
+test('the session of a server that only reads is ended', async () => {
+  await withReadiness('moved', async (check) => {
+    expect(await check()).toBe('ready');
+    // As a server that was demoted: sessions that are open keep what they have begun with.
+    await postgres.query('alter role moved set default_transaction_read_only = on');
+    await postgres.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'moved'");
+    await expect.poll(check).toBe('database_not_writable');
+    await postgres.query('alter role moved reset default_transaction_read_only');
+    await expect.poll(check).toBe('ready');
+  });
 });
 
 test.runIf(canLimitDisk)('is not ready on a full disk, after a write has failed', () =>

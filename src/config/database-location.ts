@@ -102,6 +102,12 @@ function addressConfig(url: URL): ClientConfig {
     url.searchParams.delete(name);
   }
   url.searchParams.delete('target_session_attrs');
+  if (url.searchParams.get('channel_binding') === 'require' && given.sslmode !== 'verify-full') {
+    throw new StartupError(
+      'channel_binding=require of DATABASE_URL is not supported: use sslmode=verify-full instead, with sslrootcert=system for a certificate of a public CA',
+    );
+  }
+  url.searchParams.delete('channel_binding');
   const unknown = [...url.searchParams.keys()].find((name) => name.startsWith('ssl'));
   if (unknown !== undefined) {
     throw new StartupError(

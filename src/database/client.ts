@@ -32,6 +32,9 @@ const endsWithSession: ReadonlySet<unknown> = new Set(['begin', 'rollback']);
 const waitForStandbys = 'SyncRepWaitForLSN';
 /** `transaction_resolution_unknown`. */
 const outcomeUnknown = '08007';
+/** `sqlclient_unable_to_establish_sqlconnection`, and `internal_error`: what some proxies and poolers say in its place. */
+const notConnected = '08001';
+const internalError = 'XX000';
 
 /** The host that worked last, by address: what one client learns, the others of the process need not. */
 const currentHosts = new Map<string, number>();
@@ -135,6 +138,7 @@ export class DatabaseClient extends pg.Client {
     } catch (reason) {
       this.#moveOn();
       super.end().catch(() => {});
+      if (reason instanceof pg.DatabaseError && reason.code === internalError) reason.code = notConnected;
       noteDatabaseError(reason);
       throw reason;
     }

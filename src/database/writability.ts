@@ -138,12 +138,16 @@ export const commitNothing = preparedStatement(
   "select pg_logical_emit_message(true, 'payment-intent-service', '')",
 );
 
+/** So long a probe that found room is not believed after a write has failed for lack of it: a host may limit what it stores. */
+const misledMs = 60_000;
 /** A commit within this time shows that the database commits. */
 const commitEveryMs = 5_000;
 
 /** Returns the probe for readiness: rights, read-only mode and commits, and also the disk after a failed write. */
 export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   let isDiskSuspect = false;
+  let roomFoundAtMs = Number.NEGATIVE_INFINITY;
+  let misledAtMs = Number.NEGATIVE_INFINITY;
   let committedAtMs = Number.NEGATIVE_INFINITY;
   const onWrite = () => {
     committedAtMs = performance.now();
@@ -157,9 +161,18 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
      * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
      */
     async probe(): Promise<boolean> {
-      if ((await findMissingRights(em)).length > 0 || (await isReadOnly(em))) return false;
+      if ((await findMissingRights(em)).length > 0) return false;
+      if (await isReadOnly(em)) {
+        // Fails, and ends the session: the host's name may lead to another server by now.
+        await assertWritable(em).catch(() => {});
+        return false;
+      }
+      if (isDiskSuspect && performance.now() - misledAtMs < misledMs) return false;
       try {
-        if (isDiskSuspect) await probeDisk(em);
+        if (isDiskSuspect) {
+          await probeDisk(em);
+          roomFoundAtMs = performance.now();
+        }
         if (performance.now() - committedAtMs >= commitEveryMs) {
           await em.fork().execute(commitNothing.text);
           onWrite();
@@ -171,9 +184,11 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
       isDiskSuspect = false;
       return true;
     },
-    /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again. */
+    /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again, or for a minute. */
     onFailedWrite(reason: unknown): void {
-      if (faultOf(reason)?.code === diskFull) isDiskSuspect = true;
+      if (faultOf(reason)?.code !== diskFull) return;
+      isDiskSuspect = true;
+      if (performance.now() - roomFoundAtMs < misledMs) misledAtMs = performance.now();
     },
   };
 }

@@ -167,7 +167,7 @@ async function checkRights({ orm }: Database): Promise<string> {
 async function checkDisk({ orm }: Database): Promise<string> {
   return (await probeDisk(orm.em))
     ? `${minFreeMb} MB can be written`
-    : 'not checked: the role may not create temporary tables. Grant it temporary on the database: without, /readyz does not notice a full disk';
+    : 'not checked: the role may not create temporary tables. Grant it temporary on the database';
 }
 
 async function checkServer(database: Database): Promise<string> {
@@ -180,8 +180,26 @@ async function checkServer(database: Database): Promise<string> {
   const tookMs = Math.round(performance.now() - startedAtMs);
   if (server === undefined) throw new Error('PostgreSQL returned no version');
   const found = `PostgreSQL ${server.version}${database.embedded ? ', embedded' : ''}, ${tookMs} ms away, ${server.free} connections free`;
-  if (server.number >= minPostgresVersion) return found;
-  throw new StartupError(`${found}: it has to be PostgreSQL 14 or newer`);
+  if (server.number < minPostgresVersion) {
+    throw new StartupError(`${found}: it has to be PostgreSQL 14 or newer`);
+  }
+  if (server.number >= collationVersionsSince) await checkCollation(database, found);
+  return found;
+}
+
+/** The major version that notes by which rules a database sorts. */
+const collationVersionsSince = 150_000;
+
+/** Fails after an upgrade of the system's library: an index of idempotency keys sorted by other rules misses some. */
+async function checkCollation({ orm }: Database, found: string): Promise<void> {
+  const [changed] = await orm.em.fork().execute<{ name: string }[]>(
+    `select quote_ident(datname) as name from pg_database
+      where datname = current_database() and datcollversion <> pg_database_collation_actual_version(oid)`,
+  );
+  if (changed === undefined) return;
+  throw new StartupError(
+    `${found}: its rules for sorting have changed with the system's library, and indexes may miss rows: as the owner, run reindex database ${changed.name}; alter database ${changed.name} refresh collation version`,
+  );
 }
 
 async function checkReplication({ orm, location }: Database): Promise<string> {

@@ -28,9 +28,7 @@ export function isStatementTimeout(reason: unknown): boolean {
 export function isDatabaseUnavailable(reason: unknown): boolean {
   for (const error of causesOf(reason)) {
     if (error instanceof ConnectionException) return true;
-    const { severity } = error as { severity?: unknown };
-    // The server ended the session or refused it.
-    if (severity === 'FATAL' || severity === 'PANIC') return true;
+    if (isFatal(error)) return true;
     if (showsServerGone(error) || transientSqlState.test(codeOf(error) ?? '')) return true;
   }
   return false;
@@ -52,7 +50,7 @@ export function isServerGone(reason: unknown): boolean {
 
 /** Codes of an attempt to connect that failed, and of a server that refused the statement. */
 const neverRan =
-  /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|53300|57P03|25006)$/;
+  /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
 const neverConnected = /trying to connect|connection timeout|timeout expired/i;
 
 /** True if a statement that failed for this reason was sent, so that it may have been done. */
@@ -96,9 +94,22 @@ export function databaseGoneBy(reason: unknown): string | undefined {
   return found && (codeOf(found) ?? 'connection lost');
 }
 
+/** The server, or a pooler in between, ended the session or refused it, whatever its code: what was sent may have run. */
+function isFatal(error: Error & { severity?: unknown }): boolean {
+  return error.severity === 'FATAL' || error.severity === 'PANIC';
+}
+
+/** SQLSTATEs of a session that is refused for its role, its password or its database. */
+const refusedForGood = /^(?:28...|3D000|42...)$/;
+
 function showsServerGone(error: Error): boolean {
   const code = codeOf(error) ?? '';
-  return serverGone.test(code) || transientErrno.test(code) || transientMessage.test(error.message);
+  return (
+    serverGone.test(code) ||
+    transientErrno.test(code) ||
+    transientMessage.test(error.message) ||
+    (isFatal(error) && !refusedForGood.test(code))
+  );
 }
 
 function codeOf({ code }: Error & { code?: unknown }): string | undefined {
