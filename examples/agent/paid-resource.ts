@@ -18,18 +18,24 @@ export interface Price {
   /** Of this server, as clients reach it. */
   publicUrl: string;
   amountUnits: number;
+  /**
+   * How long a request waits for its payment to be final, in milliseconds: a minute unless given. A client that gives up
+   * sooner, such as Python's httpx after 5 s, sees no answer and pays again: stay below its time. Who was answered with 202
+   * gets the resource at `Location`, without another signature.
+   */
+  waitMs?: number;
   /** True once the webhook `payment_intent.succeeded` of this intent was received. */
   isFulfilled: (paymentIntent: string) => boolean | Promise<boolean>;
 }
 
 /** A final payment takes some 20 s. */
-const maxWaitMs = 60_000;
+const defaultWaitMs = 60_000;
 const maxOrders = 10_000;
 /** Whoever has paid asks again within an hour after the end of the intent. */
 const keptMs = 3_600_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
-export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...price }: Price) {
+export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, waitMs, ...price }: Price) {
   /** What was offered and not served yet, by the order in the offer. In a database, if a restart must lose none. */
   const orders = new Map<string, { id: string; clientSecret: string; expiresAt: Date }>();
   /** Those that are paid, or may be: nothing that others ask for pushes them out. */
@@ -65,29 +71,41 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, ...
   }
 
   async function serve(request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> {
-    const signature = request.headers['payment-signature'];
-    if (typeof signature !== 'string') return ask(request.url ?? '/', response);
-    const order = orderIn(signature);
-    const intent = orders.get(order) ?? paidOrders.get(order);
+    const endMs = Date.now() + (waitMs ?? defaultWaitMs);
+    const given = request.headers['payment-signature'];
+    const signature = typeof given === 'string' ? given : undefined;
+    const url = new URL(request.url ?? '/', publicUrl);
+    const named = url.searchParams.get('order');
+    if (signature === undefined && named === null) return ask(request.url ?? '/', response);
+    const order = signature === undefined ? String(named) : orderIn(signature);
+    const intent = (signature && orders.get(order)) || paidOrders.get(order);
     if (intent === undefined) return end(response, 400, 'an unknown order, or one that was served');
     if (orders.delete(order)) paidOrders.set(order, intent);
-    const paid = await pay(intent.clientSecret, signature);
-    if (!paid.ok) {
+    url.searchParams.set('order', order);
+    const later = () => {
+      response.setHeader('Location', url.pathname + url.search).setHeader('Retry-After', '5');
+      end(response, 202, `Your payment is on its way. Do not pay again: GET ${url.pathname}${url.search}`);
+    };
+    const leftMs = () => Math.max(0, endMs - Date.now());
+    if (signature !== undefined || !(await price.isFulfilled(intent.id))) {
+      const paid = await Promise.race([pay(intent.clientSecret, signature), sleep(leftMs(), undefined)]);
+      if (paid === undefined) return later();
+      if (signature === undefined && paid.status === 402) return end(response, 410, 'not paid: ask anew');
       // It may be paid by another request: that is on its way, or the service has not looked at this one.
-      const mayBePaid = paid.status >= 500 || paid.status === 409 || paid.status === 429;
+      const mayBePaid = paid.ok || paid.status >= 500 || paid.status === 409 || paid.status === 429;
       if (!mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
-      return end(response, paid.status, await paid.text());
+      if (!paid.ok && signature !== undefined) return end(response, paid.status, await paid.text());
+      const settled = paid.headers.get('payment-response');
+      if (settled !== null) response.setHeader('PAYMENT-RESPONSE', settled);
     }
-    for (const endMs = Date.now() + maxWaitMs; !(await price.isFulfilled(intent.id)); await sleep(500)) {
-      if (Date.now() > endMs)
-        return end(response, 202, 'not final yet: repeat this with the same PAYMENT-SIGNATURE');
+    while (!(await price.isFulfilled(intent.id))) {
+      if (leftMs() === 0) return later();
+      await sleep(Math.min(500, leftMs()));
     }
     // Whoever has hung up repeats it.
     if (response.destroyed) return;
     // Of requests that wait for the same payment, one is served.
     if (!paidOrders.delete(order)) return end(response, 400, 'this order was served');
-    const settled = paid.headers.get('payment-response');
-    if (settled !== null) response.setHeader('PAYMENT-RESPONSE', settled);
     next();
   }
 

@@ -57,6 +57,19 @@ test('a resource with a price is served once its payment is final, once for each
   expect([status, data]).toEqual([200, 'the report']);
   const again = await fetch(`${shop}/report`, { headers: config.headers.toJSON() });
   expect([again.status, await again.text()]).toEqual([400, 'an unknown order, or one that was served']);
+  // A client that is in a hurry is told where it gets what it has paid for, without a signature.
+  app.get(
+    '/soon',
+    payFor(payments, { ...price, waitMs: 1 }),
+    (_: unknown, response: { send(text: string): void }) => response.send('the report'),
+  );
+  const soon = await api.get(`${shop}/soon?a=b`);
+  expect([soon.status, soon.headers['retry-after']]).toEqual([202, '5']);
+  expect(soon.data).toMatch(/on its way. Do not pay again: GET \/soon\?a=b&order=/);
+  const location = `${shop}${soon.headers.location}`;
+  const found = async () => (await fetch(location)).status;
+  await expect.poll(found, { timeout: 60_000 }).toBe(200);
+  expect(await found()).toBe(400);
   const nonsense = await fetch(`${shop}/report`, { headers: { 'payment-signature': 'nonsense' } });
   expect(nonsense.status).toBe(400);
 });
