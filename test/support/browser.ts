@@ -38,6 +38,9 @@ export function useOpened<T extends { close(): Promise<void> }>(open: () => Prom
   return opened;
 }
 
+/** A page that waits turns a sign, which is drawn sixty times a second. */
+const calm = { reducedMotion: 'reduce' } as const;
+
 /** Starts Chromium with a new profile. */
 export async function openBrowser({
   blocksPopups = false,
@@ -46,6 +49,7 @@ export async function openBrowser({
 }: BrowserOptions = {}): Promise<TestBrowser> {
   const profile = await mkdtemp(join(tmpdir(), 'pi-browser-'));
   const context = await chromium.launchPersistentContext(profile, {
+    ...calm,
     ...options,
     executablePath: ((blocksPopups ? undefined : headlessShell) ?? executable) as string,
     headless: true,
@@ -58,7 +62,7 @@ export async function openBrowser({
   });
   return {
     context,
-    newContext: (options) => (context.browser() as Browser).newContext(options),
+    newContext: (options) => (context.browser() as Browser).newContext({ ...calm, ...options }),
     async close() {
       await context.close();
       await rm(profile, { recursive: true, force: true });
