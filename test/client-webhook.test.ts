@@ -124,6 +124,12 @@ describe('what the service sends', () => {
     expect(verify({ headers: headers() })).toStrictEqual(event);
   });
 
+  test('when it has waited in a queue', () => {
+    const late = { ...signed(sent.body.toString(), new Date(Date.now() - 3_600_000)) };
+    expect(errorOf(late).code).toBe('timestamp_too_old');
+    expect(verify({ ...late, receivedAt: new Date(Date.now() - 3_590_000) })).toStrictEqual(event);
+  });
+
   test('with one of several secrets', () => {
     expect(verify({ secret: [anotherSecret, endpoint.secret] })).toStrictEqual(event);
   });
@@ -204,6 +210,12 @@ describe('is refused', () => {
       'timestamp_too_new',
       () => signed(sent.body.toString(), new Date(Date.now() + 303_000)),
       /signed 30\d s from now/,
+    ],
+    [
+      'a body in base64',
+      'signature_wrong',
+      () => ({ body: Buffer.from(sent.body).toString('base64') }),
+      /^The body is in base64, as AWS gives it/,
     ],
     ['no JSON', 'body_unexpected', () => signed('hello'), /its body is not an event: it is not JSON/],
     ['another object', 'body_unexpected', () => signed('{"id":"evt_1"}'), /its type is missing/],

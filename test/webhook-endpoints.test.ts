@@ -105,6 +105,13 @@ describe.each(doors)('over %s', (door) => {
     expect(await ok(door, 'updateWebhookEndpoint', { id, description: 'x' })).toHaveProperty(
       'disabled_reason',
     );
+    await ok(door, 'updateWebhookEndpoint', { id, url: (await ok(door, 'getWebhookEndpoint', { id })).url });
+    const failures = async () =>
+      (await service.query('select failures from webhook_endpoints where id = $1', [uuidOf(id)]))[0];
+    expect(await failures()).toEqual({ failures: 12 });
+    // They were those of another address.
+    await ok(door, 'updateWebhookEndpoint', { id, url: 'https://shop.example/elsewhere' });
+    expect(await failures()).toEqual({ failures: 0 });
     const enabled = await ok(door, 'updateWebhookEndpoint', { id, enabled: true });
     expect(enabled).toMatchObject({ enabled: true });
     expect(enabled).not.toHaveProperty('disabled_reason');

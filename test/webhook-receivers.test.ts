@@ -4,10 +4,11 @@ import { once } from 'node:events';
 import http from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
+import tls from 'node:tls';
 import { Worker } from 'node:worker_threads';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import type { AttemptResult } from '../src/webhooks/sender.ts';
+import { type AttemptResult, createSender } from '../src/webhooks/sender.ts';
 import { makeCertificate } from './support/certificates.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { closedPort, listen } from './support/listen.ts';
@@ -171,6 +172,25 @@ const cases: Record<string, Case> = {
     ms: soon,
   },
 };
+
+test('HTTP/2 is not offered: an application behind a proxy may answer with headers that it forbids', async () => {
+  const offered = Promise.withResolvers<string[]>();
+  const certificate = await makeCertificate('shop.example');
+  const server = tls.createServer({
+    ...certificate,
+    ALPNCallback({ protocols }) {
+      offered.resolve(protocols);
+      return protocols[0];
+    },
+  });
+  // Without ALPN nothing is offered.
+  server.on('tlsClientError', () => offered.resolve([])).on('secureConnection', () => offered.resolve([]));
+  const { port, close } = await listen(server);
+  const sender = createSender(policyWithPublic('127.0.0.1'));
+  await sender.send(`https://127.0.0.1:${port}/`, {}, '{}');
+  expect(await offered.promise).not.toContain('h2');
+  await Promise.all([sender.close(), close()]);
+});
 
 async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
   const ok = 'HTTP/1.1 200 OK\r\n';

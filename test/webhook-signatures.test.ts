@@ -81,7 +81,8 @@ test('the standardwebhooks package verifies messages, and refuses any change', a
   });
   expect(signaturesOf(received)).toEqual([expect.stringMatching(/^v1,[A-Za-z0-9+/]{43}=$/)]);
   expect(headers).toMatchObject({
-    'content-type': 'application/json',
+    accept: '*/*',
+    'content-type': 'application/json; charset=utf-8',
     'user-agent': expect.stringMatching(/^payment-intent-service\/\d/),
     'webhook-id': expect.stringMatching(/^evt_/),
     'webhook-timestamp': expect.stringMatching(/^\d{10}$/),

@@ -199,7 +199,10 @@ export async function updateEndpoint(
 ): Promise<WebhookEndpointRow> {
   return em.fork().transactional(async (tx) => {
     const endpoint = await lockEndpoint(tx, owner, id);
-    if (url !== undefined) endpoint.url = url;
+    // What an earlier address did says nothing of this one.
+    if (url !== undefined && url !== endpoint.url) {
+      Object.assign(endpoint, { url, failures: 0, failingSince: null });
+    }
     if (eventTypes.length > 0) endpoint.eventTypes = eventTypes;
     if (description !== undefined) endpoint.description = description === '' ? null : description;
     if (enabled === true) {

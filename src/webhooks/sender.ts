@@ -47,6 +47,8 @@ export interface Sender {
 class ForbiddenAddress extends Error {}
 
 /** `dnsServers` replace those of this machine. */
+const contentType = 'application/json; charset=utf-8';
+
 export function createSender(policy: AddressPolicy, dnsServers?: readonly string[]): Sender {
   const permittedOrigins = new LRUCache<string, true>({ max: maxPermittedOrigins });
   const agent = new Agent({
@@ -56,11 +58,11 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
     // Unlimited here: the attempts in flight are bounded. A hanging path must not delay others of its host.
     connections: null,
     pipelining: 1,
-    allowH2: false,
     headersTimeout: timeoutMs,
     bodyTimeout: timeoutMs,
     maxHeaderSize: 16 * 1024,
-    keepAliveTimeout: 10_000,
+    // Common servers close theirs after 5 s, which is also when a failed attempt is repeated.
+    keepAliveTimeout: 4_000,
     keepAliveMaxTimeout: 60_000,
   });
   return {
@@ -97,7 +99,8 @@ async function attempt(
     origin: url.origin,
     path: url.pathname + url.search,
     method: 'POST',
-    headers: { ...headers, 'content-type': 'application/json', 'user-agent': userAgent },
+    // Firewalls refuse what has no Accept; servlets read text without a charset as Latin-1.
+    headers: { ...headers, accept: '*/*', 'content-type': contentType, 'user-agent': userAgent },
     body,
     // Each begins a new limit of headers, and all of them are parsed as fast as they come.
     onInfo() {
@@ -156,7 +159,9 @@ function createConnector(
 ): buildConnector.connector {
   // Node gives each address but the last 250 ms: without a route for IPv6 a receiver that is far away was never reached.
   const autoSelectFamilyAttemptTimeout = timeoutMs / 4;
-  const connect = buildConnector({ timeout: timeoutMs, lookup, autoSelectFamilyAttemptTimeout });
+  // Over HTTP/2 the header `Upgrade` of an application behind a proxy, or `Keep-Alive`, would be an error.
+  const overHttp1 = { allowH2: false, timeout: timeoutMs, lookup, autoSelectFamilyAttemptTimeout };
+  const connect = buildConnector(overHttp1);
   return (options, callback) => {
     const { hostname, protocol, host } = options;
     if (isIP(hostname) !== 0 && policy.reachOf(hostname) === undefined) {
