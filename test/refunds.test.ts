@@ -546,7 +546,7 @@ describe('on the chain', () => {
   test('it expires by the clock of the chain, and a later transfer is late', async () => {
     const refund = await newRefund();
     await chain.mine(1, { timestamp: Math.ceil(Date.parse(refund.expires_at) / 1_000) + 1 });
-    await mine(12);
+    await mine(20);
     const expired = await get(refund.id);
     expect([expired.status, Boolean(expired.expired_at)]).toEqual(['expired', true]);
     await sendPrepared(refund);

@@ -83,7 +83,7 @@ test('blocks far above the chain, said to be final, do not hold it up once they 
   node.rewrite(undefined);
   const intent = await createIntent();
   await pay(intent);
-  await chain.mine(30);
+  await chain.mine(30, { timestampStep: 1 });
   await watcher.tryToFollow(6);
   expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
@@ -174,7 +174,7 @@ test.each(['reader', 'second'] as const)(
     const { createIntent, getIntent } = await watch(place);
     const intent = await createIntent();
     const hash = await pay(intent);
-    await chain.mine(15);
+    await chain.mine(21, { timestampStep: 1 });
     await watcher.tryToFollow(2);
     expect((await getIntent(intent.id)).status).toBe('succeeded');
     const old = await chain.client.getTransactionReceipt({ hash });
@@ -215,7 +215,7 @@ test.each([
   const { createIntent, getIntent } = await watch('reader', networkFor('testnet', 'base'), depth);
   const intent = await createIntent();
   await pay(intent);
-  await chain.mine(40);
+  await chain.mine(40, { timestampStep: 1 });
   await watcher.tryToFollow(3);
   expect((await getIntent(intent.id)).status).toBe('succeeded');
   const forked = (number: bigint): Hex => `0x${number.toString(16).padStart(64, 'fa')}`;

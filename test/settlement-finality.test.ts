@@ -84,7 +84,7 @@ test('without the second node nothing is confirmed, and unpaid intents expire', 
   await pay(paid);
   node.lie('rate limit');
   const later = Number((await chain.client.getBlock()).timestamp) + 2 * 60 * 60;
-  await chain.mine(20, { timestamp: later });
+  await chain.mine(20, { timestamp: later, timestampStep: 2 });
   await expect(watcher.catchUp()).rejects.toThrow();
   expect(await Promise.all([paid, unpaid].map(statusOf))).toEqual(['processing', 'expired']);
   node.lie(undefined);
@@ -175,11 +175,15 @@ describe('Polygon', () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
   });
 
-  test('on Base confirmations are enough', async () => {
-    await watch('only', { slotsInAnEpoch: 20 });
+  test('on Base confirmations are enough, in blocks 20 s apart: the sequencer may take back less', async () => {
+    await watch('only', { slotsInAnEpoch: 200 });
     const intent = await createIntent();
     await pay(intent);
-    await chain.mine(9);
+    const paidAt = Number((await chain.client.getBlock()).timestamp);
+    await chain.mine(30, { timestamp: paidAt + 19, timestampStep: 0 });
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('processing');
+    await chain.mine(1, { timestamp: paidAt + 20 });
     await watcher.catchUp();
     expect(await statusOf(intent)).toBe('succeeded');
   });
@@ -200,10 +204,10 @@ test('a single wrong block time ends no intent', async () => {
 
 // They read some six hundred blocks, one after the other.
 describe('stored block headers', { timeout: 120_000 }, () => {
-  /** Follows a chain that grows: so few blocks at a time are read one by one. */
+  /** Follows a chain that grows, by blocks that are read one by one. */
   async function grow(blocks: number): Promise<void> {
-    for (let left = blocks; left > 0; left -= 40) {
-      await chain.mine(Math.min(left, 40));
+    for (let left = blocks; left > 0; left -= 4) {
+      await chain.mine(Math.min(left, 4), { timestampStep: 1 });
       await watcher.catchUp();
     }
   }
@@ -224,6 +228,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     const sameDay = Number((await chain.client.getBlock()).number);
     const tomorrow = Number((await chain.client.getBlock()).timestamp) + day;
     await chain.mine(1, { timestamp: tomorrow });
+    await watcher.catchUp();
     await grow(540);
     const known = await headers();
     const head = Number((await chain.client.getBlock()).number);

@@ -173,7 +173,7 @@ test('an expiry that fails holds up no confirmation, and its lag is measured', a
   try {
     await send(paid, 12_500_000n);
     await chain.mine();
-    await chain.mine(30, { timestamp: await later(6) });
+    await chain.mine(30, { timestamp: await later(6), timestampStep: 1 });
     expired.length = 0;
     await expect(watcher.catchUp()).rejects.toThrow('broken');
     expect((await calls.getIntent(paid.id)).status).toBe('succeeded');

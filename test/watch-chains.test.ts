@@ -371,11 +371,11 @@ describe('the command line', () => {
     // A watcher that runs would say how far it is.
     await service.server.close();
     await service.query(
-      `update watched_chains set head_number = cursor_number + 61, finalized_number = second_number + 451,
+      `update watched_chains set head_number = cursor_number + 601, finalized_number = second_number + 4501,
                                  cursor_time = now() - interval '1 hour', lease_until = now() + interval '1 minute'`,
     );
     const late =
-      /testnet base: 61 blocks behind its node; testnet base: 451 final blocks were not read a second/;
+      /testnet base: 601 blocks behind its node; testnet base: 4501 final blocks were not read a second/;
     expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(late) });
     // Also without a node to ask.
     const stopped = /testnet base: the last block that was read is 36\d\d s old/;

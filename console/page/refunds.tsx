@@ -354,6 +354,7 @@ type Call = Parameters<typeof sendTransaction>[2];
 
 const refusals = {
   rejected: 'It was not signed, and nothing was sent.',
+  'device-old': 'The hardware wallet could not sign it, and nothing was sent.',
   'wallet-busy': 'Your wallet shows a request already: answer it there.',
   'wallet-failed': 'The wallet has failed. Look in it whether it has sent anything, before you sign again.',
 };

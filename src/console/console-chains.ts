@@ -5,7 +5,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { Gasless } from '../authorizations/gasless.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { chains } from '../contract/chains.ts';
+import { blocksIn, type ChainSettings, chains } from '../contract/chains.ts';
 import {
   AttentionKind,
   ChainState,
@@ -23,14 +23,14 @@ import { createFindRefunded } from './plain-refunds.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const silentMs = 60_000;
-const behindBlocks = 100;
+const behindMs = 200_000;
 
 /** Whether payments on a chain are seen now. */
-function stateOf(row: WatchedChainRow | undefined): ChainState {
+function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings): ChainState {
   if (row === undefined) return ChainState.UNWATCHED;
   if ((row.leaseUntil?.getTime() ?? 0) < Date.now()) return ChainState.IDLE;
   if (Date.now() - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
-  const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > behindBlocks;
+  const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > blocksIn(settings, behindMs);
   return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
 }
 
@@ -51,14 +51,15 @@ export function listChains(
     async run() {
       const byId = await readWatchedChains(em);
       return {
-        chains: chains.map(({ chainId, rpcVariable }) => {
+        chains: chains.map((settings) => {
+          const { chainId, rpcVariable } = settings;
           const row = byId.get(chainId);
           return {
             chainId: BigInt(chainId),
             rpcVariable,
             nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
             hasFacilitator: gasless.on(chainId) !== undefined,
-            state: stateOf(row),
+            state: stateOf(row, settings),
             ...(row && {
               readNumber: BigInt(row.cursorNumber),
               readTime: timestampFromDate(row.cursorTime),
@@ -83,7 +84,7 @@ export async function chainItems(em: EntityManager, mode: ModeName, merchantId: 
     merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));
   return chains.flatMap((chain) => {
     const row = byId.get(chain.chainId);
-    const state = stateOf(row);
+    const state = stateOf(row, chain);
     const mayBeUnwatched = mode === 'testnet' || wallets;
     const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
     if (chain.mode !== mode || isWell) return [];

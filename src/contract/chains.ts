@@ -19,8 +19,13 @@ interface ChainFacts {
   rpcVariable: string;
   /** Contracts of the tokens that intents are paid in, with EIP-55 checksum. Source: Circle's lists of addresses. */
   tokenAddresses: Readonly<Partial<Record<Token, Address>>>;
-  /** The expected time between two blocks, and how often the node is asked. */
+  /** The usual time between two blocks: what is counted in blocks elsewhere follows from it. */
   blockTimeMs: number;
+  /**
+   * A payment counts as final only once its block is so much older than the newest one, whatever its confirmations: Base's
+   * sequencer has taken back 16 s of blocks (https://github.com/base/base/issues/3793).
+   */
+  minDepthMs: number;
   /** A payment counts as final only at or below the chain's own `finalized` block. */
   needsFinality: boolean;
   /** The token that pays the fee of a transaction. Source, of the two addresses, too: the definitions of viem/chains. */
@@ -76,7 +81,9 @@ export const chains: readonly ChainSettings[] = [
     name: 'Base',
     rpcVariable: 'RPC_URL_BASE',
     tokenAddresses: { USDC: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
-    blockTimeMs: 2_000,
+    // Since the upgrade Denim of October and November 2026: https://docs.base.org/base-chain/specs/upgrades/denim/overview
+    blockTimeMs: 200,
+    minDepthMs: 20_000,
     needsFinality: false,
     feeToken: 'ETH',
     publicRpcUrl: 'https://mainnet.base.org',
@@ -90,7 +97,8 @@ export const chains: readonly ChainSettings[] = [
     name: 'Polygon',
     rpcVariable: 'RPC_URL_POLYGON',
     tokenAddresses: { USDC: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359' },
-    blockTimeMs: 2_000,
+    blockTimeMs: 1_500,
+    minDepthMs: 0,
     needsFinality: true,
     feeToken: 'POL',
     publicRpcUrl: 'https://polygon.drpc.org',
@@ -104,7 +112,8 @@ export const chains: readonly ChainSettings[] = [
     name: 'Base Sepolia',
     rpcVariable: 'RPC_URL_BASE_SEPOLIA',
     tokenAddresses: { USDC: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
-    blockTimeMs: 2_000,
+    blockTimeMs: 200,
+    minDepthMs: 20_000,
     needsFinality: false,
     feeToken: 'ETH',
     publicRpcUrl: 'https://sepolia.base.org',
@@ -118,7 +127,8 @@ export const chains: readonly ChainSettings[] = [
     name: 'Polygon Amoy',
     rpcVariable: 'RPC_URL_POLYGON_AMOY',
     tokenAddresses: { USDC: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582' },
-    blockTimeMs: 2_000,
+    blockTimeMs: 1_500,
+    minDepthMs: 0,
     needsFinality: true,
     feeToken: 'POL',
     publicRpcUrl: 'https://polygon-amoy.drpc.org',
@@ -178,6 +188,11 @@ export function networkOf(id: number): Network | undefined {
 /** True for a token that an intent of that network is paid in; the others are taken for it by mistake. */
 export function isRightToken({ tokenAddress }: Network, token: string): boolean {
   return lowerCase(tokenAddress) === token.toLowerCase();
+}
+
+/** About how many blocks a chain has in that time. */
+export function blocksIn({ blockTimeMs }: Pick<ChainSettings, 'blockTimeMs'>, ms: number): number {
+  return Math.ceil(ms / blockTimeMs);
 }
 
 /** Every known token contract, native or bridged, in lower case. None of them is a wallet. */

@@ -18,7 +18,7 @@ import {
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { readTls } from '../config/tls.ts';
-import { type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
+import { blocksIn, type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { readReplication, replicationRole } from '../database/replication.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
@@ -40,12 +40,12 @@ const minPostgresVersion = 140_000;
 /** An intent's times come from this machine's clock. Payers would notice a larger difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
-/** Chains have a block every two seconds; local chains at least one per minute. */
+/** Chains have a block in two seconds at most; local chains at least one per minute. */
 const maxBlockAgeMs = 120_000;
-/** As the alert PaymentIntentsNotVerified. */
-const maxUnverified = 450;
+/** As the alerts PaymentIntentsNotVerified and PaymentIntentsChainBehind. */
+const maxUnverifiedMs = 900_000;
 const maxClockSkewMs = 30_000;
-const maxBlocksBehind = 60;
+const maxBehindMs = 120_000;
 /** The number of intents verified unless all are requested. Takes a few tenths of a second. */
 const newestIntents = 100_000;
 
@@ -313,13 +313,14 @@ async function checkChains(database: Database): Promise<string> {
           ? `${name}: its payments are not seen until a node answers`
           : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
-    else if (behind > maxBlocksBehind) problems.push(`${name}: ${behind} blocks behind its node`);
+    else if (behind > blocksIn(settings, maxBehindMs))
+      problems.push(`${name}: ${behind} blocks behind its node`);
     const readAgeMs = Date.now() - (row.cursorTime?.getTime() ?? 0);
     // Without a node to ask: its watcher's may have stopped.
     if (isHeld && nodes.length === 0 && readAgeMs > maxBlockAgeMs)
       problems.push(`${name}: the last block that was read is ${Math.round(readAgeMs / 1000)} s old`);
     const unverified = Number(row.finalizedNumber ?? 0) - Number(row.verifiedNumber ?? 0);
-    if (unverified > maxUnverified)
+    if (unverified > blocksIn(settings, maxUnverifiedMs))
       problems.push(`${name}: ${unverified} final blocks were not read a second time: see "chain status"`);
   }
   const found = [

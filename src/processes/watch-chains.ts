@@ -18,6 +18,8 @@ import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { repeat } from './background.ts';
 
+/** What is new then is read together where it is many blocks. */
+const followEveryMs = 2_000;
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
 const maxRetryMs = 5_000;
@@ -68,6 +70,7 @@ function watchedChainOf(
   const { mode, chain, rpcVariable } = settings;
   const logger = parent.child({ mode, chain });
   const chainMetrics = metrics.chain(mode, chain, {
+    blockTimeMs: settings.blockTimeMs,
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
@@ -111,7 +114,7 @@ function watchedChainOf(
     const following = startRepeater({
       name: `watching ${mode} ${chain}`,
       work: () => watcher.follow(),
-      intervalMs: pollMs ?? settings.blockTimeMs,
+      intervalMs: pollMs ?? followEveryMs,
       maxRetryMs,
       logger,
     });

@@ -13,7 +13,7 @@ import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
-type RelevantLog = TransferLog &
+export type RelevantLog = TransferLog &
   Pick<FoundTransfer, 'owners' | 'mayBeRefund'> & {
     /** Its sender has signed an authorization for its wallet. */
     mayBeAuthorized?: boolean;

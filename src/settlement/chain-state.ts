@@ -3,7 +3,7 @@
 
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
-import type { ChainSettings } from '../contract/chains.ts';
+import { blocksIn, type ChainSettings } from '../contract/chains.ts';
 import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
@@ -17,6 +17,8 @@ export interface ChainState {
   node: Node;
   confirmer: Node;
   lease: bigint | undefined;
+  /** That of the chain's settings; 0 for a local chain, which takes nothing back by itself. */
+  minDepthMs: number;
   /** The last block read. */
   cursor: Tip | undefined;
   /** The reader's newest block. */
@@ -57,8 +59,8 @@ interface FinalBlock {
   readAtMs: number;
 }
 
-/** If a node has no `finalized` block, blocks at least this far below its head count as final. */
-const finalDepth = 1_000;
+/** If a node has no `finalized` block, blocks that are about this old count as final. */
+const finalAfterMs = 2_000_000;
 
 const unlessRefused = <T>(answer: Promise<T>): Promise<T | undefined> =>
   answer.catch((reason) => {
@@ -72,7 +74,7 @@ const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | unde
   unlessRefused(asked.header(block));
 
 /** Returns the newest block that is final for a node, and a time that says whether the node is up to date. Cached. */
-function createFinalOf(maxAgeMs: number): (asked: Node) => Promise<FinalBlock> {
+function createFinalOf(maxAgeMs: number, finalDepth: number): (asked: Node) => Promise<FinalBlock> {
   const known = new WeakMap<Node, FinalBlock>();
   return async (asked) => {
     const now = performance.now();
@@ -101,7 +103,8 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
   const { chainId } = settings;
   /** Nodes whose chain was checked since they last failed. */
   const checked = new Set<Node>();
-  const finalOf = createFinalOf(finalizedEveryMs);
+  const finalDepth = blocksIn(settings, finalAfterMs);
+  const finalOf = createFinalOf(finalizedEveryMs, finalDepth);
 
   const identity = {
     /** True for the local chain of the embedded mode, whose history may restart. */

@@ -31,6 +31,7 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
       for (const number of gone.keys()) if (!numbers.has(number)) gone.delete(number);
     }
   }
+  due = due.filter(({ blockTime }) => blockTime.getTime() <= tip.time.getTime() - state.minDepthMs);
   if (settings.needsFinality && due.length > 0) {
     const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;
     due = due.filter(isFinal(await identity.finalizedNumber()));
@@ -64,7 +65,9 @@ async function confirmSome(
     if (number >= lowestTooNew || (state.unanswered.get(number) ?? 0) > performance.now()) continue;
     await identity.assertChain(state.confirmer);
     const head = await state.confirmer.header('latest');
-    if (head === undefined || head.number - number + 1 < settings.confirmations) {
+    const sinceMs = (head?.time.getTime() ?? 0) - (own[0]?.blockTime.getTime() ?? 0);
+    const isDeep = head !== undefined && head.number - number + 1 >= settings.confirmations;
+    if (!isDeep || sinceMs < state.minDepthMs) {
       lowestTooNew = number;
       continue;
     }

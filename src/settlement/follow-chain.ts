@@ -5,6 +5,9 @@ import type { Header } from './node-answers.ts';
 
 /** Ranges are read if the last read block is this far below the final one. */
 const farBehind = 32;
+/** Newer blocks are read one by one, or together where there are several a second: with a part of the requests. */
+const maxSingly = 4;
+const maxTogether = 128;
 /** Blocks or ranges in one pass, before confirmations and expiry run. */
 const maxStepsAtOnce = 32;
 /** Time limit of the same, for a node with a low rate limit. */
@@ -13,6 +16,8 @@ const maxReadingMs = 5_000;
 export type ChainStep =
   /** The next block, the child of the one that was read last. */
   | { kind: 'block'; header: Header }
+  /** The newest blocks, up to this one at most, that are read together. */
+  | { kind: 'newest'; last: Header }
   /** Final blocks, up to this one at most, that can be read together. */
   | { kind: 'range'; to: number }
   /** The block that was read last is not on the chain. */
@@ -51,8 +56,19 @@ export async function* followChain(
       yield { kind: 'range', to: rangesEnd };
       continue;
     }
+    const ahead = Math.min(head.number - tip().number, maxTogether);
+    if (ahead > maxSingly) {
+      const to = tip().number + ahead;
+      yield { kind: 'newest', last: to === head.number ? head : await headerAt(to) };
+      continue;
+    }
     const next = tip().number + 1;
     const header = next === head.number ? head : await headerAt(next);
-    yield header.parentHash === tip().hash ? { kind: 'block', header } : { kind: 'reorg' };
+    if (header.parentHash !== tip().hash) {
+      // Many blocks may be behind now: the next pass chooses how they are read.
+      yield { kind: 'reorg' };
+      return;
+    }
+    yield { kind: 'block', header };
   }
 }

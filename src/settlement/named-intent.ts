@@ -26,6 +26,7 @@ const entryPoints: ReadonlyMap<string, Hex> = new Map([
   ['0x5ff137d4b0fdcd49dca30c7cf57e578a026d2789', handleOps06],
   ['0x0000000071727de22e5e9d8baf0edac6f37da032', handleOps07],
   ['0x4337084d9e255ff0702461cf8895ce9e3b5ff108', handleOps07],
+  ['0x433709009b8330fda32311df1c2afa402ed8d009', handleOps07],
 ]);
 /** `BeforeExecution()`. */
 const beforeExecution = '0xbb47ee3e183a558b1a2ff0874b079f3fc5478b7454eacf2bfc5af2ff5878f972';

@@ -1,6 +1,6 @@
 // Parses the answers of nodes. Every value is validated for its form here; callers check that it answers their question.
 
-import type { Address, Hash, Hex } from 'viem';
+import { type Address, type Hash, type Hex, zeroAddress } from 'viem';
 
 /** Why an answer of a node was not used. Each is the value of a metric label. */
 export const nodeFaults = [
@@ -157,8 +157,10 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
   return { path: '$.result.*', read: readLog };
 }
 
-export function readTransferLogs(value: unknown): TransferLog[] {
-  return (listOf(value, 'logs') as readonly (TransferLog | undefined)[]).filter((log) => log !== undefined);
+/** Returns those that move money, and whether there was none at all. */
+export function readTransferLogs(value: unknown): { logs: TransferLog[]; isEmpty: boolean } {
+  const all = listOf(value, 'logs') as readonly (TransferLog | undefined)[];
+  return { logs: all.filter((log) => log !== undefined), isEmpty: all.length === 0 };
 }
 
 export function readTransaction(value: unknown): Transaction {
@@ -167,9 +169,10 @@ export function readTransaction(value: unknown): Transaction {
     throw new NodeError('no_answer', 'the node has a transaction in no block');
   return {
     hash: hashOf(transaction.hash, 'hash'),
-    from: addressOf(transaction.from, 'from'),
+    // One of a form that we do not know says nothing of whose payment it is, and stops nothing.
+    from: transaction.from == null ? zeroAddress : addressOf(transaction.from, 'from'),
     to: transaction.to == null ? null : addressOf(transaction.to, 'to'),
-    input: readBytes(transaction.input, 'input'),
+    input: transaction.input == null ? '0x' : readBytes(transaction.input, 'input'),
     blockHash: hashOf(transaction.blockHash, 'blockHash'),
   };
 }
@@ -197,8 +200,11 @@ export function blockTransactions(hashes: ReadonlySet<Hash>): Elements {
   return {
     path: '$.result.transactions.*',
     read(element) {
-      const transaction = readTransaction(element);
-      return hashes.has(transaction.hash) ? transaction : undefined;
+      // A chain may have others of a form of its own.
+      const { hash } = objectOf(element, 'a transaction');
+      return typeof hash === 'string' && hashes.has(hash.toLowerCase() as Hash)
+        ? readTransaction(element)
+        : undefined;
     },
   };
 }

@@ -12,6 +12,8 @@ export interface NodeChoiceTimes {
   standsStillMs: number;
   /** Moves the reader back to an earlier node that has been healthy for this long. */
   wellMs: number;
+  /** A node that is this many blocks below another one is behind. */
+  behindBlocks: number;
   /** How often the other nodes are asked for their newest block. */
   probeEveryMs: number;
 }
@@ -20,10 +22,9 @@ const defaultTimes: NodeChoiceTimes = {
   failsMs: 15_000,
   standsStillMs: 120_000,
   wellMs: 600_000,
+  behindBlocks: 20,
   probeEveryMs: 15_000,
 };
-/** A node that is this many blocks below another one is behind. */
-const behindBlocks = 20;
 
 const failing = 'failing';
 
@@ -89,7 +90,7 @@ export function createNodeChoice(
   logger: Logger,
   times: Partial<NodeChoiceTimes> = {},
 ): NodeChoice {
-  const { failsMs, standsStillMs, wellMs, probeEveryMs } = { ...defaultTimes, ...times };
+  const { failsMs, standsStillMs, wellMs, behindBlocks, probeEveryMs } = { ...defaultTimes, ...times };
   const health = nodes.map(unknownHealth);
   let place = 0;
   /** Since when the reader has failed to finish a pass. */

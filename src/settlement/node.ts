@@ -155,21 +155,30 @@ export class Node {
   /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
   async transfersOf(block: Header) {
     for (let empty = 0; ; ) {
-      const logs = await this.#logs(
+      const { logs, isEmpty } = await this.#logs(
         { blockHash: block.hash, topics: [transferTopic] },
         ({ blockHash, blockNumber }) => blockHash === block.hash && blockNumber === block.number,
       );
-      if (logs.length > 0 || !this.#mayHaveTransfers(block)) return { logs, isDoubtful: false };
+      if (!isEmpty || !this.mayHaveTransfers(block)) return { logs, isDoubtful: false };
       if (++empty === emptyAnswers) return { logs, isDoubtful: true };
     }
   }
 
   /** Transfers between two blocks, inclusive; only to these recipients, if given. */
-  transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]> {
+  async transfersBetween(from: number, to: number, recipients?: readonly Hex[]): Promise<TransferLog[]> {
     const topics =
       recipients === undefined ? [transferTopic] : [transferTopic, null, recipients.map(topicOf)];
     const filter = { fromBlock: hex(from), toBlock: hex(to), topics };
-    return this.#logs(filter, ({ blockNumber }) => blockNumber >= from && blockNumber <= to);
+    const { logs } = await this.#logs(filter, ({ blockNumber }) => blockNumber >= from && blockNumber <= to);
+    return logs;
+  }
+
+  /** False if the block's bloom filter excludes transfers of the tokens. */
+  mayHaveTransfers({ logsBloom }: Header): boolean {
+    const { tokens } = this.#options;
+    return (
+      Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token))
+    );
   }
 
   /** The transactions of one block with these hashes, as far as the node has them. */
@@ -222,21 +231,14 @@ export class Node {
     );
   }
 
-  #logs(filter: object, isAsked: (log: TransferLog) => boolean): Promise<TransferLog[]> {
+  #logs(filter: object, isAsked: (log: TransferLog) => boolean) {
     const read = (answer: unknown) => {
-      const logs = readTransferLogs(answer);
-      if (!logs.every(isAsked)) throw this.#anotherBlock();
-      return logs;
+      const found = readTransferLogs(answer);
+      if (!found.logs.every(isAsked)) throw this.#anotherBlock();
+      return found;
     };
     const asked = { ...filter, address: this.#options.tokens };
     return this.#ask('eth_getLogs', [asked], read, () => transferLogs(this.#wanted));
-  }
-
-  #mayHaveTransfers({ logsBloom }: Header): boolean {
-    const { tokens } = this.#options;
-    return (
-      Bloom.contains(logsBloom, transferTopic) && tokens.some((token) => Bloom.contains(logsBloom, token))
-    );
   }
 
   #transaction(hash: Hash): Promise<Transaction[]> {

@@ -2,10 +2,11 @@
 
 import type { Hash } from 'viem';
 import { traceChainWork } from '../telemetry/spans.ts';
-import { readTransfers, transfersToMerchants } from './block-reader.ts';
+import { type RelevantLog, readTransfers, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
+import { inChunks } from './ledger/values.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
 import { goneOf } from './verify-payments.ts';
@@ -14,6 +15,8 @@ import { goneOf } from './verify-payments.ts';
 const maxRecipients = 1_000;
 /** A node may have pruned the receipts of blocks this far below the head. */
 const prunedDepth = 2_000;
+/** Headers that are asked for at once. */
+const maxHeadersAtOnce = 16;
 
 export interface BlockTransfers {
   header: Header;
@@ -71,18 +74,105 @@ export async function readBlock(
   after: Tip,
   seenAtMs: number,
 ): Promise<void> {
-  const { settings, ledger, observer, state } = context;
+  const { ledger, observer, state } = context;
   const { logs, isDoubtful } = await state.node.transfersOf(header);
   const relevant = await transfersToMerchants(logs, ledger);
+  await recordNext(context, lease, { ...header, isDoubtful }, relevant, after, seenAtMs);
+  observer.block?.({ transfers: relevant.length, lagMs: performance.now() - seenAtMs });
+}
+
+/** Records a block with its transfers, behind `after`: its parent, or an earlier one if those in between have none. */
+async function recordNext(
+  context: WatchContext,
+  lease: bigint,
+  header: Header & { isDoubtful: boolean },
+  relevant: readonly RelevantLog[],
+  after: Tip,
+  seenAtMs: number,
+): Promise<void> {
+  const { settings, ledger, state } = context;
   const apply = async () => {
     const found = await readTransfers(state.node, settings, header, relevant, () => ledger.renew(lease));
-    await record(context, lease, { ...header, isDoubtful }, found, after.hash);
+    await record(context, lease, header, found, after.hash);
   };
   const transfers = relevant.length;
   const work = { name: 'block', chainId: settings.chainId, block: header.number, transfers } as const;
   // Blocks without transfers to merchants have no trace.
   await (transfers === 0 ? apply() : traceChainWork({ ...work, sinceMs: seenAtMs }, apply));
-  observer.block?.({ transfers, lagMs: performance.now() - seenAtMs });
+}
+
+/**
+ * Reads the blocks behind `after` up to `newest` together, or as many as the node serves at once, and returns the last;
+ * undefined if they do not follow `after`. Of most only the transfers are read. A header is needed of a block without any,
+ * whose bloom filter must agree; of one with a transfer to a merchant; and of the last with any: its hash proves that the
+ * answer is of this chain.
+ */
+export async function readNewest(
+  context: WatchContext,
+  lease: bigint,
+  after: Tip,
+  newest: Header,
+  seenAtMs: number,
+): Promise<Tip | undefined> {
+  const { identity, settings, ledger, observer, state } = context;
+  const { node } = state;
+  const { last, logs } = await node.range.reading(newest.number - after.number, async (count) => {
+    const number = after.number + count;
+    const last = number === newest.number ? newest : await identity.headerAt(number);
+    return { last, logs: await node.transfersBetween(after.number + 1, number) };
+  });
+  const headers = new Map([[last.number, last]]);
+  const readHeaders = async (numbers: Iterable<number>) => {
+    for (const some of inChunks(
+      [...numbers].filter((number) => !headers.has(number)),
+      maxHeadersAtOnce,
+    )) {
+      await ledger.renew(lease);
+      for (const header of await Promise.all(some.map(identity.headerAt))) headers.set(header.number, header);
+    }
+  };
+  const filled = new Set(logs.map(({ blockNumber }) => blockNumber));
+  const empty = Array.from({ length: last.number - after.number }, (_, i) => after.number + 1 + i).filter(
+    (number) => !filled.has(number),
+  );
+  await readHeaders([...empty, ...(filled.size > 0 ? [Math.max(...filled)] : [])]);
+  // If they are many, the first is known too, by which it is found out that none of them exist, and the chain's clock.
+  const clock = last.number - settings.confirmations + 1;
+  const marks = clock - after.number > settings.confirmations / 2 ? [after.number + 1, clock] : [];
+  await readHeaders(marks);
+  const doubtful = new Set<number>();
+  for (const number of empty) {
+    const header = headers.get(number) as Header;
+    if (!node.mayHaveTransfers(header)) continue;
+    await ledger.renew(lease);
+    const again = await node.transfersOf(header);
+    for (const log of again.logs) logs.push(log);
+    if (again.isDoubtful) doubtful.add(number);
+  }
+  const relevant = await transfersToMerchants(logs, ledger);
+  const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
+  await readHeaders(byBlock.keys());
+  if (
+    logs.some(({ blockNumber, blockHash }) => (headers.get(blockNumber)?.hash ?? blockHash) !== blockHash)
+  ) {
+    throw new NodeError('another_block', `${node.name} has transfers of a block that it does not have`);
+  }
+  const [before, same] = await Promise.all([after.number, last.number].map(identity.headerAt));
+  headers.set(after.number, before as Header);
+  const isLinked = ({ number, parentHash }: Header) =>
+    (headers.get(number - 1)?.hash ?? parentHash) === parentHash;
+  const above = [...headers.values()].filter(({ number }) => number > after.number);
+  if (before?.hash !== after.hash || same?.hash !== last.hash || !above.every(isLinked)) return undefined;
+  const recorded = new Set([...byBlock.keys(), ...doubtful, ...marks, last.number]);
+  for (const number of [...recorded].sort((a, b) => a - b)) {
+    const header = { ...(headers.get(number) as Header), isDoubtful: doubtful.has(number) };
+    await recordNext(context, lease, header, byBlock.get(number) ?? [], state.cursor as Tip, seenAtMs);
+    state.cursor = header;
+  }
+  for (let number = after.number + 1; number <= last.number; number++) {
+    observer.block?.({ transfers: byBlock.get(number)?.length ?? 0, lagMs: performance.now() - seenAtMs });
+  }
+  return last;
 }
 
 /** Reads final blocks behind `after`, as many as the node serves at once, and returns the last. */

@@ -38,7 +38,8 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     const headers = await Promise.all(nodes.map((asked) => asked.header(number)));
     return Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
   };
-  const [confirmedMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
+  const [deepMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
+  const confirmedMs = Math.min(deepMs, tip.time.getTime() - state.minDepthMs);
   const released: string[] = [];
   const beganAtMs = performance.now();
   for (const [i, each] of due.entries()) {

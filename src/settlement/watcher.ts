@@ -3,6 +3,7 @@
 // and any other continues.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { blocksIn } from '../contract/chains.ts';
 import { NewerThanProcess } from '../contract/words.ts';
 import { type ChainState, createChainIdentity, type WatchContext } from './chain-state.ts';
 import { confirmDue } from './confirm-payments.ts';
@@ -11,12 +12,14 @@ import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import { NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
-import { readBlock, readRange } from './read-chain.ts';
+import { readBlock, readNewest, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
 import { maxHeaders, revertToAncestor } from './reorganisation.ts';
 import { isUnable, Verification } from './verify-final-blocks.ts';
 
 const defaultFinalizedEveryMs = 10_000;
+/** A node that is so far below another one is behind. */
+const behindMs = 40_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
 /** Time that a backlog of expiries takes of each pass. */
@@ -58,11 +61,13 @@ export class Watcher {
     nodeChoice,
     ...given
   }: WatcherOptions) {
-    this.#choice = createNodeChoice(given.nodes, given.logger, nodeChoice);
+    const behindBlocks = blocksIn(given.settings, behindMs);
+    this.#choice = createNodeChoice(given.nodes, given.logger, { behindBlocks, ...nodeChoice });
     const state: ChainState = {
       node: this.#choice.reader,
       confirmer: this.#choice.confirmer,
       lease: undefined,
+      minDepthMs: given.settings.minDepthMs,
       cursor: undefined,
       headNumber: undefined,
       finalized: undefined,
@@ -232,6 +237,7 @@ export class Watcher {
     // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire();
     if (state.lease === undefined) return false;
+    state.minDepthMs = (await identity.isLocalChain()) ? 0 : settings.minDepthMs;
     const progress = await ledger.progress();
     state.cursor = progress?.cursor;
     observer.verified?.(progress?.verifiedNumber ?? 0);
@@ -246,16 +252,22 @@ export class Watcher {
   async #take(step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> {
     if (step.kind === 'reorg') return revertToAncestor(this.#context, lease, from);
     if (step.kind === 'range') return readRange(this.#context, lease, from, step.to);
+    if (step.kind === 'newest') {
+      const last = await readNewest(this.#context, lease, from, step.last, seenAtMs);
+      if (last === undefined) return revertToAncestor(this.#context, lease, from);
+      this.#context.state.suspected = undefined;
+      return last;
+    }
     await readBlock(this.#context, lease, step.header, from, seenAtMs);
     this.#context.state.suspected = undefined;
     return step.header;
   }
 
   async #expire(lease: bigint): Promise<boolean> {
-    const { ledger, observer } = this.#context;
+    const { ledger, observer, state } = this.#context;
     const startedAtMs = performance.now();
     for (;;) {
-      const expiry = await ledger.expireSome(lease).catch((reason) => {
+      const expiry = await ledger.expireSome(lease, state.minDepthMs).catch((reason) => {
         observer.expiry?.({ expired: 0, lagMs: performance.now() - this.#expiredAtMs });
         throw reason;
       });

@@ -9,6 +9,7 @@ export type ChainMetrics = ReturnType<typeof metricsOf>;
 
 /** What a chain's events are counted by from the start. */
 interface CountedOfChain {
+  blockTimeMs: number;
   faults: readonly string[];
   events: readonly string[];
 }
@@ -39,6 +40,10 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
   return {
     watched: value('watched', '1 if this process has a node for the chain, 0 if it has none.'),
     headBlock: value('head_block', "Number of the node's newest block."),
+    blockTime: value(
+      'block_time_seconds',
+      'The usual time between two blocks: what a number of blocks means in seconds.',
+    ),
     finalBlock: value('finalized_block', "Number of the node's newest final block."),
     readBlock: value('read_block', 'Number of the last block read.'),
     verifiedBlock: value('verified_block', 'Number of the last final block that was read a second time.'),
@@ -120,11 +125,12 @@ export function createChainMetrics(instruments: Instruments) {
 function metricsOf(
   { counts, ...series }: ReturnType<typeof createSeries>,
   of: { mode: string; chain: string },
-  { faults, events }: CountedOfChain,
+  { blockTimeMs, faults, events }: CountedOfChain,
   expiry: ReturnType<typeof createExpiryMetrics>,
 ) {
   const clock = `${of.mode} ${of.chain}`;
   series.watched.set(of, 1);
+  series.blockTime.set(of, blockTimeMs / 1000);
   // Without it, a node that never answers would not raise an alert.
   series.seenAt.set(of, 0);
   for (const fault of faults) series.faults.inc({ ...of, fault }, 0);

@@ -13,18 +13,18 @@ export function createExpireByChain(
   refunding: Refunding,
   { mode, chainId, networks }: ChainSettings,
   logger: Logger,
-): (lease: bigint) => Promise<Expiry> {
+): (lease: bigint, minDepthMs: number) => Promise<Expiry> {
   const expire = createExpireSome(em, (id, reason) =>
     logger.error(
       { err: reason, payment_intent: id },
       'cannot expire a payment intent: its row is unreadable',
     ),
   );
-  return (lease) =>
+  return (lease, minDepthMs) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
       for (const { id, confirmationsRequired } of networks) {
-        const { rows } = await inside(findClock, [chainId, confirmationsRequired - 1, mode]);
+        const { rows } = await inside(findClock, [chainId, confirmationsRequired - 1, mode, minDepthMs]);
         const [row] = rows;
         if (row === undefined) continue;
         // The deadline is inclusive: only a later block expires an intent.
@@ -41,13 +41,13 @@ export function createExpireByChain(
 }
 
 /**
- * The chain's clock: the time of the newest block with all confirmations. It is at most the time of every later block, so a
+ * The chain's clock: the time of the newest block with all confirmations, or `$4` ms before that of the newest. It is at most the time of every later block, so a
  * single wrong header cannot advance it. On mainnet it is at most a minute ahead of ours, whatever the reader says; developers
  * set the time of a local chain.
  */
 const findClock = preparedStatement(
   'find_chain_clock',
-  `select least(h.time, case when $3 = 'mainnet' then now() + interval '1 minute' end,
+  `select least(h.time, c.cursor_time - $4 * interval '1 millisecond', case when $3 = 'mainnet' then now() + interval '1 minute' end,
                 (select min(l.time) from block_headers l where l.chain_id = $1 and l.number > h.number)) as time
      from watched_chains c
      join block_headers h on h.chain_id = c.chain_id and h.number <= c.cursor_number - $2

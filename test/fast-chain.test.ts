@@ -1,0 +1,121 @@
+// A chain with several blocks a second, which are read together: with a part of the requests, and as safely as one by one.
+
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { startChain, type TestChain } from './support/chain.ts';
+import { accounts } from './support/chain-contracts.ts';
+import { eventsOf } from './support/event-rows.ts';
+import { type LyingNode, startLyingNode } from './support/lying-node.ts';
+import { createMerchantCalls, createTestWatcher, forgetChain, sendPayment } from './support/settlement.ts';
+import { useService } from './support/use-service.ts';
+
+const service = await useService({ ROLES: 'api' });
+const calls = createMerchantCalls(service);
+let chain: TestChain;
+let node: LyingNode;
+let watcher: ReturnType<typeof createTestWatcher>;
+let amount = 2_000_000;
+
+beforeEach(async () => {
+  chain = await startChain();
+  node = await startLyingNode(chain.url);
+  watcher = createTestWatcher(service, { urls: [node.url] });
+  await calls.createIntent();
+  await watcher.catchUp();
+});
+
+afterEach(async () => {
+  await watcher.release();
+  await node.close();
+  await chain.stop();
+  await forgetChain(service);
+});
+
+const createIntent = () => calls.createIntent({ amount_units: ++amount });
+const headOf = async () => Number(await chain.client.getBlockNumber());
+const cursorOf = async () => (await watcher.ledger.progress())?.cursor.number;
+
+/** Mines blocks of which each has a transfer between others. */
+async function mineTransfers(blocks: number): Promise<void> {
+  for (let i = 0; i < blocks; i++) {
+    await chain.mint(accounts[0].address, 1n);
+    await chain.mine();
+  }
+}
+
+/** An intent that is paid in the fifth of ten new blocks. Resolves with it and the number of that block. */
+async function payAmongTen() {
+  await mineTransfers(4);
+  const intent = await createIntent();
+  await sendPayment(chain, intent, intent.amount_units);
+  await chain.mine();
+  const block = await headOf();
+  await mineTransfers(5);
+  return { intent, block };
+}
+
+test('ten blocks take six requests at most', async () => {
+  await mineTransfers(10);
+  const before = node.requests.length;
+  await watcher.follow();
+  expect(await cursorOf()).toBe(await headOf());
+  expect(node.requests.slice(before).map(({ method }) => method).length).toBeLessThanOrEqual(6);
+});
+
+test('a payment in one of them is recorded in its own block, and stays when only later ones are replaced', async () => {
+  const { intent, block } = await payAmongTen();
+  await watcher.follow();
+  expect(await cursorOf()).toBe(await headOf());
+  const [payment] = (await calls.getIntent(intent.id)).payments;
+  expect([payment.block_number, payment.status]).toEqual([block, 'pending']);
+  await chain.reorg(4);
+  await chain.mine(2);
+  await watcher.tryToFollow(3);
+  expect(await cursorOf()).toBe(await headOf());
+  const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
+  expect(types).not.toContain('payment_intent.reorged');
+});
+
+test('a payment whose block is replaced is reverted', async () => {
+  const { intent } = await payAmongTen();
+  await watcher.follow();
+  await chain.reorg(7);
+  await chain.mine(10);
+  await watcher.tryToFollow(3);
+  expect(await cursorOf()).toBe(await headOf());
+  const { status, payments } = await calls.getIntent(intent.id);
+  expect([status, payments[0].status]).toEqual(['requires_payment', 'reorged']);
+});
+
+test('a block that the answer leaves out, against its bloom filter, is asked for alone', async () => {
+  const { intent, block } = await payAmongTen();
+  node.rewrite(({ method, params: [filter] = [] }, { result }) => {
+    if (method !== 'eth_getLogs' || Object(filter).fromBlock === undefined) return undefined;
+    return {
+      result: (result as { blockNumber: string }[]).filter((log) => Number(log.blockNumber) !== block),
+    };
+  });
+  await watcher.follow();
+  expect(await cursorOf()).toBe(await headOf());
+  expect((await calls.getIntent(intent.id)).payments).toMatchObject([{ block_number: block }]);
+});
+
+test('transfers of another chain of blocks are not taken for those of this one', async () => {
+  const { intent } = await payAmongTen();
+  const [before, head] = [await cursorOf(), await headOf()];
+  // The node that answers does not have the newest block, but another one.
+  node.rewrite(({ method, params: [filter] = [] }, { result }) => {
+    if (method !== 'eth_getLogs' || Object(filter).fromBlock === undefined) return undefined;
+    const logs = (result as { blockNumber: string; topics: string[] }[]).slice(0, 4);
+    return {
+      result: [
+        ...logs,
+        { ...logs[0], blockNumber: `0x${head.toString(16)}`, blockHash: `0x${'fa'.repeat(32)}` },
+      ],
+    };
+  });
+  await expect(watcher.follow()).rejects.toThrow('has transfers of a block that it does not have');
+  expect(await cursorOf()).toBe(before);
+  node.rewrite(undefined);
+  await watcher.follow();
+  expect((await calls.getIntent(intent.id)).status).toBe('processing');
+});
