@@ -38,14 +38,17 @@ export async function countIdle(database: PreparedDatabase, seconds: number): Pr
   );
   const urls = Object.fromEntries(watched.map(({ name, node }) => [names[name], node.url]));
   const watcher = await startWatcher(database, urls);
+  const mining: NodeJS.Timeout[] = [];
   for (const { chain } of watched) {
-    const { blockTimeMs = 0 } = chains.find(({ chainId }) => chainId === chain.network.chainId) ?? {};
-    await chain.client.setIntervalMining({ interval: blockTimeMs / 1000 });
+    const { blockTimeMs } = chains.find(({ chainId }) => chainId === chain.network.chainId) ?? {};
+    // anvil counts in whole seconds.
+    mining.push(setInterval(() => void chain.mine(), blockTimeMs));
     const head = Number(await chain.client.getBlockNumber());
     await untilProgress(database, chain, ({ block }) => block > head);
   }
   for (const { node } of watched) node.requests.length = 0;
   await sleep(seconds * 1000);
+  for (const each of mining) clearInterval(each);
   const byMethod = Object.fromEntries(
     watched.map(({ name, node }) => [name, sumByMethod(node)]),
   ) as Idle['byMethod'];
@@ -82,7 +85,6 @@ function sumByMethod({ requests }: LyingNode): Record<string, Calls> {
 
 /** What a transfer that matters to nobody adds to the answers about its block. */
 async function bytesOf(database: PreparedDatabase, chain: TestChain, node: LyingNode): Promise<number> {
-  await chain.client.setIntervalMining({ interval: 0 });
   const largest = async (count: number) => {
     await pay(chain, paymentsOfOthers(count));
     node.requests.length = 0;

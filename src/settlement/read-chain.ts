@@ -136,9 +136,10 @@ export async function readNewest(
     (number) => !filled.has(number),
   );
   await readHeaders([...empty, ...(filled.size > 0 ? [Math.max(...filled)] : [])]);
-  // If they are many, the first is known too, by which it is found out that none of them exist, and the chain's clock.
+  // The chain's clock is known exactly. Of many the first is too, by which it is found out that none of them exist.
   const clock = last.number - settings.confirmations + 1;
-  const marks = clock - after.number > settings.confirmations / 2 ? [after.number + 1, clock] : [];
+  const isMany = last.number - after.number > 2 * settings.confirmations;
+  const marks = [...(isMany ? [after.number + 1] : []), clock].filter((number) => number > after.number);
   await readHeaders(marks);
   const doubtful = new Set<number>();
   for (const number of empty) {
