@@ -5,10 +5,9 @@ import { grpc } from './grpc-protocol.ts';
 import { json } from './json-protocol.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
-export type { GrpcPaymentIntentsClient } from './client.ts';
+export type { GrpcPaymentIntentsClient, WatchEvents, WatchedEvent } from './client.ts';
 export * from './json.ts';
 export type { PaymentIntentsClientOptions } from './options.ts';
-export type { WatchEvents, WatchedEvent } from './watch-events.ts';
 
 /**
  * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,

@@ -17,7 +17,7 @@ import {
   findWallets,
   revokeApiKey,
 } from '../src/merchants/administration.ts';
-import { apiKeyFormatOf } from '../src/merchants/api-key-format.ts';
+import { apiKeyFormatOf } from '../src/merchants/api-keys.ts';
 import { runAdmin } from './support/admin.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';

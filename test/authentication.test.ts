@@ -11,8 +11,7 @@ import {
   rotateApiKey,
   setWallets,
 } from '../src/merchants/administration.ts';
-import { apiKeyFormatOf, apiKeyHint, generateSecret } from '../src/merchants/api-key-format.ts';
-import { createApiKeys } from '../src/merchants/api-keys.ts';
+import { apiKeyFormatOf, apiKeyHint, createApiKeys, generateSecret } from '../src/merchants/api-keys.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';

@@ -15,7 +15,7 @@ import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
-import { generateSecret } from '../src/merchants/api-key-format.ts';
+import { generateSecret } from '../src/merchants/api-keys.ts';
 import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';

@@ -15,7 +15,7 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
+import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { momentViolations } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';

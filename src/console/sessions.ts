@@ -11,7 +11,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
-import { generateSecret, mayBeIssued } from '../merchants/api-key-format.ts';
+import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { AdministrationError, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 

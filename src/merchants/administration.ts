@@ -13,7 +13,7 @@ import {
   PayoutWalletEntity,
 } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
-import { apiKeyHint, generateSecret } from './api-key-format.ts';
+import { apiKeyHint, generateSecret } from './api-keys.ts';
 import { AdministrationError, keyUuidOf, merchantUuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;

@@ -4,7 +4,7 @@ import http2 from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
-import { generateSecret } from '../../src/merchants/api-key-format.ts';
+import { generateSecret } from '../../src/merchants/api-keys.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { openClient } from '../support/open-client.ts';
