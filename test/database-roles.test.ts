@@ -20,8 +20,7 @@ import {
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import type { Call } from '../src/requests/method.ts';
-import type { Cluster } from './faults/support/cluster.ts';
-import { choosePorts, endAll, startProcess } from './faults/support/process.ts';
+import { type Cluster, endAll, startProcess } from './faults/support/process.ts';
 import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
@@ -163,7 +162,7 @@ test.runIf(hasPsql)(
 
     // Only these two of a cluster are what starting the service takes.
     const cluster = { url: url('payments_service'), secrets } as Cluster;
-    const service = await startProcess(cluster, await choosePorts());
+    const service = await startProcess(cluster);
     for (const door of doors) {
       const create = () =>
         service.call(

@@ -14,8 +14,7 @@ import {
   startTestFacilitator,
   type TestFacilitator,
 } from '../support/x402.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, logLines, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, logLines, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 /** `KILLS=100 npm run test:faults -- authorizations` is the soak. */
@@ -39,7 +38,7 @@ afterEach(async () => {
 
 async function startApi(): Promise<ServiceProcess> {
   const known = logLines().length;
-  const api = await startProcess(cluster, await choosePorts(), {
+  const api = await startProcess(cluster, {
     ROLES: 'api',
     RPC_URL_BASE_SEPOLIA: chain.url,
     X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
@@ -65,7 +64,7 @@ const pay = (api: ServiceProcess, secret: string, header?: string) =>
 test('a signature that is sent again after each kill pays once', {
   timeout: 60_000 + kills * 20_000,
 }, async () => {
-  const watcher = await startProcess(cluster, await choosePorts(), {
+  const watcher = await startProcess(cluster, {
     ROLES: 'watcher,expiry',
     RPC_URL_BASE_SEPOLIA: chain.url,
   });

@@ -10,8 +10,7 @@ import { afterEach, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
 import { asSuperuser, documentedCommands } from '../support/documentation.ts';
 import { startOwnPostgres } from '../support/own-postgres.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { endAll, startProcess, useCluster } from './support/process.ts';
 
 const run = promisify(execFile);
 
@@ -51,14 +50,14 @@ test.skipIf(bin === undefined)(
       const options = { authorization: `Bearer ${key}`, idempotencyKey: 'order-1' };
       const body = { amount_units: 5, metadata: { order: 'ключ 😀', n: [0.1, 1e-300] } };
 
-      const original = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url('payments') });
+      const original = await startProcess(cluster, { DATABASE_URL: url('payments') });
       const first = await original.call('createPaymentIntent', body, options);
       expect(first.code).toBe('ok');
       await original.end('SIGTERM');
 
       await documented('Backup and restore');
 
-      const restored = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url('restored') });
+      const restored = await startProcess(cluster, { DATABASE_URL: url('restored') });
       expect(await restored.call('createPaymentIntent', body, options)).toMatchObject({
         code: 'ok',
         replayed: true,

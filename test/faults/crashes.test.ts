@@ -1,10 +1,10 @@
 // Processes and connections that end at the worst moment. Every acknowledged intent is stored exactly once.
 
 import { afterEach, expect, test } from 'vitest';
-import { useCluster } from './support/cluster.ts';
+import { choosePorts } from '../support/listen.ts';
 import { report, startLoad } from './support/load.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
-import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
+import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 const cluster = useCluster();
@@ -31,7 +31,7 @@ test('repeated kill -9 under load: retries find or create the one intent', async
 });
 
 test('PostgreSQL is cut off and comes back: 503 meanwhile, then ready again without a restart', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   const readyAfterMs: number[] = [];
   for (let stop = 0; stop < 3; stop++) {
@@ -68,7 +68,7 @@ test('a connection cut between COMMIT and its answer: the create is repeated by 
       return 'cut';
     };
   });
-  const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
+  const service = await startProcess(cluster, { DATABASE_URL: proxy.url });
   const load = await startLoad(cluster, {
     services: [service],
     apiKey: cluster.apiKey,
@@ -86,10 +86,7 @@ test('a connection cut between COMMIT and its answer: the create is repeated by 
 });
 
 test('the same keys sent to two processes on one database: one intent and one answer each', async () => {
-  const services = await Promise.all([
-    startProcess(cluster, await choosePorts()),
-    startProcess(cluster, await choosePorts()),
-  ]);
+  const services = await Promise.all([startProcess(cluster), startProcess(cluster)]);
   const load = await startLoad(cluster, { services, apiKey: cluster.apiKey, callers: 16, callersPerKey: 4 });
   await load.progress(2_000);
   const figures = await load.finish();

@@ -4,10 +4,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { choosePorts } from '../support/listen.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 interface Event {
@@ -150,7 +150,7 @@ const endClaims = () =>
 
 test('kill -9 during cancels and deliveries: one event for each, delivered at least once', async () => {
   const ports = await choosePorts();
-  let service = await startProcess(cluster, ports, permitted);
+  let service = await startProcess(cluster, { ...ports, ...permitted });
   await createEndpoint(service);
   const intents = await createIntents(service, 150);
   let canceled = 0;
@@ -161,16 +161,16 @@ test('kill -9 during cancels and deliveries: one event for each, delivered at le
     while (canceled < share * intents.length + random.below(12)) await sleep(5);
     await service.end('SIGKILL');
     await endClaims();
-    service = await startProcess(cluster, ports, permitted);
+    service = await startProcess(cluster, { ...ports, ...permitted });
   }
   await canceling;
   await expectEverything(service, intents);
 });
 
 test('two processes deliver: nothing is sent twice or concurrently', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { ...permitted, ROLES: 'api' });
+  const service = await startProcess(cluster, { ...permitted, ROLES: 'api' });
   for (const roles of ['deliveries', 'deliveries,expiry']) {
-    await startProcess(cluster, await choosePorts(), { ...permitted, ROLES: roles });
+    await startProcess(cluster, { ...permitted, ROLES: roles });
   }
   await createEndpoint(service);
   const intents = await createIntents(service, 100);
@@ -180,7 +180,7 @@ test('two processes deliver: nothing is sent twice or concurrently', async () =>
 });
 
 test('PostgreSQL is cut off during cancels and deliveries: all is delivered without a restart', async () => {
-  const service = await startProcess(cluster, await choosePorts(), permitted);
+  const service = await startProcess(cluster, permitted);
   await createEndpoint(service);
   const intents = await createIntents(service, 100);
   let canceled = 0;
@@ -209,8 +209,8 @@ test('the database hangs during cancels and deliveries: all is delivered, and no
     DATABASE_TIMEOUT: '1',
     DATABASE_CONNECT_TIMEOUT: '1',
   };
-  const service = await startProcess(cluster, await choosePorts(), settings);
-  const other = await startProcess(cluster, await choosePorts(), { ...settings, ROLES: 'deliveries' });
+  const service = await startProcess(cluster, settings);
+  const other = await startProcess(cluster, { ...settings, ROLES: 'deliveries' });
   await createEndpoint(service);
   const intents: string[] = [];
   for (const [what, { hang, goOn }] of [

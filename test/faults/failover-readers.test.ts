@@ -8,9 +8,8 @@ import { type Door, doors } from '../support/call.ts';
 import { insertEventRows } from '../support/event-rows.ts';
 import { disconnectWatches, openWatch } from '../support/event-streams.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
-import { queryOnce } from './support/cluster.ts';
 import { usePair } from './support/pair.ts';
-import { choosePorts, type ServiceProcess, startProcess } from './support/process.ts';
+import { queryOnce, type ServiceProcess, startProcess } from './support/process.ts';
 
 const pair = usePair();
 
@@ -59,7 +58,7 @@ async function take(service: ServiceProcess, after: string, n: number) {
 
 test('readers of events notice nothing of a promotion that loses nothing', async () => {
   const { standby, failOver } = pair;
-  const service = await startProcess(pair, await choosePorts());
+  const service = await startProcess(pair);
   const before = await store(onPrimary(), 5);
   const { position } = await take(service, before[0] as string, 3);
   const { next_page_token } = (await list(service, { page_size: 2 })).json;
@@ -79,7 +78,7 @@ test('readers that are past the events a promotion lost are refused, and no othe
   const { primary, standby, failOver } = pair;
   await primary.query('alter system reset synchronous_standby_names');
   await primary.query('select pg_reload_conf()');
-  const service = await startProcess(pair, await choosePorts());
+  const service = await startProcess(pair);
   const kept = await store(onPrimary(), 10);
   const keptPosition = (await take(service, kept[0] as string, 8)).position;
   await expect.poll(() => standby.query('select from events where position = 10')).toHaveLength(1);
@@ -112,7 +111,7 @@ test('readers that are past the events a promotion lost are refused, and no othe
 
 test('readers of one restored backup are refused by another one', async () => {
   const { primary } = pair;
-  const first = await startProcess(pair, await choosePorts());
+  const first = await startProcess(pair);
   const kept = await store(onPrimary(), 3);
   await first.end('SIGTERM');
   const restored = await Promise.all(
@@ -121,7 +120,7 @@ test('readers of one restored backup are refused by another one', async () => {
       const url = primary.url('postgres', name);
       const env = { ...bareEnvironment(), DATABASE_URL: url };
       expect(await runAdmin(['event', 'new-epoch', '--yes'], env)).toMatchObject({ code: 0 });
-      const service = await startProcess({ ...pair, url }, await choosePorts());
+      const service = await startProcess({ ...pair, url });
       return { service, events: await store({ url }, 5) };
     }),
   );

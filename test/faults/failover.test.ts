@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { report, startLoad } from './support/load.ts';
 import { type Pair, usePair } from './support/pair.ts';
 import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess } from './support/process.ts';
 
 const pair = usePair();
 
@@ -31,7 +31,7 @@ function watchReadyz({ operationsUrl }: ServiceProcess) {
 
 /** Fails over under load: nobody may notice. */
 async function failOverUnderLoad(cluster: Pair, signal: NodeJS.Signals): Promise<number> {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const load = await startLoad(cluster, {
     services: [service],
     apiKey: cluster.apiKey,

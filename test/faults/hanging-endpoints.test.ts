@@ -4,8 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
 const hangingEndpoints = 100;
 /** For each hanging endpoint: more than it may have in flight. */
@@ -92,7 +91,7 @@ async function measureDelays(service: ServiceProcess): Promise<Delays> {
 }
 
 test(`${hangingEndpoints} endpoints that never answer, of the same merchant and of others, delay no other`, async () => {
-  const service = await startProcess(cluster, await choosePorts(), { WEBHOOK_ALLOW: '127.0.0.1' });
+  const service = await startProcess(cluster, { WEBHOOK_ALLOW: '127.0.0.1' });
   const hanging = await openReceiver(() => {});
   const others = await Promise.all(Array.from({ length: 10 }, () => cluster.newKeyIn(cluster.location)));
   const keys = [...others, ...others.map(() => cluster.apiKey)];

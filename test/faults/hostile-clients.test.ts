@@ -12,9 +12,9 @@ import { loadConfig } from '../../src/config/config.ts';
 import { type Door, doors, openCalls } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from '../support/http2-frames.ts';
+import { choosePorts } from '../support/listen.ts';
 import { openClient } from '../support/open-client.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess, untilReadyz } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
 let service: ServiceProcess;
 let httpPort: number;
@@ -34,7 +34,7 @@ beforeAll(async () => {
   httpPort = Number(ports.HTTP_PORT);
   grpcPort = Number(ports.GRPC_PORT);
   operationsPort = Number(ports.METRICS_PORT);
-  service = await startProcess(cluster, ports, limits);
+  service = await startProcess(cluster, { ...ports, ...limits });
 });
 
 afterAll(endAll);
@@ -528,7 +528,7 @@ test('of the answers during all of these attacks, 99 of 100 came in time', () =>
 describe('more connections than the limit', () => {
   test('those open longest without a valid key are closed; one with a key stays open', async () => {
     const ports = await choosePorts();
-    const small = await startProcess(cluster, ports, { MAX_CONNECTIONS: '20', RATE_LIMIT_CHECKOUT: '0' });
+    const small = await startProcess(cluster, { ...ports, MAX_CONNECTIONS: '20', RATE_LIMIT_CHECKOUT: '0' });
     const { call, close } = openCalls(small, cluster.apiKey);
     const create = (by = call) =>
       Promise.all(
@@ -562,7 +562,7 @@ describe('more connections than the limit', () => {
       ...['-subj', '/CN=localhost', '-keyout', keyFile, '-out', certFile],
     ]);
     const ports = await choosePorts();
-    const room = await startProcess(cluster, ports, { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
+    const room = await startProcess(cluster, { ...ports, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
     const before = await room.residentMb();
     const open = async (port: string, protocol: string, hello: string | Uint8Array) => {
       const socket = tls.connect(Number(port), '127.0.0.1', {
@@ -598,7 +598,7 @@ describe('more connections than the limit', () => {
 
   test('three thousand, with the default limits and with a limit of 512 open files', async () => {
     const ports = await choosePorts();
-    const small = await startProcess(cluster, ports, {}, { openFiles: '512' });
+    const small = await startProcess(cluster, ports, { openFiles: '512' });
     expect(small.log[0]).toMatchObject({ level: 'warn', open_files: 512, taken: 184 });
     let isOver = false;
     const behaving = (async () => {

@@ -8,9 +8,8 @@ import { generateSecret } from '../../src/merchants/api-keys.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { openClient } from '../support/open-client.ts';
-import { useCluster } from './support/cluster.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -48,7 +47,7 @@ async function refusedAfterMs(creates: Create[], apiKey: string): Promise<number
 }
 
 test('twelve hundred calls on five sessions while their key is looked up are all answered', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const locker = await openClient(cluster.location);
   await locker.query('begin; lock table api_keys in access exclusive mode');
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
@@ -80,10 +79,7 @@ test('twelve hundred calls on five sessions while their key is looked up are all
 });
 
 test('a revoked key is refused by every process within a second', async () => {
-  const services = [
-    await startProcess(cluster, await choosePorts()),
-    await startProcess(cluster, await choosePorts()),
-  ];
+  const services = [await startProcess(cluster), await startProcess(cluster)];
   const creates = createsOf(...services);
   const { apiKey, keyId } = await cluster.newKey();
   await expectAccepted(creates, apiKey);
@@ -101,7 +97,7 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
       ({ type }) =>
         type === 'A' ? 'drop' : 'forward',
   );
-  const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: proxy.url });
+  const service = await startProcess(cluster, { DATABASE_URL: proxy.url });
   const creates = createsOf(service);
   const { apiKey, keyId } = await cluster.newKey();
   await expectAccepted(creates, apiKey);
@@ -116,7 +112,7 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
 });
 
 test('if the database is gone, no key is accepted, cached or not', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   const codes = (apiKey: string) => Promise.all(createsOf(service).map((create) => create(apiKey)));
   const [{ before } = { before: 0 }] = await cluster.query<{ before: number }>(
     'select count(*)::int as before from payment_intents',

@@ -1,9 +1,8 @@
 import { Migration } from '@mikro-orm/migrations';
 import { afterEach, expect, test } from 'vitest';
 import { migrate, ourMigrations } from '../../src/database/orm.ts';
-import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { endAll, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -18,7 +17,7 @@ class AddNote extends Migration {
 }
 
 test('a migration under load: the process on the old schema keeps working, and two at once are harmless', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   await load.progress(300);
   const next = [...ourMigrations, { name: '2099-01-01-add-note', class: AddNote }];
@@ -30,6 +29,6 @@ test('a migration under load: the process on the old schema keeps working, and t
   report(figures);
 
   // A process that starts now accepts the newer schema.
-  const older = await startProcess(cluster, await choosePorts());
+  const older = await startProcess(cluster);
   expect(await older.end('SIGTERM')).toEqual({ code: 0, signal: null });
 });

@@ -8,13 +8,13 @@ import { startChain } from '../support/chain.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { startLoad } from './support/load.ts';
 import { usePair } from './support/pair.ts';
-import { choosePorts, startProcess, untilReadyz } from './support/process.ts';
+import { startProcess, untilReadyz } from './support/process.ts';
 
 const pair = usePair();
 
 test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
   const { standby } = pair;
-  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '3' });
+  const service = await startProcess(pair, { QUEUE_TIMEOUT: '3' });
   await standby.freeze();
   await untilReadyz(service, 503, 10_000);
   expect((await fetch(`${service.operationsUrl}/healthz`)).status).toBe(200);
@@ -24,7 +24,7 @@ test('without its synchronous standby the service is not ready, and soon after i
 
 test('a create whose wait for the standby is canceled is not answered before it is on the standby', async () => {
   const { primary, standby, promote } = pair;
-  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '30' });
+  const service = await startProcess(pair, { QUEUE_TIMEOUT: '30' });
   const key = { idempotencyKey: 'order-1001' };
   const first = await service.call('createPaymentIntent', { amount_units: 1 }, { idempotencyKey: 'before' });
   expect(first.code).toBe('ok');
@@ -58,7 +58,7 @@ test('a create whose wait for the standby is canceled is not answered before it 
 
 test('when the primary stands still, notifications arrive from the next one within 15 seconds', async () => {
   const { primary, standby, promote } = pair;
-  const service = await startProcess(pair, await choosePorts());
+  const service = await startProcess(pair);
   await primary.freeze();
   await promote();
   const promotedAtMs = performance.now();
@@ -77,7 +77,7 @@ test('when the primary stands still, notifications arrive from the next one with
 
 test('a refused create says whether it may have been created', async () => {
   const { primary, standby } = pair;
-  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '2' });
+  const service = await startProcess(pair, { QUEUE_TIMEOUT: '2' });
   const create = () => service.call('createPaymentIntent', { amount_units: 1 });
   expect((await create()).code).toBe('ok');
   await standby.freeze();
@@ -91,7 +91,7 @@ test('a refused create says whether it may have been created', async () => {
 
 test('doctor and metrics say whether a synchronous standby is attached', async () => {
   const { primary, standby } = pair;
-  const service = await startProcess(pair, await choosePorts());
+  const service = await startProcess(pair);
   const doctor = async (): Promise<{ ok: boolean; message: string }> => {
     const env = { ...bareEnvironment(), ...pair.secrets, DATABASE_URL: pair.url };
     const { stdout } = await runAdmin(['doctor', '--json'], env);
@@ -125,7 +125,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
 
 test('a lost session is no outage', async () => {
   const { primary } = pair;
-  const service = await startProcess(pair, await choosePorts());
+  const service = await startProcess(pair);
   await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
   const texts = () => service.log.map(({ message }) => message);
   await expect.poll(texts).toContain('the database is reached again');
@@ -137,7 +137,7 @@ test('SIGTERM while the database is away: every create in flight is answered, an
   const chain = await startChain();
   onTestFinished(chain.stop);
   const timeouts = { QUEUE_TIMEOUT: '2', DRAIN_TIMEOUT: '10', DRAIN_DELAY: '12' };
-  const service = await startProcess(pair, await choosePorts(), {
+  const service = await startProcess(pair, {
     ...timeouts,
     RPC_URL_BASE_SEPOLIA: chain.url,
   });
@@ -162,7 +162,7 @@ test('SIGTERM while the database is away: every create in flight is answered, an
 
 test('an outage of the database is a few lines of the log', async () => {
   const { primary, promote } = pair;
-  const service = await startProcess(pair, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const service = await startProcess(pair, { QUEUE_TIMEOUT: '1' });
   const load = await startLoad(pair, { services: [service], apiKey: pair.apiKey, callers: 16 });
   await load.progress(100);
   const linesBefore = service.log.length;

@@ -5,9 +5,8 @@ import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { doors } from '../support/call.ts';
 import { httpRequest } from '../support/service.ts';
-import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -35,7 +34,7 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
 }
 
 test('a slow database: creates that exceed the queue or wait too long in it are refused quickly', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { QUEUE_SIZE: '200', QUEUE_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { QUEUE_SIZE: '200', QUEUE_TIMEOUT: '1' });
   const timed = async (creates: number) => {
     const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
     const startedAtMs = performance.now();
@@ -80,7 +79,7 @@ test('a slow database: creates that exceed the queue or wait too long in it are 
 });
 
 test('a statement that never ends is abandoned, and its connection is closed', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { DATABASE_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { DATABASE_TIMEOUT: '1' });
   await cluster.query(
     `create function stuck() returns trigger language plpgsql as 'begin perform pg_sleep(20); return null; end';
      create trigger stuck after insert on payment_intents for each statement execute function stuck()`,
@@ -104,7 +103,7 @@ test('a statement that never ends is abandoned, and its connection is closed', a
 });
 
 test('no connection left in the database: creates wait for QUEUE_TIMEOUT, and full service when connections are free again', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { QUEUE_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   for (const door of doors)
     expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
 

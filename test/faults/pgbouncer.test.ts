@@ -1,9 +1,8 @@
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors } from '../support/call.ts';
-import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
 import { hasPgBouncer, startPgBouncer } from './support/pgbouncer.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { endAll, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -18,7 +17,7 @@ async function behindPgBouncer(use: (url: string, pid: number) => Promise<void>)
 
 test.skipIf(!hasPgBouncer)('creates work behind PgBouncer in transaction mode', () =>
   behindPgBouncer(async (url) => {
-    const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
+    const service = await startProcess(cluster, { DATABASE_URL: url });
     const load = await startLoad(cluster, {
       services: [service],
       apiKey: cluster.apiKey,
@@ -39,7 +38,7 @@ test.skipIf(!hasPgBouncer)(
   () =>
     behindPgBouncer(async (url) => {
       for (let i = 0; i < 4; i++) {
-        const service = await startProcess(cluster, await choosePorts(), { DATABASE_URL: url });
+        const service = await startProcess(cluster, { DATABASE_URL: url });
         const answers = await Promise.all(
           Array.from({ length: 64 }, (_, n) =>
             service.call('createPaymentIntent', { amount_units: 1 }, { door: doors[n % 2] as Door }),

@@ -16,8 +16,7 @@ import { newCrc32Key } from '../support/crc32-key.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { httpRequest } from '../support/service.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { releasedMigrations } from './support/release.ts';
 
 const modes = ['testnet', 'mainnet'] as const;
@@ -206,7 +205,7 @@ async function insertGolden(): Promise<void> {
 }
 
 const startService = async (env: Record<string, string> = {}) =>
-  startProcess(cluster, await choosePorts(), {
+  startProcess(cluster, {
     DATABASE_URL: cluster.url.replace('/postgres?', '/released?'),
     CLIENT_SECRET_KEYS: golden.clientSecretKeys,
     API_KEY_PEPPERS: golden.apiKeyPeppers,

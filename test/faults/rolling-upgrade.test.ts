@@ -6,9 +6,8 @@ import { migrate } from '../../src/database/orm.ts';
 import { pagesOf } from '../support/call.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { httpRequest } from '../support/service.ts';
-import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { hasReleasedCode, releasedMigrations, unpackRelease } from './support/release.ts';
 
 if (!hasReleasedCode)
@@ -25,7 +24,7 @@ beforeAll(async () => {
 
 afterEach(endAll);
 
-const startOld = async () => startProcess(cluster, await choosePorts(), {}, { folder });
+const startOld = async () => startProcess(cluster, {}, { folder });
 
 /** A create, and what it was answered first. */
 interface Created {
@@ -98,7 +97,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   const after = await createSome(old, 'after', 60);
   await load.progress(150);
 
-  const next = await startProcess(cluster, await choosePorts(), { WEBHOOK_ALLOW: '127.0.0.1' });
+  const next = await startProcess(cluster, { WEBHOOK_ALLOW: '127.0.0.1' });
   const receiver = await startReceiver();
   const endpoint = await next.call('createWebhookEndpoint', { url: receiver.url });
   expect(endpoint.code).toBe('ok');

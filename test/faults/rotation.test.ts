@@ -12,9 +12,9 @@ import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { createOrm } from '../../src/database/orm.ts';
 import { createApiKey } from '../../src/merchants/administration.ts';
 import { doors } from '../support/call.ts';
-import { useCluster } from './support/cluster.ts';
+import { choosePorts } from '../support/listen.ts';
 import { report, startLoad } from './support/load.ts';
-import { choosePorts, endAll, startProcess } from './support/process.ts';
+import { endAll, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -45,7 +45,7 @@ test('peppers and client secret keys rotate over two processes without a refusal
     for (const [i, service] of services.entries()) {
       await load.progress(150);
       await service.end('SIGTERM');
-      services[i] = await startProcess(cluster, ports[i as 0 | 1], secrets);
+      services[i] = await startProcess(cluster, { ...ports[i as 0 | 1], ...secrets });
     }
   }
   await load.progress(150);
@@ -90,7 +90,7 @@ test('SIGHUP: new connections get the new certificate, open ones continue, an in
     ]);
   await makePair('first');
   const ports = await choosePorts();
-  const service = await startProcess(cluster, ports, { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
+  const service = await startProcess(cluster, { ...ports, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
   const nameOf = (port: string) =>
     new Promise<unknown>((resolve, reject) => {
       const socket = tls.connect({ port: Number(port), host: '127.0.0.1', rejectUnauthorized: false }, () => {

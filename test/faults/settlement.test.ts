@@ -4,8 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Call, startChain, type TestChain } from '../support/chain.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, type ServiceProcess, startProcess } from './support/process.ts';
+import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 
 /** `KILLS=100 npm run test:faults -- settlement` is the soak. */
@@ -27,7 +26,7 @@ afterEach(async () => {
 });
 
 const startWatcher = async () =>
-  startProcess(cluster, await choosePorts(), { ROLES: 'watcher,expiry', RPC_URL_BASE_SEPOLIA: chain.url });
+  startProcess(cluster, { ROLES: 'watcher,expiry', RPC_URL_BASE_SEPOLIA: chain.url });
 
 const createIntent = async (api: ServiceProcess) =>
   (await api.call('createPaymentIntent', { amount_units: 1_000, chain: 'base' })).json.id;
@@ -140,7 +139,7 @@ async function expectAllPaid(paid: readonly string[]): Promise<void> {
 test('two watchers, of which one is killed at random moments', {
   timeout: 60_000 + kills * 15_000,
 }, async () => {
-  const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
+  const api = await startProcess(cluster, { ROLES: 'api' });
   const watchers = [await startWatcher(), await startWatcher()];
   const stopPaying = keepPaying(api);
   for (let i = 0; i < kills; i++) {
@@ -157,7 +156,7 @@ test('two watchers, of which one is killed at random moments', {
 });
 
 test('PostgreSQL is cut off in the middle of blocks', async () => {
-  const api = await startProcess(cluster, await choosePorts(), { ROLES: 'api' });
+  const api = await startProcess(cluster, { ROLES: 'api' });
   await startWatcher();
   const ids = await Promise.all(Array.from({ length: 60 }, () => createIntent(api)));
   const [{ address: from }] = chain.accounts;

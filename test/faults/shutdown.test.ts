@@ -5,10 +5,10 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Answer, doors } from '../support/call.ts';
+import { choosePorts } from '../support/listen.ts';
 import { httpRequest } from '../support/service.ts';
-import { useCluster } from './support/cluster.ts';
 import { report, startLoad } from './support/load.ts';
-import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
+import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
@@ -17,7 +17,7 @@ afterEach(endAll);
 const drainTimeoutS = 10;
 
 test('SIGTERM under load: first not ready, GOAWAY for every session, every request answered, exit 0', async () => {
-  const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: String(drainTimeoutS) });
+  const service = await startProcess(cluster, { DRAIN_TIMEOUT: String(drainTimeoutS) });
   // Idle sessions in addition to those of the load.
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
   await Promise.all(sessions.map((session) => once(session, 'remoteSettings')));
@@ -54,7 +54,7 @@ test('SIGTERM under load: first not ready, GOAWAY for every session, every reque
 });
 
 test('a connection that is idle at the signal gets one more request answered, and is told to close', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const create = () =>
     httpRequest(
@@ -75,7 +75,7 @@ test('a connection that is idle at the signal gets one more request answered, an
 });
 
 test('forty creates in one write while the service stops: every started one is answered', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
   await once(socket, 'connect');
   const ended = service.end('SIGTERM');
@@ -121,7 +121,7 @@ test('SIGTERM during the start, with a database that accepts connections and nev
 });
 
 test('a call that is being written at the signal is answered', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   await cluster.query(
     `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1.5); return null; end';
      create trigger slow after insert on payment_intents for each statement execute function slow()`,
@@ -147,7 +147,7 @@ test.each([
   ['nothing in flight', 0],
   ['creates in flight', 20],
 ])('a database that hangs, %s: the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
-  const service = await startProcess(cluster, await choosePorts(), { DRAIN_TIMEOUT: '1' });
+  const service = await startProcess(cluster, { DRAIN_TIMEOUT: '1' });
   const create = () => service.call('createPaymentIntent', { amount_units: 1 });
   // The key is cached and connections are open.
   expect((await create()).code).toBe('ok');
@@ -168,7 +168,7 @@ test.each([
 });
 
 test('an unread log: the process still ends within DRAIN_TIMEOUT', async () => {
-  const service = await startProcess(cluster, await choosePorts(), {
+  const service = await startProcess(cluster, {
     DRAIN_TIMEOUT: '1',
     LOG_LEVEL: 'trace',
   });

@@ -5,15 +5,15 @@ import { once } from 'node:events';
 import { open } from 'node:fs/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors, openCalls } from '../support/call.ts';
-import { useCluster } from './support/cluster.ts';
-import { choosePorts, endAll, startProcess, untilReadyz } from './support/process.ts';
+import { choosePorts } from '../support/listen.ts';
+import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
 
 afterEach(endAll);
 
 test('the service continues, its memory is bounded, and it logs how many lines were dropped', async () => {
-  const service = await startProcess(cluster, await choosePorts());
+  const service = await startProcess(cluster);
   const create = async (count: number) => {
     for (let i = 0; i < count; i++) {
       const { code } = await service.call(

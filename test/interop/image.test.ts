@@ -10,10 +10,10 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { useCluster } from '../faults/support/cluster.ts';
 import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
-import { choosePorts } from '../faults/support/process.ts';
+import { useCluster } from '../faults/support/process.ts';
 import { doors, openCalls } from '../support/call.ts';
+import { choosePorts } from '../support/listen.ts';
 import { succeeds } from '../support/succeeds.ts';
 
 const run = promisify(execFile);

@@ -21,9 +21,8 @@ import {
 } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { maxBodyBytes } from '../../src/contract/limits.ts';
-import { choosePorts } from '../faults/support/process.ts';
 import { answerOf, grpcCall, requestBytes } from '../support/call.ts';
-import { listenInTest } from '../support/listen.ts';
+import { choosePorts, listenInTest } from '../support/listen.ts';
 import { hasNginx, type Nginx, readConfiguration, replaceAll, startNginx } from '../support/nginx.ts';
 import { type HttpAnswer, httpRequest, startService, type TestService } from '../support/service.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';

@@ -45,3 +45,14 @@ export async function listenInTest(server: Server): Promise<string> {
   onTestFinished(close);
   return url;
 }
+
+/** Each worker has its own, below those that systems give to connections. */
+let nextPort = 12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
+
+type Ports = Record<'HTTP_PORT' | 'GRPC_PORT' | 'METRICS_PORT', string>;
+
+/** Ports that a service can use, and use again after it was killed. */
+export async function choosePorts(): Promise<Ports> {
+  const [HTTP_PORT = '', GRPC_PORT = '', METRICS_PORT = ''] = [0, 1, 2].map(() => String(nextPort++));
+  return { HTTP_PORT, GRPC_PORT, METRICS_PORT };
+}

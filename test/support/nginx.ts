@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect, vi } from 'vitest';
-import { choosePorts } from '../faults/support/process.ts';
 import { makeCertificate } from './certificates.ts';
 import { findLeaks } from './leaks.ts';
+import { choosePorts } from './listen.ts';
 import { succeeds } from './succeeds.ts';
 
 const nginx = '/usr/sbin/nginx';

@@ -11,7 +11,7 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { inject } from 'vitest';
-import { choosePorts } from '../faults/support/process.ts';
+import { choosePorts } from './listen.ts';
 import { succeeds } from './succeeds.ts';
 
 const run = promisify(execFile);

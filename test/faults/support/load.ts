@@ -14,7 +14,7 @@ import {
   openCalls,
   type Request,
 } from '../../support/call.ts';
-import type { Cluster } from './cluster.ts';
+import type { Cluster } from './process.ts';
 import { random } from './seed.ts';
 
 export interface LoadOptions {

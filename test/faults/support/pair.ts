@@ -2,8 +2,7 @@
 
 import { afterEach, beforeEach } from 'vitest';
 import { type OwnPostgres, startOwnPostgres } from '../../support/own-postgres.ts';
-import { type Cluster, queryOnce, withMerchant } from './cluster.ts';
-import { endAll } from './process.ts';
+import { type Cluster, endAll, queryOnce, withMerchant } from './process.ts';
 
 export interface Pair extends Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'folder' | 'query'> {
   primary: OwnPostgres;

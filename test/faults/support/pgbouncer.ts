@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { choosePorts } from '../../support/listen.ts';
 import { databaseAccount } from '../../support/own-postgres.ts';
 import { succeeds } from '../../support/succeeds.ts';
-import { choosePorts } from './process.ts';
 
 /** Debian installs it outside an ordinary user's PATH. */
 const program = ['pgbouncer', '/usr/sbin/pgbouncer'].find((path) => succeeds(path, '--version'));

@@ -1,11 +1,26 @@
-// The service in its own process, which can be killed.
+// What a fault test may kill: the service in a process of its own, and its PostgreSQL, with a merchant.
 
-import { spawn } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
+import { execFile, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+import type { MikroORM } from '@mikro-orm/postgresql';
+import type pg from 'pg';
+import { afterAll, beforeAll, expect, inject } from 'vitest';
+import type { SecretName } from '../../../src/config/config.ts';
+import type { DatabaseLocation, SocketLocation } from '../../../src/config/database-location.ts';
+import { parseKeyRing } from '../../../src/config/key-ring.ts';
+import { createOrm, migrate, type ourMigrations } from '../../../src/database/orm.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../../../src/embedded/postgres.ts';
+import { createApiKey, createMerchant, revokeApiKey } from '../../../src/merchants/administration.ts';
 import { type Call, type Endpoints, openCalls } from '../../support/call.ts';
-import type { Cluster } from './cluster.ts';
+import { findLeaks } from '../../support/leaks.ts';
+import { choosePorts } from '../../support/listen.ts';
+import { openClient } from '../../support/open-client.ts';
+import { freezeServer } from '../../support/own-postgres.ts';
 
 export interface ServiceProcess extends Endpoints {
   /** With the cluster's key unless another is given. */
@@ -24,21 +39,6 @@ export interface ServiceProcess extends Endpoints {
   readLog(isRead: boolean): void;
 }
 
-export interface Ports {
-  HTTP_PORT: string;
-  GRPC_PORT: string;
-  METRICS_PORT: string;
-}
-
-/** Each worker has its own, below those that systems give to connections. */
-let nextPort = 12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
-
-/** Ports that a service can use, and use again after it was killed. */
-export async function choosePorts(): Promise<Ports> {
-  const [HTTP_PORT = '', GRPC_PORT = '', METRICS_PORT = ''] = [0, 1, 2].map(() => String(nextPort++));
-  return { HTTP_PORT, GRPC_PORT, METRICS_PORT };
-}
-
 const running = new Set<ServiceProcess>();
 const allLines: Record<string, unknown>[] = [];
 
@@ -53,15 +53,15 @@ export async function endAll(): Promise<void> {
 }
 
 /**
- * Starts the service as `npm start` does, and resolves when it is ready. `folder` has the code of another release, if it
- * is not this one.
+ * Starts the service as `npm start` does, on ports of its own unless `env` has others, and resolves when it is ready.
+ * `folder` has the code of another release, if it is not this one.
  */
 export async function startProcess(
   cluster: Pick<Cluster, 'url' | 'secrets' | 'apiKey'>,
-  ports: Ports,
   env: Record<string, string> = {},
   { openFiles = 'unlimited', folder = '.' }: { openFiles?: string; folder?: string } = {},
 ): Promise<ServiceProcess> {
+  const settings = { ...(await choosePorts()), ...env };
   const manifest = await readFile(join(folder, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(manifest) as { scripts: { start: string } };
   // It ends in "exec": the process is the service itself.
@@ -74,14 +74,13 @@ export async function startProcess(
       ...cluster.secrets,
       RATE_LIMIT: '0',
       DRAIN_DELAY: '0',
-      ...ports,
-      ...env,
+      ...settings,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const urls = {
-    publicUrl: `http://127.0.0.1:${ports.HTTP_PORT}`,
-    internalUrl: `http://127.0.0.1:${ports.GRPC_PORT}`,
+    publicUrl: `http://127.0.0.1:${settings.HTTP_PORT}`,
+    internalUrl: `http://127.0.0.1:${settings.GRPC_PORT}`,
   };
   const { call, close } = openCalls(urls, cluster.apiKey);
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
@@ -101,7 +100,7 @@ export async function startProcess(
     ...urls,
     call,
     pid: child.pid ?? 0,
-    operationsUrl: `http://127.0.0.1:${ports.METRICS_PORT}`,
+    operationsUrl: `http://127.0.0.1:${settings.METRICS_PORT}`,
     log,
     end(signal) {
       child.kill(signal);
@@ -150,4 +149,132 @@ export async function untilReadyz(
       throw new Error(`/readyz is ${answer?.status} after ${timeoutMs} ms, not ${status}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
+}
+
+export interface Cluster {
+  folder: string;
+  location: SocketLocation;
+  /** The cluster's own `DATABASE_URL`. */
+  url: string;
+  /** The path of its socket. */
+  socket: string;
+  secrets: Record<SecretName, string>;
+  merchantId: string;
+  apiKey: string;
+  keyId: string;
+  /** Creates a merchant in another database, with the same secrets. Returns the merchant's key. */
+  newKeyIn(location: DatabaseLocation): Promise<string>;
+  newKey(): Promise<{ keyId: string; apiKey: string }>;
+  revoke(keyId: string): Promise<void>;
+  query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
+  /** An immediate shutdown: no checkpoint, sessions are cut. Resolves when the server has ended. */
+  stopImmediately(): Promise<void>;
+  start(): Promise<void>;
+  /** Stops the server and the processes of its sessions where they are. Nothing is closed. */
+  hang(): Promise<void>;
+  /** Lets them continue. */
+  goOn(): void;
+}
+
+/** Provides one cluster for the tests of a file, with the newest schema unless told otherwise. */
+export function useCluster(migrations?: typeof ourMigrations): Cluster {
+  const cluster = {} as Cluster;
+  let dispose: () => Promise<void>;
+  beforeAll(async () => {
+    const opened = await openCluster(migrations);
+    dispose = opened.dispose;
+    Object.assign(cluster, opened.cluster);
+  });
+  afterAll(() => dispose());
+  return cluster;
+}
+
+/** Runs a statement on the first host of the location, on a connection of its own. */
+export async function queryOnce<T extends pg.QueryResultRow>(
+  location: DatabaseLocation,
+  sql: string,
+  values?: unknown[],
+): Promise<T[]> {
+  const client = await openClient(location);
+  const result = await client.query<T>(sql, values).finally(() => client.end());
+  return result.rows;
+}
+
+type WithMerchant = Pick<
+  Cluster,
+  'secrets' | 'merchantId' | 'apiKey' | 'keyId' | 'newKey' | 'newKeyIn' | 'revoke'
+>;
+
+/** Creates a merchant with a key in a migrated database. */
+export async function withMerchant(location: DatabaseLocation): Promise<WithMerchant> {
+  const secret = () => `1:${randomBytes(32).toString('base64')}`;
+  const secrets = { API_KEY_PEPPERS: secret(), CLIENT_SECRET_KEYS: secret(), WEBHOOK_SECRET_KEYS: secret() };
+  const wallet = `0x${'1'.repeat(40)}` as const;
+  const withOrm = async <T>(work: (orm: MikroORM) => Promise<T>, at = location) => {
+    const orm = createOrm(at, 1);
+    return work(orm).finally(() => orm.close());
+  };
+  const newMerchant = ({ em }: MikroORM, name: string) =>
+    createMerchant(em, name, 'testnet', { base: wallet, polygon: wallet });
+  const keyOf = ({ em }: MikroORM, merchant: string) =>
+    createApiKey(em, parseKeyRing(secrets.API_KEY_PEPPERS), merchant, 'testnet', undefined);
+  const merchantId = await withOrm((orm) => newMerchant(orm, 'Faults'));
+  const newKey = () => withOrm((orm) => keyOf(orm, merchantId));
+  return {
+    secrets,
+    ...(await newKey()),
+    merchantId,
+    newKey,
+    newKeyIn: (other) =>
+      withOrm(async (orm) => (await keyOf(orm, await newMerchant(orm, 'Elsewhere'))).apiKey, other),
+    revoke: (keyId) => withOrm(async (orm) => void (await revokeApiKey(orm.em, keyId))),
+  };
+}
+
+async function openCluster(
+  migrations: typeof ourMigrations | undefined,
+): Promise<{ cluster: Cluster; dispose: () => Promise<void> }> {
+  const folder = await mkdtemp(join(tmpdir(), 'pi-fault-'));
+  // For root, PostgreSQL runs as another user, which needs access.
+  await chmod(folder, 0o711);
+  const dataDir = join(folder, 'data');
+  if (migrations === undefined) await promisify(execFile)('cp', ['-Rp', inject('migratedData'), dataDir]);
+  let postgres: EmbeddedPostgres = await startEmbeddedPostgres(dataDir);
+  const { location } = postgres;
+  if (migrations !== undefined) await migrate(location, migrations);
+
+  const serverPid = async () =>
+    Number((await readFile(join(location.socketFolder, 'postmaster.pid'), 'utf8')).split('\n')[0]);
+  let stopped: number[] = [];
+
+  const cluster: Cluster = {
+    folder,
+    location,
+    url: `postgresql://${location.user}@localhost/${location.database}?host=${encodeURIComponent(location.socketFolder)}`,
+    socket: join(location.socketFolder, '.s.PGSQL.5432'),
+    ...(await withMerchant(location)),
+    query: (sql, values) => queryOnce(location, sql, values),
+    async stopImmediately() {
+      process.kill(await serverPid(), 'SIGQUIT');
+      await postgres.ended;
+    },
+    async start() {
+      postgres = await startEmbeddedPostgres(dataDir);
+    },
+    async hang() {
+      stopped = await freezeServer(await serverPid());
+    },
+    goOn() {
+      for (const pid of stopped) process.kill(pid, 'SIGCONT');
+      stopped = [];
+    },
+  };
+  const dispose = async () => {
+    const secrets = Object.values(cluster.secrets).map((ring) => ring.replace('1:', ''));
+    const leaks = await findLeaks(logLines(), (sql) => cluster.query(sql), secrets);
+    await postgres.stop();
+    await rm(folder, { recursive: true, force: true });
+    expect(leaks).toEqual([]);
+  };
+  return { cluster, dispose };
 }
