@@ -23,10 +23,10 @@ import { isUnary } from '../src/contract/unary.ts';
 import { type HttpAnswer, maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import { watchEventsResponseFields } from './gen/fields.ts';
+import { userAgent } from './json-protocol.ts';
 import type { Target } from './options.ts';
 import type { Method, OpenStream, Send } from './protocol.ts';
 import { FieldFault, type Fields, readMessage } from './resource-fields.ts';
-import { userAgent } from './version.ts';
 
 const descriptors = new Map<string, DescMethodUnary>(
   [PaymentIntentService, EventService, RefundService, WebhookEndpointService, TransferService]

@@ -2,7 +2,6 @@ import { type HttpAnswer, maxAnswerBytes, readText, refusalOf, unexpectedAnswer 
 import type { Target } from './options.ts';
 import type { Send, Try } from './protocol.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
-import { userAgent } from './version.ts';
 
 /** The public port: JSON over HTTP. */
 export function json({ baseUrl, apiKey }: Target): Send {
@@ -65,4 +64,19 @@ function resourceIn(answer: HttpAnswer, { method }: Try): object {
     }
     throw unexpectedAnswer({ ...answer, text: '' }, fault.message);
   }
+}
+
+/** The version in package.json. */
+const version = '0.1.0';
+
+/** Returns the User-Agent: this client's version and its runtime. */
+export function userAgent(): string {
+  const { process, navigator } = globalThis as {
+    process?: { versions?: { node?: string } };
+    navigator?: { userAgent?: string };
+  };
+  const node = process?.versions?.node;
+  // An edge runtime has no Node.js version, but a user agent.
+  const runtime = node === undefined ? (navigator?.userAgent ?? '') : `node/${node}`;
+  return `payment-intents-client/${version} ${runtime.replaceAll(/[^\x20-\x7e]/g, '')}`.trim();
 }

@@ -4,7 +4,7 @@ import { parseKeyRing } from '../src/config/key-ring.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createClientAddress } from '../src/doors/client-address.ts';
 import { setOrigins } from '../src/merchants/administration.ts';
-import { clientSecret, intentOpenedBy } from '../src/payment-intents/client-secret.ts';
+import { clientSecret, intentOpenedBy } from '../src/payment-intents/payment-intent.ts';
 import { type HttpAnswer, httpRequest, startService, type TestService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';

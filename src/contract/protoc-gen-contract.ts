@@ -21,8 +21,13 @@ import { http } from './gen/google/api/annotations_pb.ts';
 import { json_field } from './gen/payments/v1/json_pb.ts';
 import { enumWords, mayBeAbsent } from './json/field-rules.ts';
 import { createOpenApi } from './openapi/openapi.ts';
-import { fieldsSource, methodsSource, requestsSource } from './typescript/methods.ts';
-import { resourcesSource, wordsSource } from './typescript/resources.ts';
+import {
+  fieldsSource,
+  methodsSource,
+  requestsSource,
+  resourcesSource,
+  wordsSource,
+} from './typescript/client.ts';
 import { type Contract, createContract, docComment, fileHead, isOurs } from './typescript/text.ts';
 
 /** The table of event types, where the introduction asks for it. */

@@ -13,8 +13,8 @@ import { chainNames } from '../contract/words.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { createApiKey, createMerchant, merchantExists, type Wallets } from '../merchants/administration.ts';
 import { merchantUuidOf } from '../merchants/operator-ids.ts';
-import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
+import { createPaymentIntent } from '../payment-intents/payment-intent-methods.ts';
 import { type Identity, newRequestContext } from '../requests/request-context.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */

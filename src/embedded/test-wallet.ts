@@ -12,8 +12,7 @@ import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
-import { findLocalChain, type LocalChain } from './local-chain.ts';
-import { payIntent, TransferRefused } from './pay-intent.ts';
+import { findLocalChain, type LocalChain, payIntent, TransferRefused } from './local-chain.ts';
 import { type TestPaymentKind, testAmounts } from './test-wallet-door.ts';
 
 interface TestWalletSettings {

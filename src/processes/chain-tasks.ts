@@ -1,15 +1,15 @@
 // Implements `admin chain …`, `test-pay`, `test-refund` and `demo-month`.
 
-import { chainNamed, chains, networkOf } from '../contract/chains.ts';
+import { type ChainSettings, chainNamed, chains, networkOf } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { ensureDemo } from '../embedded/demo.ts';
 import { hasDemoMonth, writeDemoMonth } from '../embedded/demo-month.ts';
-import { payIntent, TransferRefused } from '../embedded/pay-intent.ts';
+import { findLocalChain, payIntent, TransferRefused } from '../embedded/local-chain.ts';
 import { AdministrationError, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { Node } from '../settlement/node.ts';
 import type { Output } from './admin-program.ts';
-import { chainsHealth } from './chain-health.ts';
 import { barOf } from './export-payments.ts';
 import { findIntent, findRefund } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
@@ -165,4 +165,50 @@ async function sendTestMoney(
       transaction_hash: hash,
     },
   };
+}
+
+/** Checks all nodes of all chains concurrently. */
+export async function chainsHealth(database: Database) {
+  const em = database.orm.em.fork();
+  const known = await em.find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
+  // By its clock, which made the lease.
+  const [clock] = await em.execute<{ ms: string }[]>('select extract(epoch from now()) * 1000 as ms');
+  return Promise.all(
+    chains.map(async (settings) => {
+      const { chainId, tokens } = settings;
+      const row = known.find((one) => one.chainId === chainId);
+      const urls = await urlsOf(database, settings);
+      return {
+        settings,
+        /** Undefined if the chain is not watched. */
+        row,
+        /** A process holds the lease. */
+        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Number(clock?.ms),
+        nodes: await Promise.all(urls.map((url) => healthOf(new Node({ url, chainId, tokens })))),
+      };
+    }),
+  );
+}
+
+/** The configured nodes of a chain, or the one of its local chain. */
+async function urlsOf(
+  { embedded, config: { chainNodes, dataDir } }: Database,
+  { chainId, mode, chain }: ChainSettings,
+): Promise<readonly string[]> {
+  const configured = chainNodes.find((one) => one.chainId === chainId);
+  if (configured !== undefined) return configured.urls;
+  const local = embedded && mode === 'testnet' ? await findLocalChain(dataDir, chain) : undefined;
+  return local === undefined ? [] : [local.rpcUrl];
+}
+
+async function healthOf(node: Node) {
+  const startedAtMs = performance.now();
+  const found = await node
+    .assertChain()
+    .then(() => node.header('latest'))
+    .then(
+      (head) => ({ head, problem: undefined }),
+      (reason) => ({ head: undefined, problem: reason instanceof Error ? reason.message : String(reason) }),
+    );
+  return { name: node.name, ...found, tookMs: Math.round(performance.now() - startedAtMs) };
 }

@@ -29,12 +29,15 @@ import { createEventCursors } from '../events/event-cursor.ts';
 import { createEventReader, type EventFeed } from '../events/event-feed.ts';
 import { getEvent, listEvents, watchEvents } from '../events/event-methods.ts';
 import { createApiKeys, createFindMerchant } from '../merchants/api-keys.ts';
-import { cancelPaymentIntent } from '../payment-intents/cancel-payment-intent.ts';
-import { intentOpenedBy } from '../payment-intents/client-secret.ts';
-import { createPaymentIntent } from '../payment-intents/create-payment-intent.ts';
-import { createPaymentIntentReader, getPaymentIntent } from '../payment-intents/get-payment-intent.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { listPaymentIntents } from '../payment-intents/list-payment-intents.ts';
+import { intentOpenedBy } from '../payment-intents/payment-intent.ts';
+import {
+  cancelPaymentIntent,
+  createPaymentIntent,
+  createPaymentIntentReader,
+  getPaymentIntent,
+} from '../payment-intents/payment-intent-methods.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { createRefund } from '../refunds/create-refund.ts';
 import { cancelRefund, confirmRefund, getRefund, listRefunds } from '../refunds/refund-methods.ts';

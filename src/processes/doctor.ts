@@ -14,10 +14,10 @@ import {
   misspeltProblem,
   misspeltVariables,
   reachable,
+  readTls,
 } from '../config/config.ts';
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { readTls } from '../config/tls.ts';
 import { blocksIn, type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
 import { readReplication, replicationRole } from '../database/replication.ts';
@@ -280,7 +280,7 @@ async function unwatchedProblems({ orm }: Database): Promise<string[]> {
 /** A watched chain must be read, from a node with recent blocks. */
 async function checkChains(database: Database): Promise<string> {
   // Loads viem.
-  const { chainsHealth } = await import('./chain-health.ts');
+  const { chainsHealth } = await import('./chain-tasks.ts');
   const problems = await unwatchedProblems(database);
   const watched: string[] = [];
   const beforeStart: string[] = [];

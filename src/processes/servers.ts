@@ -9,7 +9,7 @@ import type { Duplex } from 'node:stream';
 import tls from 'node:tls';
 import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';
-import { readTls } from '../config/tls.ts';
+import { readTls } from '../config/config.ts';
 import { Listener, type Port } from '../doors/listener.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import type { Strangers } from '../doors/strangers.ts';

@@ -1,9 +1,18 @@
 // Renders the reference page of an OpenAPI document, with guides in Markdown. It is readable without JavaScript.
 
 import * as openapi from './document.ts';
-import { Html, html } from './html.ts';
 import { credentialOf, exampleOfParameter, samplesOf } from './samples.ts';
-import { blockOf, codeOnly, inlineOf, jsonBlock, type Section, sectionsOf, slugOf } from './text.ts';
+import {
+  blockOf,
+  codeOnly,
+  Html,
+  html,
+  inlineOf,
+  jsonBlock,
+  type Section,
+  sectionsOf,
+  slugOf,
+} from './text.ts';
 
 interface PageOptions {
   document: openapi.OpenApiDocument;
