@@ -3,27 +3,21 @@ import http2 from 'node:http2';
 import { setTimeout } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { answerOf, grpcCall, refusalOf, requestBytes } from './support/call.ts';
+import { answerOf, grpcCall, openGrpcClient, refusalOf, requestBytes } from './support/call.ts';
 import { connectRaw, encodeFrame, encodeHeaders, frameTypes } from './support/http2-frames.ts';
 import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
-let client: grpc.Client;
+const client = openGrpcClient(service);
 
-beforeAll(async () => {
-  client = new grpc.Client(`127.0.0.1:${service.server.ports.grpc}`, grpc.credentials.createInsecure());
-});
-
-afterAll(async () => {
-  client.close();
-});
+afterAll(() => client.close());
 
 expectNoComplaints(service);
 
@@ -74,15 +68,8 @@ const paths = [
 ] as const;
 
 describe.each(paths)('through %s', (way, channelOptions) => {
-  let client: grpc.Client;
-
-  beforeAll(() => {
-    client = new grpc.Client(
-      `127.0.0.1:${service.server.ports.grpc}`,
-      grpc.credentials.createInsecure(),
-      channelOptions,
-    );
-  });
+  const address = `127.0.0.1:${service.server.ports.grpc}`;
+  const client = new grpc.Client(address, grpc.credentials.createInsecure(), channelOptions);
 
   afterAll(() => client.close());
 
@@ -234,7 +221,7 @@ test.each<[string, number[]]>([
 
 test('a call that was refused before it was sent completely does not delay shutdown', async () => {
   const own = await startService({ DRAIN_TIMEOUT: '20' });
-  const ownClient = new grpc.Client(`127.0.0.1:${own.server.ports.grpc}`, grpc.credentials.createInsecure());
+  const ownClient = openGrpcClient(own);
   const oversized = requestBytes('createPaymentIntent', {
     amount_units: 1,
     metadata: { a: 'x'.repeat(200_000) },

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createClientAddress } from '../src/doors/client-address.ts';
 import { setOrigins } from '../src/merchants/administration.ts';
 import { clientSecret, intentOpenedBy } from '../src/payment-intents/payment-intent.ts';
-import { type HttpAnswer, httpRequest, startService, type TestService } from './support/service.ts';
+import { type HttpAnswer, httpRequest } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -260,18 +260,16 @@ describe('a page of any origin', () => {
   });
 });
 
-describe('the rate limit', () => {
-  let limited: TestService;
+describe('the rate limit', async () => {
+  const limited = await useService({
+    ROLES: 'api',
+    RATE_LIMIT_CHECKOUT: '1',
+    TRUSTED_PROXIES: '127.0.0.0/8',
+  });
   const asMany = (count: number, secret: string, headers: Headers = {}) =>
     Promise.all(Array.from({ length: count }, () => get(secret, headers, limited)));
   const countOf = (answers: HttpAnswer[], status: number) =>
     answers.filter((answer) => answer.status === status).length;
-
-  beforeAll(async () => {
-    limited = await startService({ ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' });
-  });
-
-  afterAll(() => limited.close());
 
   test('counts by client secret', async () => {
     const [busy, calm] = await Promise.all([1, 2].map(() => createMerchantCalls(limited).createIntent()));

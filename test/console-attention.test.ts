@@ -1,18 +1,17 @@
 // What the console says needs a person, and who has done what about a payment.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { migrate } from '../src/database/orm.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { takeBackFigures } from './support/migrations.ts';
 import { openClient } from './support/open-client.ts';
-import { startService } from './support/service.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
-const service = await startService({ ROLES: 'api' });
-afterAll(() => service.close());
+const service = await useService({ ROLES: 'api' });
 const { merchant, open } = consoleOf(service);
 const { call } = await open({ merchant });
 const owner = service.merchant;

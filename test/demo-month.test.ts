@@ -1,4 +1,4 @@
-import { afterAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { hasDemoMonth, writeDemoMonth } from '../src/embedded/demo-month.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
@@ -6,10 +6,9 @@ import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts
 import { readReturnedMoney } from '../src/refunds/returned-money.ts';
 import { consoleOf } from './support/console.ts';
 import { wrongFigures } from './support/report-recount.ts';
-import { startService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
-const service = await startService({ ROLES: 'api' });
-afterAll(() => service.close());
+const service = await useService({ ROLES: 'api' });
 
 test('a month of business is what the service itself would have written', { timeout: 120_000 }, async () => {
   const { em } = service.database.orm;

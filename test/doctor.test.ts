@@ -4,13 +4,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
 import { runAdmin } from './support/admin.ts';
+import { useFolder } from './support/folder.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
 import { grantServiceRights } from './support/service-rights.ts';
 import { bareEnvironment } from './support/test-environment.ts';
@@ -118,17 +118,10 @@ test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
   }
 });
 
-describe('the embedded database', () => {
-  let folder: string;
-  let dataDir: string;
-
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'pi-doctor-'));
-    await chmod(folder, 0o755);
-    dataDir = join(folder, 'data');
-  });
-
-  afterAll(() => rm(folder, { recursive: true, force: true }));
+describe('the embedded database', async () => {
+  const folder = await useFolder();
+  await chmod(folder, 0o755);
+  const dataDir = join(folder, 'data');
 
   test('is not created, started or changed by the check', { timeout: 120_000 }, async () => {
     const absent = await doctor({ DATA_DIR: dataDir });

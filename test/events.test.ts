@@ -1,11 +1,11 @@
 // Events are recorded with the change that they report, and have the same content over both doors.
 
-import { beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, everyDoor, type Intent, pagesOf, type Request } from './support/call.ts';
 import { allPositioned, eventsOf, insertEventRows, storeEvents } from './support/event-rows.ts';
-import { httpRequest, keyOf, type TestMerchant } from './support/service.ts';
+import { httpRequest, keyOf } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -199,18 +199,12 @@ describe('filters', () => {
   });
 });
 
-describe('faults of a list', () => {
-  let merchant: TestMerchant;
-  let eventId: string;
-  let token: string;
-
-  beforeAll(async () => {
-    merchant = await newMerchant();
-    const ids = await storeEvents(service, [{ merchantId: merchant.id }, { merchantId: merchant.id }]);
-    eventId = ids[0] ?? '';
-    token = (await list({ page_size: 1 }, keyOf(merchant))).json.next_page_token;
-    expect(token).toBeDefined();
-  });
+describe('faults of a list', async () => {
+  const merchant = await newMerchant();
+  const owned = { merchantId: merchant.id };
+  const [eventId = ''] = await storeEvents(service, [owned, owned]);
+  const token = (await list({ page_size: 1 }, keyOf(merchant))).json.next_page_token;
+  expect(token).toBeDefined();
 
   const read = (path: string) =>
     httpRequest(service.publicUrl + path, {

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
@@ -97,19 +97,14 @@ describe('a process with all roles', async () => {
   });
 });
 
-describe('expiry', () => {
-  let service: TestService;
-  let merchantId: string;
+describe('expiry', async () => {
+  // The tests expire.
+  const service = await useService({ ROLES: 'api' });
+  const merchantId = service.merchant.id;
   let unreadable: { id: string; message: string }[];
   let expire: ReturnType<typeof createExpiry>;
   const config = loadConfig({});
   const second = () => createOrm(service.location, 4, config.databaseTimeouts);
-
-  beforeAll(async () => {
-    // The tests expire.
-    service = await startService({ ROLES: 'api' });
-    merchantId = service.merchant.id;
-  });
 
   beforeEach(async () => {
     unreadable = [];
@@ -117,10 +112,6 @@ describe('expiry', () => {
       unreadable.push({ id, message: (reason as Error).message });
     });
     await service.query('truncate payment_intents, events');
-  });
-
-  afterAll(async () => {
-    await service.close();
   });
 
   /** Rows that have been overdue since about `overdueMs`, 30 minutes after their creation. */

@@ -1,14 +1,13 @@
 // Support's questions: a payer has sent this hash, an order has this number. Lists find them by their filters.
 
 import { randomBytes } from 'node:crypto';
-import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { type Door, doors, pagesOf, type Request } from './support/call.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
@@ -203,9 +202,8 @@ test.each<[Request, string, RegExp]>([
 test('an intent that commits after later ones is found, too', async () => {
   const quiet = await startService({ ROLES: 'api' });
   const orm = createOrm(quiet.location, 1);
-  const slow = new pg.Client(pgConfigOf(quiet.location));
+  const slow = await openClient(quiet.location);
   try {
-    await slow.connect();
     const enter = createMetadataIndexing(orm.em);
     const createIntent = async (order_id: string) =>
       (await quiet.call('createPaymentIntent', { amount_units: 1, metadata: { order_id } })).json.id;

@@ -49,16 +49,11 @@ const get = (apiKey: string, query: string, more: OutgoingHttpHeaders = {}, body
 
 const year = 365 * 86_400_000;
 
-describe('a page', () => {
-  let merchant: TestMerchant;
-  let ids: string[];
-
-  beforeAll(async () => {
-    merchant = await newMerchant();
-    const created = [];
-    for (let i = 0; i < 25; i++) created.push(await createIntent(keyOf(merchant), { amount_units: i + 1 }));
-    ids = newestFirst(idsOf(created));
-  });
+describe('a page', async () => {
+  const merchant = await newMerchant();
+  const created: Intent[] = [];
+  for (let i = 0; i < 25; i++) created.push(await createIntent(keyOf(merchant), { amount_units: i + 1 }));
+  const ids = newestFirst(idsOf(created));
 
   test.each(doors)('over %s has 20 intents, newest first, and leads to the next', async (door) => {
     const first = await list(door, {}, keyOf(merchant));
@@ -132,15 +127,10 @@ test('a list of nothing is an empty list', async () => {
   expect([code, json]).toEqual(['ok', { payment_intents: [] }]);
 });
 
-describe('a query', () => {
-  let merchant: TestMerchant;
-  let intent: Intent;
-
-  beforeAll(async () => {
-    merchant = await newMerchant();
-    intent = await createIntent(keyOf(merchant), undefined, 'a+b');
-    await createIntent(keyOf(merchant), undefined, 'a&b=c%20%');
-  });
+describe('a query', async () => {
+  const merchant = await newMerchant();
+  const intent = await createIntent(keyOf(merchant), undefined, 'a+b');
+  await createIntent(keyOf(merchant), undefined, 'a&b=c%20%');
 
   const notEmpty = 'must not be empty: leave it out instead';
   const notAPageSize = 'must be an integer from 1 to 100';

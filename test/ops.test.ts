@@ -3,14 +3,14 @@
 import { execFile } from 'node:child_process';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config/config.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { useFolder } from './support/folder.ts';
 import { listenInTest } from './support/listen.ts';
 import { succeeds } from './support/succeeds.ts';
 
@@ -26,20 +26,11 @@ const config = loadConfig({});
 /** The longest shutdown: the drain, the last spans, a statement that hangs. */
 const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statementTimeoutMs;
 
-describe('the systemd unit', () => {
-  let folder: string;
-  let unit: string;
-  let text: string;
-
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'pi-unit-'));
-    unit = join(folder, 'payment-intent-service.service');
-    text = await readFile('ops/payment-intent-service.service', 'utf8');
-    // Points to this folder, so that systemd finds the files.
-    await writeFile(unit, text.replaceAll('/opt/payment-intent-service', process.cwd()));
-  });
-
-  afterAll(() => rm(folder, { recursive: true, force: true }));
+describe('the systemd unit', async () => {
+  const unit = join(await useFolder(), 'payment-intent-service.service');
+  const text = await readFile('ops/payment-intent-service.service', 'utf8');
+  // Points to this folder, so that systemd finds the files.
+  await writeFile(unit, text.replaceAll('/opt/payment-intent-service', process.cwd()));
 
   test.runIf(hasSystemd)('passes systemd-analyze verify without warnings', async () => {
     expect(await run('systemd-analyze', ['verify', unit])).toEqual({ stdout: '', stderr: '' });

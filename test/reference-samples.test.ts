@@ -13,8 +13,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { OpenApiDocument } from '../src/contract/reference/document.ts';
 import { renderPage } from '../src/contract/reference/page.ts';
 import { useFolder } from './support/folder.ts';
-import { startService, type TestService } from './support/service.ts';
 import { succeeds } from './support/succeeds.ts';
+import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 
@@ -87,20 +87,10 @@ async function runSample({ language, code }: PageSample, url: string, apiKey: st
   );
 }
 
-describe("the page's samples", () => {
-  let service: TestService;
-  let samples: PageSample[];
-
-  beforeAll(async () => {
-    service = await startService();
-    samples = await samplesOnPage(
-      await (await fetch(`${service.publicUrl}/docs`)).text(),
-      'createPaymentIntent',
-    );
-  });
-
-  afterAll(() => service.close());
-
+describe("the page's samples", async () => {
+  const service = await useService();
+  const page = await (await fetch(`${service.publicUrl}/docs`)).text();
+  const samples = await samplesOnPage(page, 'createPaymentIntent');
   const sampleIn = (language: string) => samples.find((sample) => sample.language === language) as PageSample;
 
   test("exist in each language, our client's first", () => {

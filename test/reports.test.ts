@@ -3,20 +3,18 @@
 
 import { create } from '@bufbuild/protobuf';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
-import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, SummarySchema } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { migrate } from '../src/database/orm.ts';
-import type { Call } from '../src/requests/method.ts';
-import { strict } from '../src/requests/method.ts';
+import { type Call, strict } from '../src/requests/method.ts';
 import { takeBackFigures } from './support/migrations.ts';
 import { wrongFigures } from './support/report-recount.ts';
-import { startService } from './support/service.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
-const service = await startService({ ROLES: 'api' });
-afterAll(() => service.close());
+const service = await useService({ ROLES: 'api' });
 const { em } = service.database.orm;
 const fold = createReportFolding(em);
 const { run } = strict(getSummary(em));

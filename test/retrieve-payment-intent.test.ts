@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { OutgoingHttpHeaders } from 'node:http';
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import {
@@ -13,7 +13,7 @@ import {
   type Request,
   refusalOf,
 } from './support/call.ts';
-import { httpRequest, startService, type TestMerchant, type TestService } from './support/service.ts';
+import { httpRequest, type TestMerchant } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -275,12 +275,8 @@ function refusedGet(client: grpc.Client, id: string): Promise<grpc.ServiceError>
   });
 }
 
-describe('over HTTP', () => {
-  let id: string;
-
-  beforeAll(async () => {
-    ({ id } = await createIntent());
-  });
+describe('over HTTP', async () => {
+  const { id } = await createIntent();
 
   test('the id in the path may be percent-encoded', async () => {
     const encoded = [...id].map((c) => `%${c.charCodeAt(0).toString(16)}`).join('');
@@ -346,19 +342,11 @@ describe('over HTTP', () => {
   });
 });
 
-describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', () => {
+describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', async () => {
   const ring = () => randomBytes(32).toString('base64');
   const [oldKey, newKey] = [ring(), ring()];
   const idempotencyKey = randomUUID();
-  let rotated: TestService;
-
-  beforeAll(async () => {
-    rotated = await startService({}, { secrets: { CLIENT_SECRET_KEYS: `3:${newKey},2:${oldKey}` } });
-  });
-
-  afterAll(async () => {
-    await rotated.close();
-  });
+  const rotated = await useService({}, { secrets: { CLIENT_SECRET_KEYS: `3:${newKey},2:${oldKey}` } });
 
   test("gets the newest version's secret, in retrieval and in a replay of its creation", async () => {
     const replay = (door: Door) =>

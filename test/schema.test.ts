@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { Migration } from '@mikro-orm/migrations';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import type { SocketLocation } from '../src/config/database-location.ts';
 import { networks } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
+import { useService } from './support/use-service.ts';
 
 /** All parts of a schema, as PostgreSQL describes them. */
 const schemaQuery = `
@@ -66,13 +67,8 @@ function insertInto(service: TestService, table: string, row: Record<string, unk
   );
 }
 
-describe('the migrations', () => {
-  let database: Awaited<ReturnType<typeof createTestDatabase>>;
-
-  beforeAll(async () => {
-    database = await createTestDatabase();
-  });
-
+describe('the migrations', async () => {
+  const database = await createTestDatabase();
   afterAll(() => database.drop());
 
   test('create the columns that the entities describe', async () => {
@@ -123,15 +119,8 @@ test('an upgrade lets go of the tables of a migration before the next one begins
   await database.drop();
 });
 
-describe('the database itself refuses', () => {
-  let service: TestService;
-
-  beforeAll(async () => {
-    service = await startService();
-  });
-
-  afterAll(() => service.close());
-
+describe('the database itself refuses', async () => {
+  const service = await useService();
   const valid = () => intentOf(service);
   const insert = (table: string, row: Record<string, unknown>) => insertInto(service, table, row);
 

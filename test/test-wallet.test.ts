@@ -2,7 +2,7 @@
 
 import { pino } from 'pino';
 import type { Hex } from 'viem';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
@@ -184,11 +184,8 @@ describe('does not pay', () => {
   });
 });
 
-describe('is refused:', () => {
-  let secret: string;
-  beforeAll(async () => {
-    secret = (await merchant.createIntent()).client_secret;
-  });
+describe('is refused:', async () => {
+  const { client_secret: secret } = await merchant.createIntent();
 
   test.each<[string, unknown, string | undefined]>([
     ['no amount', {}, 'amount'],

@@ -1,14 +1,13 @@
 // Lists of transfers and their attribution, through both doors.
 
 import grpc from '@grpc/grpc-js';
-import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { pgConfigOf } from '../src/config/database-location.ts';
+import { afterAll, afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxPayments } from '../src/payment-intents/payments.ts';
 import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
+import { openClient } from './support/open-client.ts';
 import { httpRequest, keyOf } from './support/service.ts';
 import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
@@ -839,13 +838,8 @@ describe('concurrently', () => {
   });
 });
 
-describe('an attribution that has to wait', () => {
-  let blocker: pg.Client;
-
-  beforeAll(async () => {
-    blocker = new pg.Client(pgConfigOf(service.location));
-    await blocker.connect();
-  });
+describe('an attribution that has to wait', async () => {
+  const blocker = await openClient(service.location);
 
   afterAll(() => blocker.end());
 
@@ -901,12 +895,8 @@ describe('an attribution that has to wait', () => {
 
   test('comes after a watcher that has waited for longer', async () => {
     await insertWatchedChain(service, {});
-    const sessions = [
-      blocker,
-      ...Array.from({ length: 2 }, () => new pg.Client(pgConfigOf(service.location))),
-    ];
-    const [, other, watcher] = sessions as [pg.Client, pg.Client, pg.Client];
-    await Promise.all([other.connect(), watcher.connect()]);
+    const [other, watcher] = [await openClient(service.location), await openClient(service.location)];
+    const sessions = [blocker, other, watcher];
     onTestFinished(() => Promise.all([other.end(), watcher.end()]).then(() => {}));
     const intents = idsOf([await createIntent(), await createIntent()]);
     const begin = async (i: number) => {

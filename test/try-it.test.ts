@@ -1,8 +1,8 @@
 // The reference page may send requests on a developer's own machine with testnet keys. All other browser requests are
 // refused.
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { httpRequest, startService, type TestService } from './support/service.ts';
+import { describe, expect, test } from 'vitest';
+import { httpRequest, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const create = async (
@@ -80,12 +80,8 @@ describe('embedded', async () => {
   });
 });
 
-describe('with an external database', () => {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startService({}, { embedded: false });
-  });
-  afterAll(() => service.close());
+describe('with an external database', async () => {
+  const service = await useService({}, { embedded: false });
 
   test.each(['localhost', '127.0.0.1'])('refused: http://%s and the public port', async (host) => {
     expect(await create(service, `http://${host}:${service.server.ports.http}`)).toEqual(refused);

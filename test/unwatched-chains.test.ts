@@ -1,11 +1,12 @@
 // Payments on an unwatched chain would not be seen, so no mainnet intent is created there.
 
 import grpc from '@grpc/grpc-js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { ChainName, ModeName } from '../src/contract/words.ts';
 import { type Door, doors, type Request } from './support/call.ts';
 import { httpRequest, startService, type TestService } from './support/service.ts';
 import { insertWatchedChain } from './support/transfer-rows.ts';
+import { useService } from './support/use-service.ts';
 
 const amount_units = 12_500_000;
 
@@ -14,12 +15,8 @@ const watch = (service: TestService, mode: ModeName, chain: ChainName) =>
 
 const unwatchAll = (service: TestService) => service.query('delete from watched_chains');
 
-describe('with a database of its own, an unwatched chain takes no real money', () => {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startService({ ALLOW_UNWATCHED: 'testnet' });
-  });
-  afterAll(() => service.close());
+describe('with a database of its own, an unwatched chain takes no real money', async () => {
+  const service = await useService({ ALLOW_UNWATCHED: 'testnet' });
 
   const create = (door: Door, body: Request, idempotencyKey?: string, mode: ModeName = 'mainnet') =>
     service.call(
@@ -111,12 +108,8 @@ describe('with a database of its own, an unwatched chain takes no real money', (
   });
 });
 
-describe('without notifications', () => {
-  let service: TestService;
-  beforeAll(async () => {
-    service = await startService({ ALLOW_UNWATCHED: 'none' }, { isNotified: false });
-  });
-  afterAll(() => service.close());
+describe('without notifications', async () => {
+  const service = await useService({ ALLOW_UNWATCHED: 'none' }, { isNotified: false });
 
   test('a row is found within seconds, also for testnet with ALLOW_UNWATCHED=none', {
     timeout: 40_000,

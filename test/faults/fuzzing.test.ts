@@ -7,8 +7,7 @@ import type { JsonValue } from '@bufbuild/protobuf';
 import grpc from '@grpc/grpc-js';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { answerOf, grpcCall, type Intent, requestBytes } from '../support/call.ts';
-import { choosePorts } from '../support/listen.ts';
+import { answerOf, grpcCall, type Intent, openGrpcClient, requestBytes } from '../support/call.ts';
 import { httpRequest } from '../support/service.ts';
 import { type Meaning, meaningOfJson, meaningOfMessage } from './support/create-model.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
@@ -21,13 +20,12 @@ let client: grpc.Client;
 const cluster = useCluster();
 
 beforeAll(async () => {
-  const ports = await choosePorts();
   // A connection whose `Connection: close` was changed is idle until IDLE_TIMEOUT, 65 s by default.
   // A disk that stalls is not what is tested here: creates wait for it.
   const timeouts = { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1', IDLE_TIMEOUT: '5', QUEUE_TIMEOUT: '30' };
-  service = await startProcess(cluster, { ...ports, ...timeouts });
+  service = await startProcess(cluster, timeouts);
   agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
-  client = new grpc.Client(`127.0.0.1:${ports.GRPC_PORT}`, grpc.credentials.createInsecure());
+  client = openGrpcClient(service);
 });
 
 afterAll(async () => {

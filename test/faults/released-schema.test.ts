@@ -3,10 +3,10 @@
 
 import { randomUUID } from 'node:crypto';
 import type { JsonObject } from '@bufbuild/protobuf';
-import pg from 'pg';
+import type pg from 'pg';
 import { getAddress } from 'viem';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
+import type { SocketLocation } from '../../src/config/database-location.ts';
 import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { formatIdentifier, newUuid } from '../../src/database/identifiers.ts';
 import { createOrm, migrate, pendingMigrations } from '../../src/database/orm.ts';
@@ -14,6 +14,7 @@ import { findBrokenRules } from '../../src/payment-intents/intent-rules.ts';
 import { type Call, doors, pagesOf } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
+import { openClient } from '../support/open-client.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { httpRequest } from '../support/service.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
@@ -86,8 +87,7 @@ beforeAll(async () => {
   receiver = await startReceiver();
   await cluster.query('create database released');
   location = { ...cluster.location, database: 'released' };
-  client = new pg.Client(pgConfigOf(location));
-  await client.connect();
+  client = await openClient(location);
   await migrate(location, releasedMigrations.slice(0, 1));
   await insertMerchant();
   await client.query('create role reader; grant select on payment_intents to reader');

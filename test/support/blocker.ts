@@ -1,5 +1,5 @@
-import pg from 'pg';
-import { type DatabaseLocation, pgConfigOf } from '../../src/config/database-location.ts';
+import type { DatabaseLocation } from '../../src/config/database-location.ts';
+import { openClient } from './open-client.ts';
 
 export interface Blocker {
   /** Ends the connections of inserts that wait for the lock, once there is one. Returns their number. */
@@ -10,8 +10,7 @@ export interface Blocker {
 
 /** Takes a lock that every insert of an intent waits for. */
 export async function blockCreates(location: DatabaseLocation): Promise<Blocker> {
-  const client = new pg.Client(pgConfigOf(location));
-  await client.connect();
+  const client = await openClient(location);
   await client.query('begin; lock table payment_intents in exclusive mode');
   return {
     async cutWaitingInserts() {

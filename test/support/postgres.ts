@@ -3,11 +3,11 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { pgConfigOf, type SocketLocation } from '../../src/config/database-location.ts';
+import type { SocketLocation } from '../../src/config/database-location.ts';
 import { migrate } from '../../src/database/orm.ts';
 import { startEmbeddedPostgres } from '../../src/embedded/postgres.ts';
+import { openClient } from './open-client.ts';
 import { grantServiceRights } from './service-rights.ts';
 
 declare module 'vitest' {
@@ -35,14 +35,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
   try {
     await migrate(postgres.location);
-    const admin = new pg.Client(pgConfigOf({ ...postgres.location, database: 'template1' }));
-    await admin.connect();
+    const admin = await openClient({ ...postgres.location, database: 'template1' });
     // The superuser that own-postgres.ts expects.
     await admin.query('create role postgres superuser login');
     await admin.query(`create database ${templateDatabase} template postgres`);
     await admin.query('create database empty').finally(() => admin.end());
-    const template = new pg.Client(pgConfigOf({ ...postgres.location, database: templateDatabase }));
-    await template.connect();
+    const template = await openClient({ ...postgres.location, database: templateDatabase });
     // As docs/operations.md has it: what the tests' services do needs no other right.
     const reads =
       'grant select on all tables in schema public to serving; revoke select on networks from serving';

@@ -22,14 +22,14 @@ import type { Identity } from '../../src/requests/request-context.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import { type Call, openCalls } from './call.ts';
 import { findLeaks } from './leaks.ts';
+import { openClient } from './open-client.ts';
 
 /** A fresh copy of the migrated database. */
 export async function createTestDatabase(): Promise<SocketLocation & { drop(): Promise<void> }> {
   const postgres = inject('postgres');
   const database = `test_${randomUUID().replaceAll('-', '')}`;
   const run = async (sql: string) => {
-    const client = new pg.Client(pgConfigOf(postgres));
-    await client.connect();
+    const client = await openClient(postgres);
     await client.query(sql).finally(() => client.end());
   };
   await run(`create database ${database} template ${inject('templateDatabase')}`);
