@@ -344,7 +344,7 @@ function readAddress(variables: Variables, name: string): string | undefined {
   return undefined;
 }
 
-function readTlsFiles(variables: Variables): TlsFiles | undefined {
+function readTlsFiles(variables: Variables) {
   const certFile = variables.given('TLS_CERT_FILE');
   const keyFile = variables.given('TLS_KEY_FILE');
   if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile };
@@ -368,16 +368,11 @@ export function reachable(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-export interface TlsFiles {
-  certFile: string;
-  keyFile: string;
-}
-
 /**
  * Reads a certificate with its key, in PEM, and by when it has to be replaced: a sixth of its life before its end. Throws
  * StartupError if they cannot be read or do not belong together.
  */
-export async function readTls({ certFile, keyFile }: TlsFiles) {
+export async function readTls({ certFile, keyFile }: NonNullable<Config['tls']>) {
   const read = (variable: string, file: string) =>
     readFile(file).catch((cause) => {
       throw new StartupError(`${variable} cannot be read (${cause.message}): set it to a PEM file`, {

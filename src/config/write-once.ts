@@ -1,15 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { link, readFile, rm, writeFile } from 'node:fs/promises';
 
-/** Returns the contents of a file, or undefined if it does not exist. */
-export async function readIfThere(file: string): Promise<string | undefined> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    return undefined;
-  }
+/** For `catch`: undefined in place of what does not exist. */
+export function ifMissing(error: NodeJS.ErrnoException): undefined {
+  if (error.code !== 'ENOENT') throw error;
 }
+
+/** Returns the contents of a file, or undefined if it does not exist. */
+export const readIfThere = (file: string) => readFile(file, 'utf8').catch(ifMissing);
 
 /** Creates a file (0600), whole or not at all, unless it exists. Returns `text`, or what another process wrote first. */
 export async function writeOnce(file: string, text: string): Promise<string> {

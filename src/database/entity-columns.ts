@@ -11,8 +11,9 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
   const columns = props.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
     name,
     column,
+    // MikroORM has `pg` return times as text.
     convert: type.startsWith('timestamptz')
-      ? dateOf
+      ? (value: unknown) => (value instanceof Date ? value : new Date(String(value)))
       : customType
         ? (value: unknown) => customType.convertToJSValue(value, platform)
         : (value: unknown) => value,
@@ -48,9 +49,4 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
       return row as Row;
     },
   };
-}
-
-/** MikroORM has `pg` return times as text. */
-function dateOf(value: unknown): Date {
-  return value instanceof Date ? value : new Date(String(value));
 }

@@ -10,6 +10,7 @@ import { gunzip } from 'node:zlib';
 import type { Logger } from 'pino';
 import { BaseError, type Hex, HttpRequestError, stringToHex } from 'viem';
 import { StartupError } from '../config/startup-error.ts';
+import { ifMissing } from '../config/write-once.ts';
 import { type Network, networkFor } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
@@ -199,8 +200,7 @@ const deploymentTimeoutMs = 15_000;
 async function isUsable(node: NodeRecord, folder: string, network: Network): Promise<boolean> {
   if (!(await isNodeRunning(node.pid, folder))) return false;
   const client = createChainClient(rpcUrlOf(node), silenceTimeoutMs);
-  const isSilent = !(await untilTrue(silenceTimeoutMs, () => answers(node.port)));
-  if (isSilent) return false;
+  if (!(await untilTrue(silenceTimeoutMs, () => answers(node.port)))) return false;
   return untilTrue(
     deploymentTimeoutMs,
     () => areContractsDeployed(client, network).catch(() => false),
@@ -288,12 +288,9 @@ async function hasNews(client: ChainClient, head: bigint): Promise<boolean> {
 /** The number of processes that use the chain. Ignores killed ones. */
 async function livingUsers(folder: string): Promise<number> {
   let count = 0;
-  const names = await readdir(join(folder, 'users')).catch((error: NodeJS.ErrnoException) => {
-    // The folder was removed, or moved, under the chain.
-    if (error.code === 'ENOENT') return [];
-    throw error;
-  });
-  for (const name of names) {
+  // The folder may be removed, or moved, under the chain.
+  const names = await readdir(join(folder, 'users')).catch(ifMissing);
+  for (const name of names ?? []) {
     if (isAlive(Number.parseInt(name, 10))) count++;
     else await rm(join(folder, 'users', name), { force: true });
   }
@@ -334,10 +331,7 @@ async function saveState(client: ChainClient, folder: string): Promise<void> {
 
 /** Writes the saved state without most empty blocks to a temporary file; undefined if there is none. Throws DamagedState. */
 async function unpackState(folder: string) {
-  const packed = await readFile(stateFile(folder)).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT') return undefined;
-    throw error;
-  });
+  const packed = await readFile(stateFile(folder)).catch(ifMissing);
   if (packed === undefined) return undefined;
   const state = await readState(packed);
   const oldest = state.best_block_number - keptBlocks;
@@ -377,9 +371,7 @@ class DamagedState extends Error {
 
 /** Restarts the chain. The old state is kept beside it until the next restart. */
 async function setStateAside(folder: string): Promise<void> {
-  await rename(stateFile(folder), `${stateFile(folder)}.unusable`).catch((error: NodeJS.ErrnoException) => {
-    if (error.code !== 'ENOENT') throw error;
-  });
+  await rename(stateFile(folder), `${stateFile(folder)}.unusable`).catch(ifMissing);
 }
 
 interface TestPayment {
@@ -405,14 +397,13 @@ export async function payIntent(
   return local?.payer
     .pay({ to: wallet, amountUnits, suffix: id === undefined ? undefined : stringToHex(id) })
     .catch((cause) => {
-      if (isUnanswered(cause)) return undefined;
+      // It may be restarting.
+      const isReached = !(
+        cause instanceof BaseError && cause.walk((error) => error instanceof HttpRequestError)
+      );
+      if (!isReached) return undefined;
       throw new TransferRefused(reasonOf(cause), { cause });
     });
-}
-
-/** True if the node could not be reached: it may be restarting. */
-function isUnanswered(cause: unknown): boolean {
-  return cause instanceof BaseError && cause.walk((error) => error instanceof HttpRequestError) !== null;
 }
 
 function reasonOf(cause: unknown): string {

@@ -105,8 +105,7 @@ export function createOpenApi(options: OpenApiOptions): object {
 }
 
 function operationOf(service: DescService, route: HttpRoute, context: SchemaContext): object {
-  const { method, successStatus, hasBody } = route;
-  const inPath = route.pathFields;
+  const { method, successStatus, hasBody, pathFields: inPath } = route;
   const takesKey = takesIdempotencyKey(route);
   const isForPayers = getOption(method, json_method).takesClientSecret;
   const [summary = '', ...details] = context.commentOf(method).split('\n\n');
@@ -250,16 +249,12 @@ function parameterOf(field: DescField, place: 'path' | 'query', context: SchemaC
     description: context.commentOf(field),
     schema: {
       ...typeOf(field, 'request', context),
-      ...(isInteger(field) && { minimum: 1 }),
+      // They are written as `[1-9][0-9]*`.
+      ...(field.fieldKind === 'scalar' && integerRangeOf(field.scalar) && { minimum: 1 }),
       ...keywords,
     },
     ...(example !== undefined && { example }),
   };
-}
-
-/** Integers of a query are written as `[1-9][0-9]*`. */
-function isInteger(field: DescField): boolean {
-  return field.fieldKind === 'scalar' && integerRangeOf(field.scalar) !== undefined;
 }
 
 function headers(): Record<string, object> {

@@ -34,7 +34,7 @@ function codesOf(route: HttpRoute): ErrorCode[] {
     ...(takesKey ? (['idempotency_key_invalid'] as const) : []),
     ...(getOption(route.method, json_method).takesClientSecret
       ? (['client_secret_invalid'] as const)
-      : (['api_key_missing', 'api_key_invalid', 'browser_forbidden'] as const)),
+      : unauthenticated),
     ...(route.hasBody ? (['body_too_large', 'unsupported_media_type'] as const) : []),
     ...(takesKey ? (['idempotency_key_reused'] as const) : []),
     'rate_limited',
@@ -50,11 +50,7 @@ function knownCode(code: string): ErrorCode {
 }
 
 /** Refused before the client is known, so these answers carry no rate limit headers. */
-const unauthenticatedRefusals: readonly ErrorCode[] = [
-  'api_key_missing',
-  'api_key_invalid',
-  'browser_forbidden',
-];
+const unauthenticated: readonly ErrorCode[] = ['api_key_missing', 'api_key_invalid', 'browser_forbidden'];
 
 /** Messages for malformed HTTP, by the HTTP status of each fault. */
 const malformed = {
@@ -71,7 +67,7 @@ function answerOf(codes: readonly ErrorCode[]): object {
   const rows: CatalogueRow[] = codes.map((code) => catalogue[code]);
   const names = new Set(rows.flatMap(({ httpHeaders = {} }) => Object.keys(httpHeaders)));
   if (codes.includes('rate_limited') || codes.includes('unavailable')) names.add('Retry-After');
-  if (!codes.some((code) => unauthenticatedRefusals.includes(code))) {
+  if (!codes.some((code) => unauthenticated.includes(code))) {
     for (const name of ['RateLimit', 'RateLimit-Policy']) names.add(name);
   }
   if (codes.includes('unsupported_media_type')) names.add('Accept');
