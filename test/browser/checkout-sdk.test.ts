@@ -112,7 +112,11 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await service.close();
   });
 
-  const openShop = async (path = '/product', fragment = '', { context }: Pick<TestBrowser, 'context'> = browser) => {
+  const openShop = async (
+    path = '/product',
+    fragment = '',
+    { context }: Pick<TestBrowser, 'context'> = browser,
+  ) => {
     const opened = await context.newPage();
     await opened.goto(`${shop}${path}?sdk=${pay}/sdk.js${fragment}`);
     return opened;

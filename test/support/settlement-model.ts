@@ -58,7 +58,7 @@ export interface ModelIntent {
   status: ModelStatus;
   readonly payments: Map<ModelTransfer, ModelPayment>;
   /** Labels that no payment takes away again. */
-  readonly lasting: Set<'underpaid' | 'reorged'>;
+  readonly lasting: Set<'reorged'>;
   /** Types of its events, in order, without `payment_intent.`. */
   readonly events: string[];
 }
@@ -92,7 +92,10 @@ export function labelsOf(intent: ModelIntent): string[] {
   for (const payment of intent.payments.values()) {
     if (isOnChain(payment)) for (const label of payment.labels) labels.add(label);
   }
-  if (receivedUnits(intent) > intent.amountUnits) labels.add('overpaid');
+  const received = receivedUnits(intent);
+  if (received > intent.amountUnits) labels.add('overpaid');
+  const isUnpaid = intent.status === 'expired' || intent.status === 'canceled';
+  if (isUnpaid && received > 0 && received < intent.amountUnits) labels.add('underpaid');
   return [...labels].sort();
 }
 
@@ -148,7 +151,6 @@ export class SettlementModel {
     this.#payees.delete(transfer);
     this.#detached.add(transfer);
     const received = receivedUnits(intent);
-    if (received === 0) intent.lasting.delete('underpaid');
     if (!hasEnded(intent)) intent.status = received >= intent.amountUnits ? 'processing' : 'requires_payment';
     intent.events.push('payment_detached');
     return true;
@@ -339,8 +341,6 @@ function labelsOfNew({ status }: ModelIntent, { isUsdc }: ModelTransfer, isLate:
 }
 
 function end(intent: ModelIntent, status: 'expired' | 'canceled'): void {
-  const received = receivedUnits(intent);
-  if (received > 0 && received < intent.amountUnits) intent.lasting.add('underpaid');
   intent.status = status;
   intent.events.push(status);
 }
