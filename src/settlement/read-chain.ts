@@ -57,7 +57,7 @@ export async function readBetween(
 async function record(
   context: WatchContext,
   lease: bigint,
-  header: Header & { isDoubtful?: boolean },
+  header: Header & { isDoubtful?: boolean; between?: readonly Tip[] },
   found: readonly FoundTransfer[],
   after: Hash | undefined,
 ): Promise<void> {
@@ -85,7 +85,7 @@ export async function readBlock(
 async function recordNext(
   context: WatchContext,
   lease: bigint,
-  header: Header & { isDoubtful: boolean },
+  header: Header & { isDoubtful: boolean; between?: readonly Tip[] },
   relevant: readonly RelevantLog[],
   after: Tip,
   seenAtMs: number,
@@ -164,11 +164,16 @@ export async function readNewest(
     (headers.get(number - 1)?.hash ?? parentHash) === parentHash;
   const above = [...headers.values()].filter(({ number }) => number > after.number);
   if (before?.hash !== after.hash || same?.hash !== last.hash || !above.every(isLinked)) return undefined;
-  const recorded = new Set([...byBlock.keys(), ...doubtful, ...marks, last.number]);
-  for (const number of [...recorded].sort((a, b) => a - b)) {
-    const header = { ...(headers.get(number) as Header), isDoubtful: doubtful.has(number) };
-    await recordNext(context, lease, header, byBlock.get(number) ?? [], state.cursor as Tip, seenAtMs);
-    state.cursor = header;
+  const recorded = new Set([...byBlock.keys(), ...doubtful, last.number]);
+  let between: Header[] = [];
+  for (const header of above.sort((a, b) => a.number - b.number)) {
+    const { number } = header;
+    if (recorded.has(number)) {
+      const next = { ...header, isDoubtful: doubtful.has(number), between };
+      await recordNext(context, lease, next, byBlock.get(number) ?? [], state.cursor as Tip, seenAtMs);
+      state.cursor = header;
+      between = [];
+    } else between.push(header);
   }
   for (let number = after.number + 1; number <= last.number; number++) {
     observer.block?.({ transfers: byBlock.get(number)?.length ?? 0, lagMs: performance.now() - seenAtMs });

@@ -82,13 +82,17 @@ export function createCursor(
   };
 }
 
-/** Moves the cursor to the block that follows `after`. Throws LeaseLost if the cursor is elsewhere. */
+/**
+ * Moves the cursor to the block that follows `after`, and stores its header and those known of the blocks `between`. Throws
+ * LeaseLost if the cursor is elsewhere.
+ */
 export async function moveCursor(
   inside: RunPrepared,
   chainId: number,
-  block: Tip & { isDoubtful?: boolean },
+  block: Tip & { isDoubtful?: boolean; between?: readonly Tip[] },
   after: Hash,
 ): Promise<void> {
+  const { between = [] } = block;
   const { rowCount } = await inside(advance, [
     chainId,
     block.number,
@@ -96,8 +100,11 @@ export async function moveCursor(
     block.time.toISOString(),
     bytes(after),
     block.isDoubtful ?? false,
+    between.map(({ number }) => number),
+    between.map(({ hash }) => bytes(hash)),
+    between.map(({ time }) => time.toISOString()),
   ]);
-  if (rowCount !== 1) throw new LeaseLost();
+  if (rowCount !== 1 + between.length) throw new LeaseLost();
 }
 
 /** Moves the cursor back to an ancestor, or to the block 0 of a restarted chain. */
@@ -130,6 +137,9 @@ const advance = preparedStatement(
    )
    insert into block_headers (chain_id, number, hash, time, is_doubtful)
    select chain_id, $2, $3, $4, $6 from moved
+   union all
+   select chain_id, b.number, b.hash, b.time, false
+     from moved, unnest($7::bigint[], $8::bytea[], $9::timestamptz[]) as b (number, hash, time)
    returning chain_id`,
 );
 

@@ -15,12 +15,12 @@ import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifier
 import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
-import type { Header, TransferLog } from '../node-answers.ts';
+import type { TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
 import type { Change } from './change.ts';
 import { findConfirmed, type RecordedTransfer } from './confirming.ts';
-import { moveCursor } from './cursor.ts';
+import { moveCursor, type Tip } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
 import { type Lease, LeaseLost } from './lease.ts';
 import type { Owners } from './owners.ts';
@@ -28,7 +28,7 @@ import type { Reverting } from './reverting.ts';
 import { createStoring, type Entry, type StoringOptions } from './storing.ts';
 import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
-type Block = Pick<Header, 'number' | 'hash' | 'time'> & { isDoubtful?: boolean };
+type Block = Tip & { isDoubtful?: boolean; between?: readonly Tip[] };
 
 /** Returns those that no node has any more. */
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
