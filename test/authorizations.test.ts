@@ -452,9 +452,9 @@ describe('a facilitator', () => {
         response.writeHead(request.url === '/supported' ? 200 : status).end(JSON.stringify({ kinds }));
       }),
     );
-    const found = await createFacilitator({ url, token: undefined }).problemWith(
-      chainNamed('testnet', 'base'),
-    );
+    const found = await createFacilitator({ url, token: undefined })
+      .problemWith(chainNamed('testnet', 'base'))
+      .catch(({ message }) => message);
     if (problem === undefined) expect(found).toBeUndefined();
     else expect(found).toMatch(problem);
   });
@@ -993,7 +993,7 @@ test('a facilitator that is asked again is offered meanwhile, and not once it sa
   const facilitatorOf = ({ chainId }: typeof base) => ({ chainId, url, token: undefined });
   const gasless = offerGasless(
     { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
-    { onAdded() {}, onAllAnswered() {} },
+    { onAdded() {}, onAllOffered() {} },
     logger,
   );
   onTestFinished(gasless.stop);

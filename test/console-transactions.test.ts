@@ -158,9 +158,9 @@ describe('a chain whose payments nobody sees', () => {
       `update watched_chains set lease_until = now() + interval '1 hour', seen_at = now() - interval '2 minutes'`,
     );
     expect(await chainsOf(call, 'testnet')).toEqual([[baseId, 'CHAIN_STATE_SILENT']]);
-    await service.query('update watched_chains set seen_at = now(), head_number = cursor_number + 101');
+    await service.query('update watched_chains set seen_at = now(), head_number = cursor_number + 1001');
     expect(await chainsOf(call, 'testnet')).toEqual([[baseId, 'CHAIN_STATE_BEHIND']]);
-    await service.query('update watched_chains set head_number = cursor_number + 100');
+    await service.query('update watched_chains set head_number = cursor_number + 1000');
     expect(await chainsOf(call, 'testnet')).toEqual([]);
     expect(await chainsOf(call, 'mainnet')).toEqual([
       ['8453', 'CHAIN_STATE_UNWATCHED'],

@@ -1,12 +1,13 @@
 // Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
 
+import { blocksIn } from '../contract/chains.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
 import { maxDue, type RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { idsOf, inGroups } from './ledger/values.ts';
 import type { Node } from './node.ts';
-import { NodeError, type NodeFault } from './node-answers.ts';
+import { type Header, NodeError, type NodeFault } from './node-answers.ts';
 import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
@@ -31,7 +32,11 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
       for (const number of gone.keys()) if (!numbers.has(number)) gone.delete(number);
     }
   }
-  due = due.filter(({ blockTime }) => blockTime.getTime() <= tip.time.getTime() - state.minDepthMs);
+  // By the block's number where its time is wrong.
+  const isOld = ({ blockTime, log }: RecordedTransfer) =>
+    tip.time.getTime() - blockTime.getTime() >= state.minDepthMs ||
+    tip.number - log.blockNumber >= blocksIn(settings, state.minDepthMs);
+  due = due.filter(isOld);
   if (settings.needsFinality && due.length > 0) {
     const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;
     due = due.filter(isFinal(await identity.finalizedNumber()));
@@ -59,15 +64,14 @@ async function confirmSome(
   const startedAtMs = performance.now();
   let hasMore = false;
   let lowestTooNew = Number.POSITIVE_INFINITY;
+  let head: Header | undefined;
   for (const [number, own] of Map.groupBy(due, ({ log }) => log.blockNumber)) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
     if (number >= lowestTooNew || (state.unanswered.get(number) ?? 0) > performance.now()) continue;
     await identity.assertChain(state.confirmer);
-    const head = await state.confirmer.header('latest');
-    const sinceMs = (head?.time.getTime() ?? 0) - (own[0]?.blockTime.getTime() ?? 0);
-    const isDeep = head !== undefined && head.number - number + 1 >= settings.confirmations;
-    if (!isDeep || sinceMs < state.minDepthMs) {
+    head ??= await state.confirmer.header('latest');
+    if (head === undefined || head.number - number + 1 < settings.confirmations) {
       lowestTooNew = number;
       continue;
     }
@@ -76,6 +80,11 @@ async function confirmSome(
     let left = own.length;
     try {
       const header = await state.confirmer.header(number);
+      const isYoung = header !== undefined && head.time.getTime() - header.time.getTime() < state.minDepthMs;
+      if (isYoung && head.number - number < blocksIn(settings, state.minDepthMs)) {
+        lowestTooNew = number;
+        continue;
+      }
       const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
       if (onChain.length < own.length) denying.add(state.confirmer);
       // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.

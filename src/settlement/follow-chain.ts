@@ -7,7 +7,6 @@ import type { Header } from './node-answers.ts';
 const farBehind = 32;
 /** Newer blocks are read one by one, or together where there are several a second: with a part of the requests. */
 const maxSingly = 4;
-const maxTogether = 128;
 /** Blocks or ranges in one pass, before confirmations and expiry run. */
 const maxStepsAtOnce = 32;
 /** Time limit of the same, for a node with a low rate limit. */
@@ -32,6 +31,8 @@ interface ChainView {
   /** The block that was read last: whoever takes a step has moved it before asking for the next. */
   tip(): Tip;
   headerAt(number: number): Promise<Header>;
+  /** So many of the newest blocks are read together at most. */
+  together(): number;
 }
 
 /** True if the first block is so far behind the second that the final block has to be known before anything is read. */
@@ -41,7 +42,7 @@ export function isFarBehind(first: { number: number }, second: { number: number 
 
 /** The steps of a pass to the chain's head, or until it has taken long enough. `confirmations`: how deep a payment must be. */
 export async function* followChain(
-  { head, final, startedAtMs, tip, headerAt }: ChainView,
+  { head, final, startedAtMs, tip, headerAt, together }: ChainView,
   confirmations: number,
 ): AsyncGenerator<ChainStep, void> {
   if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
@@ -56,7 +57,7 @@ export async function* followChain(
       yield { kind: 'range', to: rangesEnd };
       continue;
     }
-    const ahead = Math.min(head.number - tip().number, maxTogether);
+    const ahead = Math.min(head.number - tip().number, together());
     if (ahead > maxSingly) {
       const to = tip().number + ahead;
       yield { kind: 'newest', last: to === head.number ? head : await headerAt(to) };

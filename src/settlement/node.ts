@@ -29,6 +29,7 @@ import { createNodePace, type NodePace } from './node-pace.ts';
 import { createRangeSize } from './range-size.ts';
 
 const maxRange = 2_000;
+const maxNewest = 32;
 const maxReceipts = 16;
 /** Includes reading the body. */
 const defaultTimeoutMs = 10_000;
@@ -79,6 +80,8 @@ export class Node {
   readonly pace: NodePace;
   /** The blocks in one request of their transfers. */
   readonly range = createRangeSize(maxRange);
+  /** The same at the chain's tip, where a node that lags behind it refuses what is only too new. */
+  readonly newest = createRangeSize(maxNewest, new Set(['too_large', 'late']));
   /** The receipts that are asked for at once. They share the time of one: a stranger decides how large they are. */
   readonly receipts = createRangeSize(maxReceipts, new Set(['late']));
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */

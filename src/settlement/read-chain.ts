@@ -57,7 +57,7 @@ export async function readBetween(
 async function record(
   context: WatchContext,
   lease: bigint,
-  header: Header & { isDoubtful?: boolean; between?: readonly Tip[] },
+  header: Header & { isDoubtful?: boolean; between?: readonly Tip[]; recorded?: readonly Hash[] },
   found: readonly FoundTransfer[],
   after: Hash | undefined,
 ): Promise<void> {
@@ -116,7 +116,7 @@ export async function readNewest(
 ): Promise<Tip | undefined> {
   const { identity, settings, ledger, observer, state } = context;
   const { node } = state;
-  const { last, logs } = await node.range.reading(newest.number - after.number, async (count) => {
+  const { last, logs } = await node.newest.reading(newest.number - after.number, async (count) => {
     const number = after.number + count;
     const last = number === newest.number ? newest : await identity.headerAt(number);
     return { last, logs: await node.transfersBetween(after.number + 1, number) };
@@ -136,19 +136,17 @@ export async function readNewest(
     (number) => !filled.has(number),
   );
   await readHeaders([...empty, ...(filled.size > 0 ? [Math.max(...filled)] : [])]);
-  // The chain's clock is known exactly. Of many the first is too, by which it is found out that none of them exist.
-  const clock = last.number - settings.confirmations + 1;
-  const isMany = last.number - after.number > 2 * settings.confirmations;
-  const marks = [...(isMany ? [after.number + 1] : []), clock].filter((number) => number > after.number);
-  await readHeaders(marks);
+  // The first has to follow, and the chain's clock is known exactly.
+  await readHeaders([after.number + 1, Math.max(after.number, last.number - settings.confirmations) + 1]);
   const doubtful = new Set<number>();
-  for (const number of empty) {
-    const header = headers.get(number) as Header;
-    if (!node.mayHaveTransfers(header)) continue;
+  const doubted = empty.filter((number) => node.mayHaveTransfers(headers.get(number) as Header));
+  for (const some of inChunks(doubted, maxHeadersAtOnce)) {
     await ledger.renew(lease);
-    const again = await node.transfersOf(header);
-    for (const log of again.logs) logs.push(log);
-    if (again.isDoubtful) doubtful.add(number);
+    const again = await Promise.all(some.map((number) => node.transfersOf(headers.get(number) as Header)));
+    for (const [i, found] of again.entries()) {
+      for (const log of found.logs) logs.push(log);
+      if (found.isDoubtful) doubtful.add(some[i] as number);
+    }
   }
   const relevant = await transfersToMerchants(logs, ledger);
   const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
@@ -158,15 +156,13 @@ export async function readNewest(
   ) {
     throw new NodeError('another_block', `${node.name} has transfers of a block that it does not have`);
   }
-  const [before, same] = await Promise.all([after.number, last.number].map(identity.headerAt));
-  headers.set(after.number, before as Header);
-  const isLinked = ({ number, parentHash }: Header) =>
-    (headers.get(number - 1)?.hash ?? parentHash) === parentHash;
-  const above = [...headers.values()].filter(({ number }) => number > after.number);
-  if (before?.hash !== after.hash || same?.hash !== last.hash || !above.every(isLinked)) return undefined;
+  const hashOf = (number: number) => (number === after.number ? after.hash : headers.get(number)?.hash);
+  const isLinked = ({ number, parentHash }: Header) => (hashOf(number - 1) ?? parentHash) === parentHash;
+  const above = [...headers.values()].sort((a, b) => a.number - b.number);
+  if ((await identity.headerAt(last.number)).hash !== last.hash || !above.every(isLinked)) return undefined;
   const recorded = new Set([...byBlock.keys(), ...doubtful, last.number]);
   let between: Header[] = [];
-  for (const header of above.sort((a, b) => a.number - b.number)) {
+  for (const header of above) {
     const { number } = header;
     if (recorded.has(number)) {
       const next = { ...header, isDoubtful: doubtful.has(number), between };
@@ -193,6 +189,7 @@ export async function readRange(context: WatchContext, lease: bigint, after: Tip
     if (header.number < last.number) await record(context, lease, header, found, undefined);
   }
   const atEnd = blocks.find(({ header }) => header.number === last.number);
-  await record(context, lease, last, atEnd?.found ?? [], after.hash);
+  const recorded = blocks.map(({ header }) => header.hash);
+  await record(context, lease, { ...last, recorded }, atEnd?.found ?? [], after.hash);
   return last;
 }

@@ -4,6 +4,7 @@
 // whose receipt no node serves, only what both nodes say counts.
 
 import { concat, pad } from 'viem';
+import { blocksIn } from '../contract/chains.ts';
 import { authorizationState } from '../contract/eip-3009.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { DueAuthorization } from './ledger/authorizations.ts';
@@ -28,7 +29,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   for (const [id, ms] of later) if (ms <= now) later.delete(id);
   const due = await ledger.dueAuthorizations(tip.time, [...later.keys()]);
   if (due.length === 0) return;
-  const confirmed = tip.number - settings.confirmations + 1;
+  const confirmed = tip.number - Math.max(settings.confirmations - 1, blocksIn(settings, state.minDepthMs));
   const deep = settings.needsFinality ? Math.min(confirmed, await identity.commonFinal()) : confirmed;
   if (deep < 0) return;
   const nodes = [...new Set([state.node, state.confirmer])];
@@ -38,8 +39,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     const headers = await Promise.all(nodes.map((asked) => asked.header(number)));
     return Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
   };
-  const [deepMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
-  const confirmedMs = Math.min(deepMs, tip.time.getTime() - state.minDepthMs);
+  const [confirmedMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
   const released: string[] = [];
   const beganAtMs = performance.now();
   for (const [i, each] of due.entries()) {

@@ -48,7 +48,8 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
   const transfers = await traceChainWork(work, () => ledger.revertTo(lease, ancestor));
-  const isFinal = ancestor.number < (state.finalized?.number ?? 0);
+  // Blocks that were read together have no headers in between.
+  const isFinal = (known[place - 1] as Tip).number <= (state.finalized?.number ?? 0);
   observer.reorganisation?.({ depth, transfers, isFinal });
   logger[isFinal ? 'error' : 'warn'](
     { chain_id: chainId, block: ancestor.number, depth, transfers },

@@ -170,7 +170,8 @@ export class Watcher {
     const endOfRanges = isFarBehind(tip(), head) ? await this.#assuredFinal(final) : final;
     await ledger.renew(lease);
     const startedAtMs = performance.now();
-    const view = { head, final: endOfRanges, startedAtMs, tip, headerAt: identity.headerAt };
+    const together = () => state.node.newest.blocks;
+    const view = { head, final: endOfRanges, startedAtMs, tip, headerAt: identity.headerAt, together };
     for await (const step of followChain(view, settings.confirmations)) {
       state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }

@@ -28,7 +28,13 @@ import type { Reverting } from './reverting.ts';
 import { createStoring, type Entry, type StoringOptions } from './storing.ts';
 import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
-type Block = Tip & { isDoubtful?: boolean; between?: readonly Tip[] };
+type Block = Tip & {
+  isDoubtful?: boolean;
+  /** Blocks since the cursor that were read without transfers. */
+  between?: readonly Tip[];
+  /** Those that were recorded before this one, which moves the cursor over them. */
+  recorded?: readonly Hash[];
+};
 
 /** Returns those that no node has any more. */
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
@@ -107,7 +113,8 @@ export class Recording {
     const at = new Date();
     await this.#noteUnread(block, read);
     const proven = await proveRefunds(read);
-    const replaced = [settings.chainId, block.number, bytes(block.hash)];
+    const kept = [block.hash, ...(block.recorded ?? [])].map(bytes);
+    const replaced = [settings.chainId, block.number, kept];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
     const all = await this.#readKnown(proven);
     const staying = await this.#stayingOf(all, block, goneOf);
@@ -358,9 +365,10 @@ function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): bool
   return state !== 'reorged' && blockHash !== block.hash.slice(2);
 }
 
-/** Transfers of a partly recorded block that was reorged: the cursor was never there. */
+/** Transfers of a partly recorded block that was reorged, between the cursor and this block: the cursor was never there. */
 const findReplaced = preparedStatement(
   'find_transfers_in_place',
   `select id from transfers
-    where chain_id = $1 and block_number >= $2 and block_hash <> $3 and state <> 'reorged'`,
+    where chain_id = $1 and block_number > (select cursor_number from watched_chains where chain_id = $1)
+      and block_number <= $2 and block_hash <> all ($3::bytea[]) and state <> 'reorged'`,
 );
