@@ -77,6 +77,9 @@ export function verifyWebhook(received: ReceivedWebhook): Event {
     throw new TypeError(`verifyWebhook needs { body, headers, secret }, not ${describe(received)}`);
   }
   const { body, headers, secret, receivedAt = new Date() } = received;
+  if (!(receivedAt instanceof Date) || Number.isNaN(receivedAt.getTime())) {
+    throw new TypeError(`receivedAt must be a valid Date, not ${describe(receivedAt)}`);
+  }
   const verifiers = verifiersOf(secret);
   const text = textOf(body);
   const signed = signedHeadersOf(headers);
@@ -154,7 +157,7 @@ function finderIn(headers: object): (name: string) => string {
     return (name) => String(get.call(headers, name) ?? '');
   }
   const byName = new Map(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
-  return (name) => String(byName.get(name) ?? '');
+  return (name) => [byName.get(name) ?? ''].flat().join(' ');
 }
 
 function assertIsRecent(timestamp: string, receivedAt: Date): void {

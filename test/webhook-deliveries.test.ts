@@ -498,20 +498,6 @@ describe('an endpoint is disabled', () => {
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 0, failing: false });
   });
 
-  test('not by the first attempt of an event, nor by the next: a streak may be of an earlier one', async () => {
-    const shop = await Shop.open();
-    const endpoint = await shop.endpoint({}, answering(500));
-    await setFailures(endpoint, 40, '20 days');
-    await shop.event();
-    const enabled = [];
-    for (let attempt = 0; attempt < 3; attempt++) {
-      await worker.deliverAll();
-      enabled.push((await stateOf(endpoint))?.enabled);
-      await letTimePass(endpoint);
-    }
-    expect(enabled).toEqual([true, true, false]);
-  });
-
   test('after 5 days without a success and at least 10 failures, and not before', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(500));

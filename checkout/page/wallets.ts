@@ -216,7 +216,7 @@ const alreadyPending = -32002;
 /** What a wallet's refusal means. */
 export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet-failed' | 'device-old' {
   // Ledger's app for Ethereum before 1.20 signs no transfer with bytes after its arguments.
-  if (/0x6a80/i.test(wordsOf(reason))) return 'device-old';
+  if (/\b0x6a80\b/i.test(wordsOf(reason))) return 'device-old';
   const code = codeOf(reason);
   if (code === userRejected) return 'rejected';
   return code === alreadyPending ? 'wallet-busy' : 'wallet-failed';

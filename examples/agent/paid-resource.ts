@@ -40,6 +40,8 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
   const orders = new Map<string, { id: string; clientSecret: string; expiresAt: Date }>();
   /** Those that are paid, or may be: nothing that others ask for pushes them out. */
   const paidOrders: typeof orders = new Map();
+  /** Signatures that the service is being given, by order: until it has them, it says of an order that it is not paid. */
+  const paying = new Map<string, Promise<unknown>>();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
       method: 'POST',
@@ -74,26 +76,35 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
     const endMs = Date.now() + (waitMs ?? defaultWaitMs);
     const given = request.headers['payment-signature'];
     const signature = typeof given === 'string' ? given : undefined;
-    const url = new URL(request.url ?? '/', publicUrl);
-    const named = url.searchParams.get('order');
-    if (signature === undefined && named === null) return ask(request.url ?? '/', response);
+    // A router of Express takes its own part off `url`.
+    const path = (request as { originalUrl?: string }).originalUrl ?? request.url ?? '/';
+    const url = new URL(`${publicUrl}${path}`);
+    const named = url.searchParams.get('x402_order');
+    if (signature === undefined && named === null) return ask(path, response);
     const order = signature === undefined ? String(named) : orderIn(signature);
     const intent = (signature && orders.get(order)) || paidOrders.get(order);
     if (intent === undefined) return end(response, 400, 'an unknown order, or one that was served');
     if (orders.delete(order)) paidOrders.set(order, intent);
-    url.searchParams.set('order', order);
+    url.searchParams.set('x402_order', order);
     const later = () => {
-      response.setHeader('Location', url.pathname + url.search).setHeader('Retry-After', '5');
-      end(response, 202, `Your payment is on its way. Do not pay again: GET ${url.pathname}${url.search}`);
+      response.setHeader('Location', url.href).setHeader('Retry-After', '5');
+      end(response, 202, `Your payment is on its way. Do not pay again: GET ${url.href}`);
     };
     const leftMs = () => Math.max(0, endMs - Date.now());
     if (signature !== undefined || !(await price.isFulfilled(intent.id))) {
-      const paid = await Promise.race([pay(intent.clientSecret, signature), sleep(leftMs(), undefined)]);
+      if (signature === undefined && paying.has(order)) return later();
+      const asked = pay(intent.clientSecret, signature);
+      if (signature !== undefined) {
+        paying.set(order, asked);
+        const forget = () => void (paying.get(order) === asked && paying.delete(order));
+        asked.then(forget, forget);
+      }
+      const paid = await Promise.race([asked, sleep(leftMs(), undefined)]);
       if (paid === undefined) return later();
       if (signature === undefined && paid.status === 402) return end(response, 410, 'not paid: ask anew');
       // It may be paid by another request: that is on its way, or the service has not looked at this one.
       const mayBePaid = paid.ok || paid.status >= 500 || paid.status === 409 || paid.status === 429;
-      if (!mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
+      if (signature !== undefined && !mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
       if (!paid.ok && signature !== undefined) return end(response, paid.status, await paid.text());
       const settled = paid.headers.get('payment-response');
       if (settled !== null) response.setHeader('PAYMENT-RESPONSE', settled);

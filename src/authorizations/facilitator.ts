@@ -38,6 +38,9 @@ export interface FacilitatorAnswer {
   isFault?: boolean;
 }
 
+/** It does not take our token, perhaps only now. */
+export class TokenRefused extends Error {}
+
 export type Facilitator = ReturnType<typeof createFacilitator>;
 
 export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
@@ -91,7 +94,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
   };
 
   return {
-    /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked. */
+    /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked (TokenRefused). */
     async problemWith({ chainId, tokens }: ChainSettings): Promise<string | undefined> {
       const { kinds } = await answerOf('/supported');
       const isSupported = (Array.isArray(kinds) ? kinds : []).some(
@@ -104,9 +107,9 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       );
       if (!isSupported) return 'does not take x402 version 2 with the scheme exact on this chain';
       // What it supports it may tell anybody.
-      const { statusCode } = await ask('/verify', {});
-      if (statusCode !== 401 && statusCode !== 403) return undefined;
-      return `answers ${statusCode}: it wants a valid X402_FACILITATOR_URL_…_TOKEN`;
+      const { statusCode, answer } = await ask('/verify', {});
+      if ((statusCode !== 401 && statusCode !== 403) || 'isValid' in answer) return undefined;
+      throw new TokenRefused(`it answers ${statusCode}: it wants a valid X402_FACILITATOR_URL_…_TOKEN`);
     },
     /**
      * Has the payment verified and sent. A request that fails is repeated as it is, up to twice: facilitators are busy, or

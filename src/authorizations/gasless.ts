@@ -12,7 +12,7 @@ import { createTurns } from '../database/turns.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { createFacilitator, type Facilitator } from './facilitator.ts';
+import { createFacilitator, type Facilitator, TokenRefused } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
 import type { Proof } from './signature.ts';
 
@@ -53,23 +53,29 @@ const versionSelector = '0x54fd4d50';
 /** Asks facilitators what they support, now and every ten minutes; only in processes that answer requests. */
 export function offerGasless(
   { chainNodes, facilitators, roles }: Pick<Config, 'chainNodes' | 'facilitators' | 'roles'>,
-  observer: { onAdded(chain: ChainSettings): void; onAllAnswered(): void },
+  observer: { onAdded(chain: ChainSettings): void; onAllOffered(): void },
   logger: Logger,
 ) {
   const candidates: Candidate[] = [];
   const offered = new Map<number, GaslessChain>();
-  const refresh = async (candidate: Candidate): Promise<void> => {
+  /** Resolves with false if its facilitator takes no payments there. */
+  const refresh = async (candidate: Candidate): Promise<boolean> => {
     const { settings, facilitator } = candidate;
     const { mode, chain, chainId } = settings;
-    const problem = await facilitator.problemWith(settings);
+    const problem = await facilitator.problemWith(settings).catch((reason) => {
+      // It is asked again within a minute.
+      if (reason instanceof TokenRefused) offered.delete(chainId);
+      throw reason;
+    });
     if (problem !== undefined) {
       offered.delete(chainId);
       logger.warn({ mode, chain }, `the facilitator ${problem}`);
-      return;
+      return false;
     }
     candidate.connected ??= await connect(candidate);
     if (!offered.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
     offered.set(chainId, candidate.connected);
+    return true;
   };
   const add = ({ urls, ...settings }: ChainNodes, { url, token }: ChainFacilitator) => {
     const { chainId, tokens } = settings;
@@ -87,7 +93,8 @@ export function offerGasless(
       const ended = await Promise.allSettled(candidates.map(refresh));
       const failed = ended.find((each) => each.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
-      if (candidates.length > 0) observer.onAllAnswered();
+      const areOffered = ended.every((each) => each.status === 'fulfilled' && each.value);
+      if (candidates.length > 0 && areOffered) observer.onAllOffered();
     },
     intervalMs: refreshEveryMs,
     maxRetryMs,

@@ -149,13 +149,16 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   let roomFoundAtMs = Number.NEGATIVE_INFINITY;
   let misledAtMs = Number.NEGATIVE_INFINITY;
   let committedAtMs = Number.NEGATIVE_INFINITY;
-  const onWrite = () => {
+  const onCommitted = () => {
     committedAtMs = performance.now();
     onCommit();
   };
   return {
     /** To be called for each successful write. */
-    onWrite,
+    onWrite() {
+      misledAtMs = Number.NEGATIVE_INFINITY;
+      onCommitted();
+    },
     /**
      * Returns whether creates can be stored. Throws if the database does not respond. Commits, unless something was
      * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
@@ -175,7 +178,7 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
         }
         if (performance.now() - committedAtMs >= commitEveryMs) {
           await em.fork().execute(commitNothing.text);
-          onWrite();
+          onCommitted();
         }
       } catch (reason) {
         if (faultOf(reason)?.code === diskFull) return false;

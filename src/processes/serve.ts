@@ -153,7 +153,7 @@ function facilitatorMetrics({ pay, taskBegan, taskWorked }: Metrics): Parameters
       pay.begin(chain);
       taskBegan('facilitators');
     },
-    onAllAnswered: () => taskWorked('facilitators'),
+    onAllOffered: () => taskWorked('facilitators'),
   };
 }
 

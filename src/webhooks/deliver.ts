@@ -31,8 +31,6 @@ const slowMs = 1_000;
 /** Pause of an endpoint after a failure; each further failure doubles it. */
 const defaultFailurePauseMs = 1_000;
 const maxFailurePauseMs = 15_000;
-/** The first attempt of an event and its repetition seconds later disable no endpoint: it may be starting. */
-const disablingFrom = 2;
 /** Most slow and most prompt endpoints remembered, the latest of each. */
 const maxRemembered = 1_000;
 /** Most deliveries claimed at once. If the process is killed, these wait for the end of their lease. */
@@ -92,8 +90,7 @@ export function createDeliverer(
     if (isSuccess) return;
     const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const mayPass = delivery.scheduled < disablingFrom;
-    const disabled = await health.failed(endpointId, delivery.url, result.at, result.statusCode, mayPass);
+    const disabled = await health.failed(endpointId, delivery.url, result.at, result.statusCode);
     if (disabled === undefined) return;
     onDisabled?.();
     logDisabled(logger, delivery, disabled);

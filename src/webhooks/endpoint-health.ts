@@ -47,20 +47,16 @@ export function createEndpointHealth(em: EntityManager) {
     async succeeded(endpointId: string): Promise<void> {
       await run(forgetFailures, [endpointId]);
     },
-    /**
-     * Counts a failure at this URL, if it is still the endpoint's. At the limit disables it and returns what follows: never
-     * for one that `mayPass`, since a long streak may be of few events.
-     */
+    /** Counts a failure at this URL, if it is still the endpoint's. At the limit disables it and returns what follows. */
     async failed(
       endpointId: string,
       url: string,
       at: Date,
       statusCode: number | undefined,
-      mayPass = false,
     ): Promise<Disabled | undefined> {
       const failing = await counter.add({ endpointId, url, at });
       if (failing === undefined) return undefined;
-      const isLong = !mayPass && failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
+      const isLong = failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
       const reason =
         statusCode === gone
           ? 'it answered 410 Gone'

@@ -11,6 +11,7 @@ import manifest from '../../package.json' with { type: 'json' };
 import type { AddressPolicy } from './address-policy.ts';
 
 /** For the whole attempt, including the answer. */
+const contentType = 'application/json; charset=utf-8';
 const timeoutMs = 10_000;
 /** For the answer's body, after its status. */
 const maxReadMs = 2_000;
@@ -47,8 +48,6 @@ export interface Sender {
 class ForbiddenAddress extends Error {}
 
 /** `dnsServers` replace those of this machine. */
-const contentType = 'application/json; charset=utf-8';
-
 export function createSender(policy: AddressPolicy, dnsServers?: readonly string[]): Sender {
   const permittedOrigins = new LRUCache<string, true>({ max: maxPermittedOrigins });
   const agent = new Agent({
