@@ -46,7 +46,7 @@ export async function* followChain(
   confirmations: number,
 ): AsyncGenerator<ChainStep, void> {
   if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
-  // The newest blocks are read one by one: their headers are the chain's clock.
+  // The newest are not read in ranges: their headers are the chain's clock.
   const rangesEnd = Math.min(final, head.number - 2 * confirmations);
   const isInRanges = rangesEnd - tip().number > farBehind;
   // One check for all ranges: they begin and end at final blocks.
