@@ -154,18 +154,20 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
   };
   const server = createServer(async (request, response) => {
     const path = String(request.url);
-    asked.push(path);
     if (path === '/supported') {
+      asked.push(path);
       response.end(JSON.stringify({ kinds: [{ x402Version: 2, scheme: 'exact', network }] }));
       return;
     }
     // biome-ignore lint/suspicious/noExplicitAny: it is what the service has sent.
     const body = (await json(request)) as any;
     const { paymentPayload } = body;
+    // Whether our token is taken.
     if (paymentPayload === undefined) {
       response.writeHead(400).end();
       return;
     }
+    asked.push(path);
     requests.push(body);
     const { signature, authorization } = paymentPayload.payload;
     const numbers = ['value', 'validAfter', 'validBefore'].map((name) => [name, BigInt(authorization[name])]);
