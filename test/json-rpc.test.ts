@@ -95,6 +95,26 @@ test('a transaction that a machine behind shows in no block is asked for again',
   expect(node.failingSinceMs).toBeUndefined();
 });
 
+test('a transaction of an unknown form tells nothing, and others of its block are not looked at', async () => {
+  const node = new Node({ url: url('').href, chainId: 1, tokens: [] });
+  const hashes = Array.from({ length: 10 }, (_, i) => numberToHex(i + 1, { size: 32 }));
+  const [hash = '0x'] = hashes;
+  const unknown = (of: Hash) => ({ type: '0x7b', hash: of, calls: [[]], blockHash: hash });
+  answer = says(JSON.stringify({ result: unknown(hash) }));
+  const told = { from: zeroAddress, to: null, input: '0x' };
+  expect((await node.transactionsOf({ hash, number: 1 }, [hash])).get(hash)).toMatchObject(told);
+  const header = {
+    number: '0x1',
+    hash,
+    parentHash: hash,
+    timestamp: '0x1',
+    logsBloom: `0x${'00'.repeat(256)}`,
+  };
+  const transactions = [{ type: '0x7c', calls: [] }, ...hashes.map(unknown)];
+  answer = says(JSON.stringify({ result: { ...header, transactions } }));
+  expect([...(await node.transactionsOf({ hash, number: 1 }, hashes)).keys()]).toEqual(hashes);
+});
+
 test('an answer cut inside a character is read correctly', async () => {
   const bytes = Buffer.from(JSON.stringify({ result: Array(50_000).fill('€') }));
   const result = await ask((_, response) => {

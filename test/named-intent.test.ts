@@ -19,6 +19,7 @@ import {
   entryPoint07Abi,
   entryPoint07Address,
   entryPoint08Address,
+  entryPoint09Address,
 } from 'viem/account-abstraction';
 import { describe, expect, test } from 'vitest';
 import { receiptHasTransfer } from '../src/settlement/block-reader.ts';
@@ -129,6 +130,7 @@ const entryPoints = [
   ['0.6', entryPoint06Address.toLowerCase() as Address, in06],
   ['0.7', entryPoint07Address.toLowerCase() as Address, in07],
   ['0.8', entryPoint08Address.toLowerCase() as Address, in07],
+  ['0.9', entryPoint09Address.toLowerCase() as Address, in07],
 ] as const;
 const entryPoint = entryPoints[1][1];
 
