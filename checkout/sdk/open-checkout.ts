@@ -121,8 +121,7 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   // A cross-origin isolated page cannot speak to a popup of another origin. The browser of a wallet's app has one window only:
   // a popup would replace this page, and the secret with it.
   const isWalletApp = 'ethereum' in window && matchMedia('(pointer: coarse)').matches;
-  const isAlone = window.crossOriginIsolated || isWalletApp;
-  const popup = isAlone ? null : open(url, '_blank', popupFeatures());
+  const popup = window.crossOriginIsolated || isWalletApp ? null : open(url, '_blank', popupFeatures());
   // What the shop's function throws is a rejection, too.
   const secret = (async () =>
     readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret))();

@@ -32,11 +32,7 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
       for (const number of gone.keys()) if (!numbers.has(number)) gone.delete(number);
     }
   }
-  // By the block's number where its time is wrong.
-  const isOld = ({ blockTime, log }: RecordedTransfer) =>
-    tip.time.getTime() - blockTime.getTime() >= state.minDepthMs ||
-    tip.number - log.blockNumber >= blocksIn(settings, state.minDepthMs);
-  due = due.filter(isOld);
+  due = due.filter(({ blockTime: time, log }) => isOld(context, { number: log.blockNumber, time }, tip));
   if (settings.needsFinality && due.length > 0) {
     const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;
     due = due.filter(isFinal(await identity.finalizedNumber()));
@@ -51,6 +47,12 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
     transfers: due.length,
   } as const;
   return traceChainWork(work, () => confirmSome(context, lease, due));
+}
+
+/** True if a block is old enough to be final below the newest one, or has so many blocks above it where its time is wrong. */
+function isOld({ settings, state }: WatchContext, block: Omit<Tip, 'hash'>, newest: Tip): boolean {
+  const isDeep = newest.number - block.number >= blocksIn(settings, state.minDepthMs);
+  return isDeep || newest.time.getTime() - block.time.getTime() >= state.minDepthMs;
 }
 
 async function confirmSome(
@@ -80,8 +82,7 @@ async function confirmSome(
     let left = own.length;
     try {
       const header = await state.confirmer.header(number);
-      const isYoung = header !== undefined && head.time.getTime() - header.time.getTime() < state.minDepthMs;
-      if (isYoung && head.number - number < blocksIn(settings, state.minDepthMs)) {
+      if (header !== undefined && !isOld(context, header, head)) {
         lowestTooNew = number;
         continue;
       }
