@@ -186,18 +186,20 @@ function respond(
   error: ConnectError | undefined,
 ): void {
   if (stream.destroyed || stream.closed) return;
-  stream.respond(
-    {
-      ':status': 200,
-      'content-type': 'application/grpc+proto',
-      'x-request-id': context.requestId,
-      ...(error === undefined && headersOf(context)),
-    },
-    { waitForTrailers: true },
-  );
+  const headers = {
+    ':status': 200,
+    'content-type': 'application/grpc+proto',
+    'x-request-id': context.requestId,
+  };
+  if (error !== undefined) {
+    // In one frame: a client's own retries, and Envoy's, need that.
+    stream.respond({ ...headers, ...Object.fromEntries(trailerOf(error)) }, { endStream: true });
+    discardStream(stream);
+    return;
+  }
+  stream.respond({ ...headers, ...headersOf(context) }, { waitForTrailers: true });
   stream.once('wantTrailers', () => {
-    const trailers = error === undefined ? { 'grpc-status': '0' } : Object.fromEntries(trailerOf(error));
-    stream.sendTrailers(trailers);
+    stream.sendTrailers({ 'grpc-status': '0' });
     discardStream(stream);
   });
   stream.end(message && encodeEnvelope(0, message));
