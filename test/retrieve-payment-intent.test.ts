@@ -295,8 +295,11 @@ describe('over HTTP', async () => {
     expect(errorOf(body).message).toBe('GET has no body here. Send the fields in the query.');
   });
 
-  test('a body of length 0 is ignored', async () => {
-    expect((await send(`${path}/${id}`, { 'Content-Length': '0' })).status).toBe(200);
+  test.each<[string, OutgoingHttpHeaders]>([
+    ['of length 0', { 'Content-Length': '0' }],
+    ['without chunks', { 'Transfer-Encoding': 'chunked' }],
+  ])('a body %s is ignored', async (_, headers) => {
+    expect((await send(`${path}/${id}`, headers)).status).toBe(200);
   });
 
   test.each([

@@ -31,7 +31,7 @@ import { type CallOptions, type ServedMethod, serveCall } from '../call.ts';
 import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
-import { ClientGone, discardBody, hasBody, limitStream } from '../request-body.ts';
+import { ClientGone, discardBody, hasBody, limitStream, readBody } from '../request-body.ts';
 import type { Connection } from '../strangers.ts';
 import { type JsonAnswer, parseJsonBody, readJsonBytes, sendJson } from './json-body.ts';
 import { isOwnOrigin } from './own-origin.ts';
@@ -200,7 +200,7 @@ async function decodeRequest(
 ): Promise<Message> {
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
-    : messageFromQuery(route, header, request);
+    : await messageFromQuery(route, header, request, options);
   // A query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first release.
   if (route.hasBody && route.method !== PaymentIntentService.method.createPaymentIntent)
     parseQuery(queryOf(request), [], violations);
@@ -281,8 +281,14 @@ async function readMessage(
   return route.input.decode(parseJsonBody(bytes));
 }
 
-function messageFromQuery(route: CompiledRoute, header: RawHeaders, request: NodeRequest): DecodedRequest {
-  if (hasBody(request, header)) {
+async function messageFromQuery(
+  route: CompiledRoute,
+  header: RawHeaders,
+  request: NodeRequest,
+  { requestTimeoutMs }: PublicDoorOptions,
+): Promise<DecodedRequest> {
+  // Proxies announce a body of unknown length, which then is empty.
+  if (hasBody(request, header) && (await readBody(request, requestTimeoutMs)).length > 0) {
     throw new ServiceError('invalid_body', {
       message: `${request.method} has no body here. Send the fields in the query.`,
     });
