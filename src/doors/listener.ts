@@ -125,17 +125,17 @@ export class Listener {
     });
   }
 
-  /** After the delay accepts nothing new; cuts what does not finish within the timeout. Clients are told at once. */
+  /** After the delay accepts nothing new; cuts what does not finish within the timeout. Then clients are told. */
   async close(timeoutMs: number, delayMs = 0): Promise<void> {
     if (!this.#port.listening) return;
     const cut = setTimeout(() => {
       for (const session of this.#sessions) session.destroy();
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
+    if (delayMs > 0) await sleep(delayMs);
     // GOAWAY with the last stream that has begun: nghttp2 begins none after it, whatever id it says, and those that the
     // client has sent meanwhile are refused at once. They can be sent again, on a connection of their own.
     for (const session of this.#sessions) if (!session.destroyed) session.goaway();
-    if (delayMs > 0) await sleep(delayMs);
     const closed = new Promise((resolve) => this.#port.close(resolve));
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
     this.#isClosing = true;
