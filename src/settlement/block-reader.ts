@@ -8,9 +8,13 @@ import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
 import type { Authorizations } from './ledger/authorizations.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Owners } from './ledger/owners.ts';
+import { inChunks } from './ledger/values.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
+
+/** Headers that are asked for at once. */
+const maxHeadersAtOnce = 16;
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
 export type RelevantLog = TransferLog &
@@ -141,6 +145,20 @@ export function receiptHasTransfer(
     recipient?.slice(26) === to.slice(2) &&
     log.data === numberToHex(amountUnits, { size: 32 })
   );
+}
+
+/** Returns the headers that a node has of these blocks, by their numbers. Awaits `onProgress` between requests. */
+export async function headersOf(
+  headerAt: (number: number) => Promise<Header | undefined>,
+  numbers: Iterable<number>,
+  onProgress: () => Promise<void>,
+): Promise<Map<number, Header>> {
+  const found = new Map<number, Header>();
+  for (const some of inChunks([...new Set(numbers)], maxHeadersAtOnce)) {
+    await onProgress();
+    for (const header of await Promise.all(some.map(headerAt))) if (header) found.set(header.number, header);
+  }
+  return found;
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { blocksIn } from '../contract/chains.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
+import { headersOf } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import { maxDue, type RecordedTransfer } from './ledger/confirming.ts';
 import type { Tip } from './ledger/cursor.ts';
@@ -12,8 +13,11 @@ import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
-/** Transfers verified and committed together. This takes a fraction of the lease. */
+/** Transfers verified together. This takes a fraction of the lease. */
 const maxConfirmedAtOnce = 100;
+
+/** In place of a time: nothing is known of this block alone. */
+const onceTogether = -1;
 
 /** Faults that would meet every other block too. */
 const wholeNodeFaults: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
@@ -55,64 +59,84 @@ function isOld({ settings, state }: WatchContext, block: Omit<Tip, 'hash'>, newe
   return isDeep || newest.time.getTime() - block.time.getTime() >= state.minDepthMs;
 }
 
+const blockOf = ({ log }: RecordedTransfer): number => log.blockNumber;
+
 async function confirmSome(
   context: WatchContext,
   lease: bigint,
   due: readonly RecordedTransfer[],
 ): Promise<boolean> {
   const { settings, identity, ledger, observer, logger, state, deniedAgainMs } = context;
-  let [denied, confirmedCount] = [0, 0];
+  const { confirmer, deniedIn, unanswered } = state;
+  const asked = due.filter((each) => (unanswered.get(blockOf(each)) ?? 0) <= performance.now());
+  if (asked.length === 0) return false;
+  await identity.assertChain(confirmer);
+  const head = await confirmer.header('latest');
+  if (head === undefined) return false;
+  const confirmed = new Set<string>();
   const denying = new Set<Node>();
+  let denied = 0;
+
+  const isDeep = (block: Omit<Tip, 'hash'>) =>
+    head.number - block.number + 1 >= settings.confirmations && isOld(context, block, head);
+  const confirm = async (some: readonly RecordedTransfer[]) => {
+    const deep = some.filter((each) => isDeep({ number: blockOf(each), time: each.blockTime }));
+    const renew = () => ledger.renew(lease);
+    const headers = await headersOf((number) => confirmer.header(number), deep.map(blockOf), renew);
+    const isTooNew = (header: Header | undefined) => header !== undefined && !isDeep(header);
+    const old = deep.filter((each) => !isTooNew(headers.get(blockOf(each))));
+    const onChain = old.filter((each) => headers.get(blockOf(each))?.hash === each.log.blockHash);
+    if (onChain.length < old.length) denying.add(confirmer);
+    // A transaction's receipt is fetched once.
+    for (const same of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
+      // Transfers found by verification alone were never read from the reader, so both nodes are asked.
+      const compared = await heldByAll(context, lease, new Set([confirmer, state.node]), same);
+      for (const each of compared.denying) denying.add(each);
+      // Committed by block: events are in the order of the chain, and confirmations survive a later failure of the node.
+      for (const own of Map.groupBy(compared.held, blockOf).values()) {
+        await ledger.confirmAll(lease, idsOf(own));
+        for (const { id } of own) confirmed.add(id);
+      }
+    }
+    for (const [number, own] of Map.groupBy(old, blockOf)) {
+      const left = own.filter(({ id }) => !confirmed.has(id)).length;
+      denied += left;
+      // What is denied again comes behind the others that were.
+      for (const gone of [deniedIn, unanswered]) gone.delete(number);
+      if (left > 0) deniedIn.add(number);
+    }
+  };
+
   const startedAtMs = performance.now();
   let hasMore = false;
-  let lowestTooNew = Number.POSITIVE_INFINITY;
-  let head: Header | undefined;
-  for (const [number, own] of Map.groupBy(due, ({ log }) => log.blockNumber)) {
+  // A block that failed before is asked for alone.
+  const isNew = (each: RecordedTransfer) => !deniedIn.has(blockOf(each)) && !unanswered.has(blockOf(each));
+  const [fresh, again] = [asked.filter(isNew), asked.filter((each) => !isNew(each))];
+  const turns = [...inGroups(fresh, blockOf, maxConfirmedAtOnce), ...Map.groupBy(again, blockOf).values()];
+  for (const some of turns) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
-    if (number >= lowestTooNew || (state.unanswered.get(number) ?? 0) > performance.now()) continue;
-    await identity.assertChain(state.confirmer);
-    head ??= await state.confirmer.header('latest');
-    if (head === undefined || head.number - number + 1 < settings.confirmations) {
-      lowestTooNew = number;
-      continue;
-    }
-    // What is denied again comes behind the others that were.
-    state.deniedIn.delete(number);
-    let left = own.length;
-    try {
-      const header = await state.confirmer.header(number);
-      if (header !== undefined && !isOld(context, header, head)) {
-        lowestTooNew = number;
-        continue;
-      }
-      const onChain = own.filter(({ log }) => log.blockHash === header?.hash);
-      if (onChain.length < own.length) denying.add(state.confirmer);
-      // Committed in parts: confirmations survive a later failure of the node, and the lease is renewed in between.
-      // A transaction's receipt is fetched once.
-      for (const some of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
-        // Transfers found by verification alone were never read from the reader, so both nodes are asked.
-        const both = new Set([state.confirmer, state.node]);
-        const compared = await heldByAll(context, lease, both, some);
-        const confirmed = compared.held;
-        for (const each of compared.denying) denying.add(each);
-        await ledger.confirmAll(lease, idsOf(confirmed));
-        left -= confirmed.length;
-        confirmedCount += confirmed.length;
-      }
-      state.unanswered.delete(number);
-    } catch (reason) {
-      // The node may no longer have an old block, or cannot serve this receipt. Other blocks go on.
+    await confirm(some).catch((reason) => {
+      // The node may no longer have an old block, or cannot serve a receipt. Other blocks go on.
       if (!(reason instanceof NodeError) || wholeNodeFaults.has(reason.fault)) throw reason;
-      // The first time it may be chance.
-      const isAgain = state.unanswered.delete(number);
-      state.unanswered.set(number, isAgain ? performance.now() + deniedAgainMs : 0);
+      const left = Map.groupBy(
+        some.filter(({ id }) => !confirmed.has(id)),
+        blockOf,
+      );
+      for (const number of left.keys()) {
+        // It may be the fault of another block; or of none, the first time.
+        const isAgain = (unanswered.get(number) ?? onceTogether) > onceTogether;
+        unanswered.delete(number);
+        const alone = isAgain ? performance.now() + deniedAgainMs : 0;
+        unanswered.set(number, left.size > 1 ? onceTogether : alone);
+      }
+      if (left.size > 1) turns.push(...left.values());
       observer.nodeFault?.(reason);
-      logger.warn({ err: reason, block: number }, 'transfers of a block are not confirmed yet; asked again');
-      continue;
-    }
-    denied += left;
-    if (left > 0) state.deniedIn.add(number);
+      logger.warn(
+        { err: reason, blocks: [...left.keys()] },
+        'transfers of these blocks are not confirmed yet; asked again',
+      );
+    });
   }
   if (denied > 0) {
     logger.warn(
@@ -120,5 +144,5 @@ async function confirmSome(
       'transfers are due for confirmation, but a node does not have them or cannot serve their receipts; they stay pending and are retried',
     );
   }
-  return hasMore && confirmedCount > 0;
+  return hasMore && confirmed.size > 0;
 }

@@ -2,7 +2,7 @@
 
 import type { Hash } from 'viem';
 import { traceChainWork } from '../telemetry/spans.ts';
-import { type RelevantLog, readTransfers, transfersToMerchants } from './block-reader.ts';
+import { headersOf, type RelevantLog, readTransfers, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
@@ -15,8 +15,8 @@ import { goneOf } from './verify-payments.ts';
 const maxRecipients = 1_000;
 /** A node may have pruned the receipts of blocks this far below the head. */
 const prunedDepth = 2_000;
-/** Headers that are asked for at once. */
-const maxHeadersAtOnce = 16;
+/** Blocks that are asked for again at once. */
+const maxDoubtedAtOnce = 16;
 
 export interface BlockTransfers {
   header: Header;
@@ -42,13 +42,15 @@ export async function readBetween(
   const relevant = await transfersToMerchants(logs, ledger);
   const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
   const blocks: BlockTransfers[] = [];
+  const renew = () => ledger.renew(lease);
+  const headers = await headersOf((number) => asked.header(number), byBlock.keys(), renew);
   for (const [number, own] of [...byBlock].sort(([a], [b]) => a - b)) {
-    await ledger.renew(lease);
-    const header = await asked.header(number);
+    await renew();
+    const header = headers.get(number);
     if (header === undefined || own.some(({ blockHash }) => blockHash !== header.hash)) {
       throw new NodeError('another_block', `${asked.name} has transfers of a block that it does not have`);
     }
-    const found = await readTransfers(asked, settings, header, own, () => ledger.renew(lease));
+    const found = await readTransfers(asked, settings, header, own, renew);
     blocks.push({ header, found });
   }
   return blocks;
@@ -123,13 +125,9 @@ export async function readNewest(
   });
   const headers = new Map([[last.number, last]]);
   const readHeaders = async (numbers: Iterable<number>) => {
-    for (const some of inChunks(
-      [...numbers].filter((number) => !headers.has(number)),
-      maxHeadersAtOnce,
-    )) {
-      await ledger.renew(lease);
-      for (const header of await Promise.all(some.map(identity.headerAt))) headers.set(header.number, header);
-    }
+    const unread = [...numbers].filter((number) => !headers.has(number));
+    const found = await headersOf(identity.headerAt, unread, () => ledger.renew(lease));
+    for (const [number, header] of found) headers.set(number, header);
   };
   const filled = new Set(logs.map(({ blockNumber }) => blockNumber));
   const empty = Array.from({ length: last.number - after.number }, (_, i) => after.number + 1 + i).filter(
@@ -140,7 +138,7 @@ export async function readNewest(
   await readHeaders([after.number + 1, Math.max(after.number, last.number - settings.confirmations) + 1]);
   const doubtful = new Set<number>();
   const doubted = empty.filter((number) => node.mayHaveTransfers(headers.get(number) as Header));
-  for (const some of inChunks(doubted, maxHeadersAtOnce)) {
+  for (const some of inChunks(doubted, maxDoubtedAtOnce)) {
     await ledger.renew(lease);
     const again = await Promise.all(some.map((number) => node.transfersOf(headers.get(number) as Header)));
     for (const [i, found] of again.entries()) {

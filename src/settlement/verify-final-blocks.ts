@@ -3,7 +3,7 @@
 
 import { mapInSlices } from '../scheduling/slices.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
-import { readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
+import { headersOf, readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Progress, Tip } from './ledger/cursor.ts';
@@ -205,10 +205,14 @@ async function assertCommon(
 ): Promise<void> {
   if (headers.length === 0) return;
   const last = state.cursor as Tip;
-  for (const { number, hash } of state.confirmer === state.node ? [last] : [...headers, last]) {
-    await ledger.renew(lease);
-    const own = await state.node.header(number);
-    if (own?.hash !== hash) {
+  const common = state.confirmer === state.node ? [last] : [...headers, last];
+  const own = await headersOf(
+    (number) => state.node.header(number),
+    common.map(({ number }) => number),
+    () => ledger.renew(lease),
+  );
+  for (const { number, hash } of common) {
+    if (own.get(number)?.hash !== hash) {
       throw new NodeError(
         'contradiction',
         `${state.node.name} has another block ${number} than ${hash === last.hash ? 'the one read before' : state.confirmer.name}`,
