@@ -1,5 +1,6 @@
 // A chain with several blocks a second, which are read together: with a part of the requests, and as safely as one by one.
 
+import { EventEmitter, once } from 'node:events';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startChain, type TestChain } from './support/chain.ts';
 import { accounts } from './support/chain-contracts.ts';
@@ -73,6 +74,52 @@ test('a payment in one of them is recorded in its own block, and stays when only
   expect(await cursorOf()).toBe(await headOf());
   const types = (await eventsOf(service, intent.id)).map(({ type }) => type);
   expect(types).not.toContain('payment_intent.reorged');
+});
+
+test('the receipts of payments in five blocks are asked for at once', async () => {
+  const intents = [];
+  for (let i = 0; i < 5; i++) {
+    const intent = await createIntent();
+    intents.push(intent);
+    await sendPayment(chain, intent, intent.amount_units);
+    await chain.mine();
+  }
+  await watcher.catchUp();
+  await chain.mine(20);
+  const asked = new EventEmitter();
+  const all = once(asked, 'all');
+  let receipts = 0;
+  node.rewrite(async ({ method }, real) => {
+    if (method !== 'eth_getTransactionReceipt') return undefined;
+    receipts++;
+    if (receipts === 5) asked.emit('all');
+    await all;
+    return real;
+  });
+  await watcher.catchUp();
+  const statuses = await Promise.all(intents.map(async ({ id }) => (await calls.getIntent(id)).status));
+  expect(statuses).toEqual(Array(5).fill('succeeded'));
+});
+
+test('servers of one node that are some blocks behind its newest fail no pass', async () => {
+  await watcher.release();
+  await node.close();
+  node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
+  watcher = createTestWatcher(service, { urls: [node.url], spreadMs: 1_000 });
+  await watcher.follow();
+  await mineTransfers(10);
+  const head = await headOf();
+  const isUnknown = (at: unknown) => typeof at === 'string' && Number(at) > head - 4;
+  node.rewrite(({ method, params: [at] = [] }) => {
+    if (method === 'eth_getBlockByNumber' && isUnknown(at)) return { result: null };
+    if (method !== 'eth_getLogs' || !isUnknown(Object(at).toBlock)) return undefined;
+    return { error: { code: -32000, message: 'block range extends beyond current head block' } };
+  });
+  await watcher.follow();
+  expect(await cursorOf()).toBe(head - 5);
+  node.rewrite(undefined);
+  await watcher.follow();
+  expect(await cursorOf()).toBe(head);
 });
 
 test('a payment whose block is replaced is reverted', async () => {

@@ -10,7 +10,7 @@ import { confirmDue } from './confirm-payments.ts';
 import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
-import { NodeError } from './node-answers.ts';
+import { type Header, NodeError } from './node-answers.ts';
 import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readNewest, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
@@ -18,6 +18,7 @@ import { maxHeaders, revertToAncestor } from './reorganisation.ts';
 import { isUnable, Verification } from './verify-final-blocks.ts';
 
 const defaultFinalizedEveryMs = 10_000;
+const defaultSpreadMs = 1_000;
 /** A node that is so far below another one is behind. */
 const behindMs = 40_000;
 /** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
@@ -36,6 +37,8 @@ export interface WatcherOptions
     Partial<Pick<WatchContext, 'observer' | 'deniedAgainMs'>> {
   /** How often the reader is asked for its final block. */
   finalizedEveryMs?: number;
+  /** How far apart the servers of one node may be. */
+  spreadMs?: number;
   nodeChoice?: Partial<NodeChoiceTimes>;
 }
 
@@ -47,6 +50,8 @@ export class Watcher {
   readonly #context: WatchContext;
   readonly #choice: NodeChoice;
   readonly #verification: Verification;
+  /** So many blocks apart the servers of one node may be. */
+  readonly #spread: number;
   #forgottenAt = 0;
   /** When an expiry has succeeded last, or the watch has begun. */
   #expiredAtMs = 0;
@@ -58,10 +63,12 @@ export class Watcher {
   constructor({
     finalizedEveryMs = defaultFinalizedEveryMs,
     deniedAgainMs = defaultDeniedAgainMs,
+    spreadMs = defaultSpreadMs,
     nodeChoice,
     ...given
   }: WatcherOptions) {
     const behindBlocks = blocksIn(given.settings, behindMs);
+    this.#spread = blocksIn(given.settings, spreadMs);
     this.#choice = createNodeChoice(given.nodes, given.logger, { behindBlocks, ...nodeChoice });
     const state: ChainState = {
       node: this.#choice.reader,
@@ -150,18 +157,19 @@ export class Watcher {
     await identity.assertChain(state.node);
     const lease = state.lease as bigint;
     const seenAtMs = performance.now();
-    const head = await state.node.header('latest');
-    if (head === undefined) throw new NodeError('no_answer', `${state.node.name} has no newest block`);
-    state.headNumber = head.number;
-    this.#choice.noteHead(state.node, head.number);
+    const newest = await state.node.header('latest');
+    if (newest === undefined) throw new NodeError('no_answer', `${state.node.name} has no newest block`);
+    const head = await this.#sharedHead(newest);
+    state.headNumber = newest.number;
+    this.#choice.noteHead(state.node, newest.number);
     const tip = () => state.cursor as Tip;
     const final = await identity.finalizedNumber(isFarBehind(tip(), head) ? 0 : undefined);
-    observer.head?.({ head, finalized: final, cursor: tip().number });
-    await ledger.keep(lease, { head: head.number, finalized: final });
-    if (head.number < tip().number) {
+    observer.head?.({ head: newest, finalized: final, cursor: tip().number });
+    await ledger.keep(lease, { head: newest.number, finalized: final });
+    if (newest.number < tip().number) {
       // The node is behind, or the local chain was restarted, or a node had made up what was read.
       await identity.assertGenesis();
-      const [recorded] = isFarBehind(head, tip()) ? await ledger.knownBlocks(head.number, 1) : [];
+      const [recorded] = isFarBehind(newest, tip()) ? await ledger.knownBlocks(newest.number, 1) : [];
       if (recorded && (await identity.headerAt(recorded.number)).hash !== recorded.hash) {
         state.cursor = await revertToAncestor(this.#context, lease, tip());
       }
@@ -191,6 +199,17 @@ export class Watcher {
     await releaseAuthorizations(this.#context, lease, tip());
     if (failure !== undefined) throw failure;
     return tip().number < head.number || mayExpireMore || mayConfirmMore;
+  }
+
+  /**
+   * Of several blocks a second, the servers behind one address do not all have the newest: the block that they share is a
+   * second older, or was the newest at the last pass.
+   */
+  async #sharedHead(newest: Header): Promise<Header> {
+    const { identity, state } = this.#context;
+    const had = Math.max(state.headNumber ?? 0, state.cursor?.number ?? 0);
+    const behind = Math.min(this.#spread, newest.number - had);
+    return state.minDepthMs > 0 && behind > 0 ? identity.headerAt(newest.number - behind) : newest;
   }
 
   /**

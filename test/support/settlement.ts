@@ -27,6 +27,8 @@ export interface TestWatcherOptions {
   deniedAgainMs?: number;
   /** How long its lease lasts. */
   leaseMs?: number;
+  /** How far behind the newest block it reads where blocks come fast; not at all unless given. */
+  spreadMs?: number;
   /** Below it, what is nobody's payment is dust; everything is recorded unless given. */
   unattributedMinUnits?: bigint;
 }
@@ -43,6 +45,7 @@ export function createTestWatcher(
     nodeChoice,
     deniedAgainMs = 0,
     leaseMs,
+    spreadMs = 0,
     unattributedMinUnits = 0n,
   }: TestWatcherOptions,
 ) {
@@ -80,6 +83,7 @@ export function createTestWatcher(
     ...(observer && { observer }),
     finalizedEveryMs: 0,
     deniedAgainMs,
+    spreadMs,
     ...(nodeChoice && { nodeChoice }),
   });
   return {
