@@ -1,11 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
 import { parser as promqlParser } from '@prometheus-io/lezer-promql';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { parse as parseYaml } from 'yaml';
 import manifest from '../package.json' with { type: 'json' };
 import { chainNamed } from '../src/contract/chains.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
+import { readReplication } from '../src/database/replication.ts';
 import { blockCreates } from './support/blocker.ts';
 import { type Door, doors } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -110,6 +111,13 @@ test('the pool, open connections, readiness, the event loop and the build', asyn
     samples.get(`payment_intents_build_info{version="${manifest.version}",node="${process.version}"}`),
   ).toBe(1);
   session.close();
+});
+
+test('how far the clock of this machine is ahead of that of the database', async () => {
+  vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 3_600_000);
+  const { clockAheadMs } = await readReplication(service.database.orm.em).finally(() => vi.restoreAllMocks());
+  expect(Math.round(clockAheadMs / 60_000)).toBe(60);
+  expect((await scrape()).get('payment_intents_clock_ahead_seconds')).toBeLessThan(60);
 });
 
 test('the public and the internal port have no metrics', async () => {

@@ -1,4 +1,4 @@
-// What the database is at the moment: primary or standby, in which history, and which standbys have its commits.
+// What the database is at the moment: primary or standby, in which history, which standbys have its commits, and its clock.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Replication } from '../telemetry/metrics.ts';
@@ -7,8 +7,10 @@ import type { Replication } from '../telemetry/metrics.ts';
 export const replicationRole = 'pg_read_all_stats';
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
-  const [row] = await em.fork().execute<Replication[]>(
-    `select not pg_is_in_recovery() as "isPrimary",
+  const before = Date.now();
+  const [row] = await em.fork().execute<(Replication & { clockMs: number })[]>(
+    `select (extract(epoch from clock_timestamp()) * 1000)::float8 as "clockMs",
+            not pg_is_in_recovery() as "isPrimary",
             case when not pg_is_in_recovery()
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,
@@ -23,5 +25,6 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
                 from pg_stat_replication where state = 'streaming') end as standbys`,
   );
   if (row === undefined) throw new Error('PostgreSQL returned nothing about replication');
-  return row;
+  // It was read between the two readings of this machine's.
+  return { ...row, clockAheadMs: (before + Date.now()) / 2 - row.clockMs };
 }

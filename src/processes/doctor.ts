@@ -338,15 +338,10 @@ async function checkChains(database: Database): Promise<string> {
   return found;
 }
 
-async function checkClock(database: Database): Promise<string> {
-  const before = Date.now();
-  const [row] = await database.orm.em
-    .fork()
-    .execute<{ ms: string }[]>('select (extract(epoch from clock_timestamp()) * 1000)::bigint as ms');
-  // The database answered between the two readings of the clock.
-  const difference = Number(row?.ms) - (before + Date.now()) / 2;
-  const found = `${Math.abs(Math.round(difference))} ms from the database's`;
-  if (Math.abs(difference) <= maxClockDifferenceMs) return found;
+async function checkClock({ orm }: Database): Promise<string> {
+  const { clockAheadMs } = await readReplication(orm.em);
+  const found = `${Math.abs(Math.round(clockAheadMs))} ms ${clockAheadMs < 0 ? 'behind' : 'ahead of'} the database's`;
+  if (Math.abs(clockAheadMs) <= maxClockDifferenceMs) return found;
   throw new StartupError(`${found}: synchronise both clocks (NTP)`);
 }
 
