@@ -109,11 +109,14 @@ describe('removal', () => {
     ]);
   });
 
-  test('keeps events although the clock of this process is a year ahead', async () => {
+  test.each([
+    ["this process's clock is a year ahead", 365, Date.now],
+    ["the database's is, and has made them old", -365, longAgoMs],
+  ])('keeps events although %s', async (_, days, createdAtMs) => {
     const merchant = await newMerchant();
-    await storeEvents(service, [{ merchantId: merchant.id }]);
-    const ahead = Date.now() + 365 * dayMs;
-    vi.spyOn(Date, 'now').mockReturnValue(ahead);
+    await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: createdAtMs() }]);
+    const ownMs = Date.now() + days * dayMs;
+    vi.spyOn(Date, 'now').mockReturnValue(ownMs);
     await removeAll().finally(() => vi.restoreAllMocks());
     expect(await countOf('events', merchant)).toBe(1);
   });

@@ -185,7 +185,7 @@ function fieldsText(fields: JsonObject): string {
 export function createAuditRemoval(em: EntityManager): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
   return async () => {
-    return (await run(remove, [keptDays * 86_400_000, maxRemoved])).rowCount === maxRemoved;
+    return (await run(remove, [keptDays * 86_400_000, maxRemoved, Date.now()])).rowCount === maxRemoved;
   };
 }
 
@@ -204,5 +204,5 @@ const noteOutcomes = preparedStatement(
 const remove = preparedStatement(
   'remove_audit_entries',
   `delete from audit_log
-    where id in (select id from audit_log where id < ${lowestUuidOfAge('$1')} order by id limit $2)`,
+    where id in (select id from audit_log where id < ${lowestUuidOfAge('$1', '$3')} order by id limit $2)`,
 );

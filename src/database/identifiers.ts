@@ -21,9 +21,9 @@ export function lowestUuid(ms: number): string {
   return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
 }
 
-/** SQL of the lowest UUIDv7 of a time: so many milliseconds before now, by the database's clock. */
-export const lowestUuidOfAge = (parameter: string): string =>
-  `(lpad(to_hex((extract(epoch from now()) * 1000)::bigint - ${parameter}::bigint), 12, '0') || repeat('0', 20))::uuid`;
+/** SQL of the lowest UUIDv7 of so many milliseconds ago, by this machine's clock (`now`) or the database's, whichever is behind. */
+export const lowestUuidOfAge = (age: string, now: string): string =>
+  `(lpad(to_hex(least((extract(epoch from now()) * 1000)::bigint, ${now}::bigint) - ${age}::bigint), 12, '0') || repeat('0', 20))::uuid`;
 
 /** Returns the time of a UUIDv7, in milliseconds since 1970. */
 export function timeOfUuid(uuid: string): number {

@@ -12,7 +12,7 @@ const rememberedDays = 90;
 /**
  * Returns a function that looks at a batch of events older than `retentionDays` and removes those without pending
  * deliveries, with what was delivered, and a batch of ids removed long ago. Resolves with true if there are probably more.
- * Its age is by the database's clock, so that this process's own does not remove what is kept.
+ * A clock that is ahead, the database's or this machine's, removes nothing that is kept.
  */
 export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);
@@ -23,7 +23,7 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
     const batchSize = size;
     size = Math.max(1, size >> 1);
     const row = await transaction(async (runInside) => {
-      const [row] = (await runInside(remove, [retentionDays * dayMs, last, batchSize])).rows;
+      const [row] = (await runInside(remove, [retentionDays * dayMs, last, batchSize, Date.now()])).rows;
       if (row?.highest != null) {
         await runInside(removeAttempts, [row.ids]);
         const [removed] = (await runInside(removeDeliveries, [row.ids])).rows;
@@ -47,7 +47,7 @@ const remove = preparedStatement(
   'remove_events',
   `with looked as materialized (
      select e.id, e.merchant_id from events e
-      where e.id > $2 and e.id < ${lowestUuidOfAge('$1')} and e.position is not null order by e.id limit $3
+      where e.id > $2 and e.id < ${lowestUuidOfAge('$1', '$4')} and e.position is not null order by e.id limit $3
    ), removed as (
      delete from events
       where id in (
