@@ -129,6 +129,8 @@ test('a transfer that looks like a refund and lacks its id is found by the refun
   await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 10_000n }));
   expect(await sentFor()).toEqual({});
   const hash = await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 30_000n }));
+  // By a watcher whose clock is behind.
+  await service.query(`update transfers set created_at = created_at - interval '1 minute'`);
   expect(await sentFor()).toEqual({ transactionHashes: [hash] });
   const leading = { finding: 'TRANSACTION_FINDING_OUTGOING', paymentIntent: intent.id };
   expect(await find(hash)).toEqual(leading);

@@ -106,7 +106,8 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
   await service.query(`update payment_intents set status = 'succeeded', succeeded_at = now() where id = $1`, [
     uuidOf(equal[1] as string),
   ]);
-  const blockTime = new Date(Date.now() + 1_000);
+  // Seen from a machine whose clock is ahead.
+  const blockTime = new Date(Date.now() - 60_000);
   const [id, known, reorged, early] = await insertTransfers(service, merchant, [
     { toAddress, amountUnits: 1_000, blockTime },
     { toAddress, amountUnits: 1_000, blockTime, paymentIntent: equal[0] as string },
@@ -166,10 +167,11 @@ test('intents are found by label, wallet, success and metadata', async () => {
     uuidOf(labeled),
   ]);
   await service.query(
-    `update payment_intents set status = 'succeeded', succeeded_at = created_at where id = $1`,
+    // Confirmed by a machine whose clock is behind.
+    `update payment_intents set status = 'succeeded', succeeded_at = created_at - interval '2 hours' where id = $1`,
     [uuidOf(paid)],
   );
-  const before = new Date(Date.now() + 60_000).toISOString();
+  const before = new Date(Date.now() - 3_600_000).toISOString();
   const rows: Row[] = [
     [{ label: 'overpaid' }, [labeled]],
     [{ label: 'reorged' }, []],

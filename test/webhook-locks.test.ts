@@ -86,7 +86,7 @@ test.each<
   [
     'an endpoint that is disabled by what it answers',
     { endpoints: 1, events: 4 },
-    (id) => createEndpointHealth(em).failed(id, 'https://shop.example/', answered410.at, 410),
+    (id) => createEndpointHealth(em).failed(id, 'https://shop.example/', 410),
   ],
   [
     'deliveries that were made while their endpoint was being disabled',

@@ -227,10 +227,13 @@ export function createFindRefunded(em: EntityManager) {
   };
 }
 
-/** Also since an earlier one of this kind was prepared, which may have been canceled after it was sent. */
+/**
+ * Also since an earlier one of this kind was prepared, which may have been canceled after it was sent. The clocks of two
+ * machines may differ.
+ */
 const looksLikeIt = `t.merchant_id = r.merchant_id and t.is_refund and t.refund is null and t.state <> 'reorged'
     and t.to_address = r.destination and t.from_address = r.wallet and t.amount_units = r.amount_units
-    and t.created_at >= (select min(o.created_at) from refunds o where o.payment_intent = r.payment_intent
+    and t.created_at >= (select min(o.created_at) - interval '2 minutes' from refunds o where o.payment_intent = r.payment_intent
                             and o.destination = r.destination and o.amount_units = r.amount_units)
     and n.id = r.network and n.chain_id = t.chain_id`;
 const findOfRefund = preparedStatement(

@@ -29,6 +29,7 @@ import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { createFindTransfer } from './change-transfer.ts';
+import { clocksMs } from './ledger/known-transfers.ts';
 import { toTransfer } from './transfer.ts';
 
 type Methods = MethodsOf<typeof TransferService>;
@@ -51,7 +52,7 @@ export function getTransfer(em: EntityManager): Methods['getTransfer'] {
       row.merchantId,
       String(row.amountUnits),
       networks.filter(({ chainId }) => chainId === row.chainId).map(({ id }) => id),
-      lowestUuid(row.blockTime.getTime() + 1_000),
+      lowestUuid(row.blockTime.getTime() + clocksMs),
     ]);
     return rows.map(({ id, amount_units, status, created_at }) =>
       create(TransferCandidateSchema, {

@@ -70,7 +70,7 @@ export function createDeliverer(
     const { event, endpointId, url, failures, secrets } = delivery;
     const body = eventText(event);
     const id = formatIdentifier('evt', event.id);
-    const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: new Date() });
+    const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: delivery.claimedAt });
     const becomesSlow = setTimeout(() => {
       notePace(endpointId, true);
       onRoom();
@@ -90,7 +90,7 @@ export function createDeliverer(
     if (isSuccess) return;
     const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const disabled = await health.failed(endpointId, delivery.url, result.at, result.statusCode);
+    const disabled = await health.failed(endpointId, delivery.url, result.statusCode);
     if (disabled === undefined) return;
     onDisabled?.();
     logDisabled(logger, delivery, disabled);

@@ -58,7 +58,8 @@ export interface ClaimedDelivery {
   scheduled: number;
   /** The secrets to sign with, newest first. */
   secrets: SecretGeneration[];
-  /** End of the claim. */
+  /** Beginning and end of the claim, by the database's clock. */
+  claimedAt: Date;
   leasedUntil: Date;
 }
 
@@ -177,6 +178,7 @@ export function createDeliveryQueue(em: EntityManager) {
         failures: row.failures,
         scheduled: row.scheduled,
         secrets: secretsOf(row.secrets),
+        claimedAt: new Date(new Date(row.leased_until).getTime() - leaseMs),
         leasedUntil: new Date(row.leased_until),
       }));
       for (const { event, endpointId } of claimed) lastEndpoints.set(event.merchantId, endpointId);

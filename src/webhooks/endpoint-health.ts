@@ -8,7 +8,6 @@ import { giveUpDeliveries } from './endpoints.ts';
 
 const maxFailingDays = 5;
 const minFailures = 10;
-const dayMs = 86_400_000;
 /** HTTP `Gone`. */
 const gone = 410;
 
@@ -24,8 +23,8 @@ export interface Disabled {
 export function createEndpointHealth(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   // Many attempts fail at once when an endpoint dies. Counted one by one, each would wait for the row's lock.
-  type Failure = { endpointId: string; url: string; at: Date };
-  const counter = new Batcher<Failure, { failures: number; since: Date } | undefined>({
+  type Failure = { endpointId: string; url: string };
+  const counter = new Batcher<Failure, { failures: number; isLong: boolean } | undefined>({
     slots: 1,
     maxBatchSize: 512,
     maxWaiting: 100_000,
@@ -34,11 +33,9 @@ export function createEndpointHealth(em: EntityManager) {
       const { rows } = await run(countFailures, [
         failures.map(({ endpointId }) => endpointId),
         failures.map(({ url }) => url),
-        failures.map(({ at }) => at.toISOString()),
+        maxFailingDays,
       ]);
-      const byId = new Map(
-        rows.map((row) => [row.id, { failures: row.failures, since: new Date(row.failing_since) }]),
-      );
+      const byId = new Map(rows.map(({ id, failures, is_long: isLong }) => [id, { failures, isLong }]));
       return failures.map(({ endpointId }) => byId.get(endpointId));
     },
   });
@@ -51,16 +48,14 @@ export function createEndpointHealth(em: EntityManager) {
     async failed(
       endpointId: string,
       url: string,
-      at: Date,
       statusCode: number | undefined,
     ): Promise<Disabled | undefined> {
-      const failing = await counter.add({ endpointId, url, at });
+      const failing = await counter.add({ endpointId, url });
       if (failing === undefined) return undefined;
-      const isLong = failing.since.getTime() <= at.getTime() - maxFailingDays * dayMs;
       const reason =
         statusCode === gone
           ? 'it answered 410 Gone'
-          : isLong && failing.failures >= minFailures
+          : failing.isLong && failing.failures >= minFailures
             ? `${failing.failures} attempts in a row have failed, over ${maxFailingDays} days`
             : undefined;
       if (reason === undefined) return undefined;
@@ -84,14 +79,13 @@ const forgetFailures = preparedStatement(
 const countFailures = preparedStatement(
   'count_webhook_failures',
   `with failed as (
-     select id, url, count(*)::int as failures, min(at) as first_at
-       from unnest($1::uuid[], $2::text[], $3::timestamptz[]) as f (id, url, at) group by id, url
+     select id, url, count(*)::int as failures from unnest($1::uuid[], $2::text[]) as f (id, url) group by id, url
    ), locked as materialized (
-     select w.id, f.failures, f.first_at from failed f join webhook_endpoints w using (id, url)
+     select w.id, f.failures from failed f join webhook_endpoints w using (id, url)
       where w.enabled order by w.id for update of w
    )
    update webhook_endpoints w
-      set failures = w.failures + l.failures, failing_since = coalesce(w.failing_since, l.first_at)
+      set failures = w.failures + l.failures, failing_since = coalesce(w.failing_since, now())
      from locked l where w.id = l.id
-   returning w.id, w.failures, w.failing_since`,
+   returning w.id, w.failures, w.failing_since <= now() - $3 * interval '1 day' as is_long`,
 );

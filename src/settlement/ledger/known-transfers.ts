@@ -31,7 +31,7 @@ export interface FoundTransfer {
 }
 
 /** How far the chain's clock may be from ours. */
-const clocksMs = 120_000;
+export const clocksMs = 120_000;
 
 /** A transfer for one of its merchants, and its row if it was recorded before. */
 export interface KnownTransfer {
