@@ -73,20 +73,13 @@ async function revokeMainnetKeys(): Promise<void> {
 
 const wallet = '0xd8dA6BF26964aF9D7eEd9e03E53415D37aA96045';
 const other = `0x${'1'.repeat(40)}`;
+const mainnet = ['--mode', 'mainnet'];
 
 // Ten processes, one after the other.
 test('a merchant from creation to the last revoked key', { timeout: 60_000 }, async () => {
   expect(await json('migrate')).toEqual({ applied: [] });
-  const created = await json(
-    'merchant',
-    'create',
-    '--name',
-    "Ada's Books",
-    '--mode',
-    'mainnet',
-    '--wallet',
-    wallet.toLowerCase(),
-  );
+  const args = ['--name', "Ada's Books", ...mainnet, '--wallet', wallet.toLowerCase()];
+  const created = await json('merchant', 'create', ...args);
   expect(created).toEqual({
     merchant_id: expect.stringMatching(/^mer_/),
     name: "Ada's Books",
@@ -95,16 +88,7 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
     wallet_polygon: wallet,
   });
   const { merchant_id } = created;
-  await json(
-    'merchant',
-    'set-wallet',
-    '--merchant',
-    merchant_id,
-    '--mode',
-    'mainnet',
-    '--wallet-polygon',
-    other,
-  );
+  await json('merchant', 'set-wallet', '--merchant', merchant_id, ...mainnet, '--wallet-polygon', other);
   expect(await json('merchant', 'list')).toEqual([
     {
       merchant_id,
@@ -117,16 +101,7 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
     },
   ]);
 
-  const key = await json(
-    'key',
-    'create',
-    '--merchant',
-    merchant_id,
-    '--mode',
-    'mainnet',
-    '--expires-in',
-    '90d',
-  );
+  const key = await json('key', 'create', '--merchant', merchant_id, ...mainnet, '--expires-in', '90d');
   expect(apiKeyFormatOf(key.api_key, parseKeyRing(env.API_KEY_PEPPERS as string))).toBe('keyed');
   expect(Date.parse(key.expires_at) - Date.now()).toBeGreaterThan(89.99 * 86_400_000);
   const successor = await json('key', 'rotate', '--key', key.key_id, '--overlap', '24h');
@@ -167,117 +142,90 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
 
 describe('prints the problem in one line, exits 1', () => {
   const unknown = 'mer_01h2xcejqtf2nbrexx3vqjhp41';
-  test.each<[string, string[], RegExp]>([
-    [
-      'an unknown merchant',
-      ['key', 'list', '--merchant', unknown],
-      /there is no merchant mer_.*"merchant list"/,
-    ],
+  const create = 'merchant create --name x --mode testnet';
+  const createKey = `key create --merchant ${unknown} --mode testnet`;
+  test.each<[string, string, RegExp]>([
+    ['an unknown merchant', `key list --merchant ${unknown}`, /there is no merchant mer_.*"merchant list"/],
     [
       'an id of another type',
-      ['key', 'list', '--merchant', 'key_01h2xcejqtf2nbrexx3vqjhp41'],
+      'key list --merchant key_01h2xcejqtf2nbrexx3vqjhp41',
       /"key_01h2xcejqtf2nbrexx3vqjhp41" is not a merchant's id: it does not begin with mer_;/,
     ],
     [
       'an id that is cut short',
-      ['key', 'list', '--merchant', 'mer_x'],
+      'key list --merchant mer_x',
       /"mer_x" is not a merchant's id: it needs 26 characters after mer_, not 1; "merchant list"/,
     ],
     [
       'an id with a letter that ids do not have',
-      ['key', 'list', '--merchant', 'mer_01h2xcejqtf2nbrexx3vqjhp4l'],
+      'key list --merchant mer_01h2xcejqtf2nbrexx3vqjhp4l',
       /it has a "l", which no id has/,
     ],
     [
       'an id in capital letters',
-      ['key', 'list', '--merchant', 'mer_01H2XCEJQTF2NBREXX3VQJHP41'],
+      'key list --merchant mer_01H2XCEJQTF2NBREXX3VQJHP41',
       /it has capital letters, and an id has none/,
     ],
     [
       'an id beyond the largest UUID',
-      ['key', 'list', '--merchant', 'mer_81h2xcejqtf2nbrexx3vqjhp41'],
+      'key list --merchant mer_81h2xcejqtf2nbrexx3vqjhp41',
       /it has a "8" after mer_, where an id has 0 to 7/,
     ],
-    ['an unknown key', ['key', 'revoke', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41'], /there is no key/],
+    ['an unknown key', 'key revoke --key key_01h2xcejqtf2nbrexx3vqjhp41', /there is no key/],
     [
       'a key instead of its id',
-      ['key', 'revoke', '--key', 'sk_testnet_abc'],
+      'key revoke --key sk_testnet_abc',
       /that is not the id of a key: it is the key itself;/,
     ],
-    ['no wallet', ['merchant', 'create', '--name', 'x', '--mode', 'testnet'], /name a payout wallet/],
-    [
-      'a wrong checksum',
-      ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet.replace('d8dA', 'd8da')],
-      /EIP-55/,
-    ],
+    ['no wallet', create, /name a payout wallet/],
+    ['a wrong checksum', `${create} --wallet ${wallet.replace('d8dA', 'd8da')}`, /EIP-55/],
     [
       'a token contract',
-      [
-        'merchant',
-        'create',
-        '--name',
-        'x',
-        '--mode',
-        'testnet',
-        '--wallet',
-        '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
-      ],
+      `${create} --wallet 0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913`,
       /tokens sent to it are lost/,
     ],
     [
       'two ways to name a wallet',
-      ['merchant', 'create', '--name', 'x', '--mode', 'testnet', '--wallet', wallet, '--wallet-base', wallet],
+      `${create} --wallet ${wallet} --wallet-base ${wallet}`,
       /cannot be used with/,
     ],
-    [
-      'an empty name',
-      ['merchant', 'create', '--name', '', '--mode', 'testnet', '--wallet', wallet],
-      /1 to 200 characters/,
-    ],
+    ['an empty name', `merchant create --name  --mode testnet --wallet ${wallet}`, /1 to 200 characters/],
     [
       'a name that a terminal obeys',
-      ['merchant', 'create', '--name', 'a\x1b[2J', '--mode', 'testnet', '--wallet', wallet],
+      `merchant create --name a\x1b[2J --mode testnet --wallet ${wallet}`,
       /a merchant's name must be one line without control characters, marks of direction or invisible characters, and has U\+001B/,
     ],
     [
       'a name with an invisible character',
-      ['merchant', 'create', '--name', 'a\u{e0041}b', '--mode', 'testnet', '--wallet', wallet],
+      `merchant create --name a\u{e0041}b --mode testnet --wallet ${wallet}`,
       /a merchant's name must be one line .* invisible characters, and has U\+E0041/,
     ],
-    ['no mode', ['key', 'create', '--merchant', unknown], /required option '--mode/],
+    ['no mode', `key create --merchant ${unknown}`, /required option '--mode/],
     [
       'a misspelt option in place of a required one',
-      ['merchant', 'create', '--nam', 'x', '--mode', 'testnet', '--wallet', wallet],
+      `merchant create --nam x --mode testnet --wallet ${wallet}`,
       /^error: unknown option '--nam'\n\(Did you mean --name\?\)/,
     ],
     [
       'an unknown mode',
-      ['key', 'create', '--merchant', unknown, '--mode', 'sandbox'],
+      `key create --merchant ${unknown} --mode sandbox`,
       /Allowed choices are testnet, mainnet/,
     ],
-    [
-      'a duration in words',
-      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', 'soon'],
-      /such as 24h or 90d/,
-    ],
-    [
-      'a duration of a century',
-      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '36500d'],
-      /at most 3650d/,
-    ],
+    ['a duration in words', `${createKey} --expires-in soon`, /such as 24h or 90d/],
+    ['a duration of a century', `${createKey} --expires-in 36500d`, /at most 3650d/],
     [
       'a key that would expire at once',
-      ['key', 'create', '--merchant', unknown, '--mode', 'testnet', '--expires-in', '0s'],
+      `${createKey} --expires-in 0s`,
       /'0s' is invalid. The key would be refused from the start/,
     ],
     [
       'a successor that would expire at once',
-      ['key', 'rotate', '--key', 'key_01h2xcejqtf2nbrexx3vqjhp41', '--overlap', '1h', '--expires-in', '0d'],
+      'key rotate --key key_01h2xcejqtf2nbrexx3vqjhp41 --overlap 1h --expires-in 0d',
       /'0d' is invalid/,
     ],
-    ['an unknown command', ['key', 'burn'], /unknown command 'burn'/],
-  ])('%s', async (_, args, says) => {
-    const { code, stderr, stdout } = await admin(...args);
+    ['an unknown command', 'key burn', /unknown command 'burn'/],
+  ])('%s', async (_, line, says) => {
+    const { code, stderr, stdout } = await admin(...line.split(' '));
     // Usage errors are found by the command line parser, the rest by the command.
     expect([code, stdout]).toEqual([stderr.startsWith('error:') ? 2 : 1, '']);
     expect(stderr).toMatch(says);

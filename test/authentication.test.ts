@@ -12,6 +12,7 @@ import {
   setWallets,
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf, apiKeyHint, createApiKeys, generateSecret } from '../src/merchants/api-keys.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
@@ -386,14 +387,8 @@ test('unknown keys of the first release are looked up by one query at a time', a
   const asked = Array.from({ length: 2_000 }, () => keys.identify(newCrc32Key('testnet')));
   const wanted = keys.identify(known);
   const own = keys.identify(service.merchant.keys.testnet.apiKey);
-  const running = async () => {
-    const [row] = await service.query<{ count: number }>(
-      `select count(*)::int from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-    );
-    return row?.count;
-  };
   // One in the old format, and one in the new format that does not wait for it.
-  await expect.poll(running, { interval: 10, timeout: 5_000 }).toBe(2);
+  await sessionsWaiting(service, 2);
   await blocker.query('commit');
   expect(new Set(await Promise.all(asked))).toEqual(new Set([undefined]));
   expect(await wanted).toMatchObject({ merchantId: service.merchant.id });

@@ -51,6 +51,10 @@ const statusOf = async (id: string) => (await service.call('getPaymentIntent', {
 const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> =>
   (await service.call('getCheckout', {}, { apiKey: secret })).json;
 
+/** What its account signs for what is offered. */
+const headerOf = async ({ account, offer }: Pick<Order, 'account' | 'offer'>) =>
+  paymentHeader(await sign(account, offer), offer);
+
 /** Sends a payment, and mines its block as soon as the facilitator has sent it. */
 async function payAndMine({ secret, offer }: Order, signed: Signed): Promise<PayAnswer> {
   const sent = facilitator.nextSent();
@@ -201,7 +205,7 @@ describe('a payment is refused before anybody is asked', () => {
   test('what the token would refuse: too little money, a used nonce, a blocked account, a pause', async () => {
     const poor = await newOrder();
     const account = await newAccount(1n);
-    expect(await pay(poor.secret, paymentHeader(await sign(account, poor.offer), poor.offer))).toMatchObject({
+    expect(await pay(poor.secret, await headerOf({ ...poor, account }))).toMatchObject({
       settled: { errorReason: 'invalid_exact_evm_insufficient_balance' },
     });
     const used = await newOrder();
@@ -216,16 +220,13 @@ describe('a payment is refused before anybody is asked', () => {
     const blocked = await newOrder();
     await chain.blacklist(blocked.account.address);
     await readBlock();
-    expect(
-      await pay(blocked.secret, paymentHeader(await sign(blocked.account, blocked.offer), blocked.offer)),
-    ).toMatchObject({ settled: { errorReason: 'invalid_exact_evm_account_blocked' } });
+    expect(await pay(blocked.secret, await headerOf(blocked))).toMatchObject({
+      settled: { errorReason: 'invalid_exact_evm_account_blocked' },
+    });
     const paused = await newOrder();
     await chain.pause();
     await readBlock();
-    const whilePaused = await pay(
-      paused.secret,
-      paymentHeader(await sign(paused.account, paused.offer), paused.offer),
-    );
+    const whilePaused = await pay(paused.secret, await headerOf(paused));
     await chain.unpause();
     await readBlock();
     expect(whilePaused).toMatchObject({ settled: { errorReason: 'invalid_exact_evm_token_paused' } });
@@ -255,9 +256,7 @@ describe('a payment is refused before anybody is asked', () => {
     const answers: number[] = [];
     for (let i = 0; i < 11; i++) {
       if (isAnew) account = await newAccount(1n);
-      answers.push(
-        (await pay(order.secret, paymentHeader(await sign(account, order.offer), order.offer))).status,
-      );
+      answers.push((await pay(order.secret, await headerOf({ ...order, account }))).status);
     }
     expect(answers).toEqual([...Array(10).fill(402), 429]);
   });
@@ -271,6 +270,12 @@ describe('a facilitator', () => {
     const signed = await sign(order.account, order.offer);
     return { order, signed, answer: pay(order.secret, paymentHeader(signed, order.offer)) };
   }
+  const sendsAnd =
+    (answer: (response: ServerResponse) => void): Behaviour =>
+    async (signed, response) => {
+      await facilitator.send(signed);
+      answer(response);
+    };
   const refusesToVerify = { '/verify': () => ({ isValid: false, invalidReason: 'insufficient_funds' }) };
 
   test('that says no releases nothing: the authorization can still be used', async () => {
@@ -322,26 +327,11 @@ describe('a facilitator', () => {
     ],
     [
       'redirects',
-      async (signed, response) => {
-        await facilitator.send(signed);
-        response.writeHead(307, { location: `${facilitator.url}/elsewhere` }).end();
-      },
+      sendsAnd((response) => response.writeHead(307, { location: `${facilitator.url}/elsewhere` }).end()),
     ],
-    [
-      'answers with an error',
-      async (signed, response) => {
-        await facilitator.send(signed);
-        response.writeHead(500).end('<h1>no</h1>');
-      },
-    ],
+    ['answers with an error', sendsAnd((response) => response.writeHead(500).end('<h1>no</h1>'))],
     ['hangs', async (signed) => void (await facilitator.send(signed))],
-    [
-      'breaks the connection',
-      async (signed, response) => {
-        await facilitator.send(signed);
-        response.destroy();
-      },
-    ],
+    ['breaks the connection', sendsAnd((response) => void response.destroy())],
   ])('that %s has paid once', async (_, settle) => {
     const { order, answer } = await payWith({ '/settle': settle });
     await pooled();
@@ -374,7 +364,7 @@ describe('a facilitator', () => {
     onTestFinished(other.close);
     await closed.close();
     const order = await newOrder();
-    const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+    const header = await headerOf(order);
     expect(await pay(order.secret, header, other)).toMatchObject({
       status: 402,
       settled: { errorReason: 'facilitator_unreachable' },
@@ -473,11 +463,7 @@ describe('never twice', () => {
   test('concurrent signatures: one is stored and sent', async () => {
     const order = await newOrder();
     const asked = facilitator.asked.length;
-    const headers = await Promise.all(
-      Array.from({ length: 8 }, async () =>
-        paymentHeader(await sign(order.account, order.offer), order.offer),
-      ),
-    );
+    const headers = await Promise.all(Array.from({ length: 8 }, () => headerOf(order)));
     const answers = headers.map((header) => pay(order.secret, header));
     await pooled();
     await readBlock();
@@ -490,7 +476,7 @@ describe('never twice', () => {
   test('the same signature again, meanwhile and afterwards, is sent once', async () => {
     const order = await newOrder();
     const asked = facilitator.asked.length;
-    const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+    const header = await headerOf(order);
     const answers = [pay(order.secret, header)];
     await pooled();
     answers.push(...Array.from({ length: 3 }, () => pay(order.secret, header)));
@@ -506,7 +492,7 @@ describe('never twice', () => {
     for (let i = 0; i < 5; i++) {
       const order = await newOrder();
       facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
-      const header = paymentHeader(await sign(order.account, order.offer), order.offer);
+      const header = await headerOf(order);
       const [paid, canceled] = await Promise.all([
         pay(order.secret, header),
         service.call('cancelPaymentIntent', { id: order.id }),
@@ -530,7 +516,7 @@ describe('never twice', () => {
       status: 'requires_payment',
       authorization: { status: 'submitted', transaction_hash: answer.settled?.transaction },
     });
-    const another = paymentHeader(await sign(order.account, order.offer), order.offer);
+    const another = await headerOf(order);
     expect((await pay(order.secret, another)).status).toBe(409);
     const again = pay(order.secret, paymentHeader(signed, order.offer));
     await facilitator.send(signed);
@@ -964,7 +950,7 @@ test('what the facilitator says and cannot be stored changes nothing, and ends n
     },
   };
   const sent = facilitator.nextSent();
-  const answer = pay(order.secret, paymentHeader(await sign(order.account, order.offer), order.offer));
+  const answer = pay(order.secret, await headerOf(order));
   await sent;
   await service.loggedLine(({ message }) => /could not store what the facilitator/.test(String(message)));
   await service.query('alter table authorizations rename column gone to reported_hash');
@@ -1023,6 +1009,9 @@ function loggedOnce() {
 
 describe('the route', () => {
   const url = () => `${service.publicUrl}/v1/checkout/pay`;
+  const withFacilitator = {
+    ...{ ROLES: 'api', RPC_URL_BASE_SEPOLIA: node.url, X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url },
+  };
 
   test('answers every request of another origin so that its page can read it', async () => {
     const { secret, offer, account } = await newOrder();
@@ -1061,13 +1050,7 @@ describe('the route', () => {
     const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')];
     await Promise.all([writeFile(certFile, cert), writeFile(keyFile, key)]);
     const secure = await startService(
-      {
-        ROLES: 'api',
-        RPC_URL_BASE_SEPOLIA: node.url,
-        X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
-        TLS_CERT_FILE: certFile,
-        TLS_KEY_FILE: keyFile,
-      },
+      { ...withFacilitator, TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile },
       { beside: service },
     );
     await secure.loggedLine(({ message }) => message === gaslessLine);
@@ -1092,9 +1075,7 @@ describe('the route', () => {
       `https://localhost:${port}/v1/checkout/pay`,
     ]);
     const sent = facilitator.nextSent();
-    const answer = post({
-      'payment-signature': paymentHeader(await sign(order.account, order.offer), order.offer),
-    });
+    const answer = post({ 'payment-signature': await headerOf(order) });
     await sent;
     await readBlock();
     expect(await answer).toMatchObject({ status: 200, body: { status: 'processing' } });
@@ -1127,22 +1108,13 @@ describe('the route', () => {
 
   test('a request that waits is answered when the service stops', async () => {
     const stopping = await startService(
-      {
-        ROLES: 'api',
-        RPC_URL_BASE_SEPOLIA: node.url,
-        X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
-        RATE_LIMIT_CHECKOUT: '0',
-      },
+      { ...withFacilitator, RATE_LIMIT_CHECKOUT: '0' },
       { beside: service },
     );
     await stopping.loggedLine(({ message }) => message === gaslessLine);
     const order = await newOrder();
     const sent = facilitator.nextSent();
-    const answer = pay(
-      order.secret,
-      paymentHeader(await sign(order.account, order.offer), order.offer),
-      stopping,
-    );
+    const answer = pay(order.secret, await headerOf(order), stopping);
     await sent;
     await stopping.close();
     expect((await answer).status).toBe(202);

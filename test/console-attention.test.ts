@@ -1,9 +1,9 @@
 // What the console says needs a person, and who has done what about a payment.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { migrate } from '../src/database/orm.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { takeBackFigures } from './support/migrations.ts';
@@ -267,19 +267,12 @@ test('a migration waits for a payment that is being settled in turns of seconds,
   await ledger.query('begin');
   await ledger.query("update transfers set state = 'confirmed' where false");
   const migrated = migrate(service.location);
-  await sessionsWaiting(1);
+  await sessionsWaiting(service, 1);
   // Its lock request has ended, so that others go on before it tries again.
-  await sessionsWaiting(0);
-  await sessionsWaiting(1);
+  await sessionsWaiting(service, 0);
+  await sessionsWaiting(service, 1);
   await ledger.query('update payment_intents set amount_units = amount_units where false');
   await ledger.query('commit');
   await ledger.end();
   expect(await migrated).toHaveLength(1);
 });
-
-/** Resolves when exactly this many sessions of this database wait for a lock. */
-async function sessionsWaiting(count: number): Promise<void> {
-  const waiting =
-    "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-  while ((await service.query(waiting)).length !== count) await sleep(20);
-}

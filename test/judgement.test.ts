@@ -89,93 +89,59 @@ const renamed = ({ received, count, ...other }: { received: bigint; count: numbe
 describe('the steps of an intent after the transfers of a block', () => {
   const late = arrived(7n, ['late']);
   const wrong = arrived(9n, ['wrong_token']);
+  const step = (type: string, received: bigint, count: number, labels: string[] | null = null): Step => ({
+    ...{ type, received, count, labels },
+  });
+  const partlyPaid = (received: bigint, count: number) => step('partially_paid', received, count);
+  const processing = (received: bigint, count: number, labels: string[] | null = null): Step => ({
+    ...{ type: 'processing', status: 'processing', received, count, labels },
+  });
   test.for<[string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]]>([
     ['nothing', intent('requires_payment'), [], []],
-    [
-      'a part',
-      intent('requires_payment'),
-      [arrived(1n)],
-      [{ type: 'partially_paid', received: 1n, count: 4, labels: null }],
-    ],
-    [
-      'several parts',
-      intent('requires_payment', 10n),
-      [arrived(1n), arrived(2n)],
-      [{ type: 'partially_paid', received: 13n, count: 5, labels: null }],
-    ],
-    [
-      'one less than the amount',
-      intent('requires_payment'),
-      [arrived(99n)],
-      [{ type: 'partially_paid', received: 99n, count: 4, labels: null }],
-    ],
-    [
-      'the amount',
-      intent('requires_payment'),
-      [arrived(100n)],
-      [{ type: 'processing', status: 'processing', received: 100n, count: 4, labels: null }],
-    ],
-    [
-      'what is missing',
-      intent('requires_payment', 60n),
-      [arrived(40n)],
-      [{ type: 'processing', status: 'processing', received: 100n, count: 4, labels: null }],
-    ],
+    ['a part', intent('requires_payment'), [arrived(1n)], [partlyPaid(1n, 4)]],
+    ['several parts', intent('requires_payment', 10n), [arrived(1n), arrived(2n)], [partlyPaid(13n, 5)]],
+    ['one less than the amount', intent('requires_payment'), [arrived(99n)], [partlyPaid(99n, 4)]],
+    ['the amount', intent('requires_payment'), [arrived(100n)], [processing(100n, 4)]],
+    ['what is missing', intent('requires_payment', 60n), [arrived(40n)], [processing(100n, 4)]],
     [
       'one more than the amount',
       intent('requires_payment'),
       [arrived(101n)],
-      [
-        { type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] },
-        { type: 'overpaid' },
-      ],
+      [processing(101n, 4, ['overpaid']), { type: 'overpaid' }],
     ],
     [
       'more while it is being paid',
       intent('processing', 100n),
       [arrived(1n)],
-      [
-        { type: 'processing', status: 'processing', received: 101n, count: 4, labels: ['overpaid'] },
-        { type: 'overpaid' },
-      ],
+      [processing(101n, 4, ['overpaid']), { type: 'overpaid' }],
     ],
     [
       'more when it is too much already',
       intent('processing', 101n, ['overpaid']),
       [arrived(1n)],
-      [{ type: 'processing', status: 'processing', received: 102n, count: 4, labels: ['overpaid'] }],
+      [processing(102n, 4, ['overpaid'])],
     ],
     [
       'more after success',
       intent('succeeded', 100n),
       [arrived(1n)],
-      [{ type: 'overpaid', received: 101n, count: 4, labels: ['overpaid'] }],
+      [step('overpaid', 101n, 4, ['overpaid'])],
     ],
     [
       'after success, what a reorganisation took away',
       intent('succeeded', 0n, ['reorged']),
       [arrived(100n)],
-      [{ type: 'overpaid', received: 100n, count: 4, labels: ['reorged'] }],
+      [step('overpaid', 100n, 4, ['reorged'])],
     ],
-    [
-      'a payment that returns',
-      intent('requires_payment'),
-      [arrived(100n, [], true)],
-      [{ type: 'processing', status: 'processing', received: 100n, count: 3, labels: null }],
-    ],
+    ['a payment that returns', intent('requires_payment'), [arrived(100n, [], true)], [processing(100n, 3)]],
     ...(['requires_payment', 'processing', 'succeeded', 'expired', 'canceled'] as const).flatMap(
       (status): [string, PaymentIntentRow, (Arrival & { judged: Judged })[], Step[]][] => [
-        [
-          `late, ${status}`,
-          intent(status, 5n),
-          [late],
-          [{ type: 'late_payment', received: 5n, count: 4, labels: ['late'] }],
-        ],
+        [`late, ${status}`, intent(status, 5n), [late], [step('late_payment', 5n, 4, ['late'])]],
         [
           `another token, ${status}`,
           intent(status, 5n),
           [wrong, wrong],
-          [{ type: 'wrong_token', received: 5n, count: 5, labels: ['wrong_token'] }],
+          [step('wrong_token', 5n, 5, ['wrong_token'])],
         ],
       ],
     ),
@@ -183,17 +149,17 @@ describe('the steps of an intent after the transfers of a block', () => {
       'labels are kept, and there once',
       intent('expired', 5n, ['underpaid', 'late']),
       [late, arrived(7n, ['late', 'found_late'])],
-      [{ type: 'late_payment', received: 5n, count: 5, labels: ['underpaid', 'late', 'found_late'] }],
+      [step('late_payment', 5n, 5, ['underpaid', 'late', 'found_late'])],
     ],
     [
       'of every kind',
       intent('requires_payment'),
       [wrong, late, arrived(150n)],
       [
-        { type: 'processing', status: 'processing', received: 150n, count: 4, labels: ['overpaid'] },
+        processing(150n, 4, ['overpaid']),
         { type: 'overpaid' },
-        { type: 'late_payment', received: 150n, count: 5, labels: ['overpaid', 'late'] },
-        { type: 'wrong_token', received: 150n, count: 6, labels: ['overpaid', 'late', 'wrong_token'] },
+        step('late_payment', 150n, 5, ['overpaid', 'late']),
+        step('wrong_token', 150n, 6, ['overpaid', 'late', 'wrong_token']),
       ],
     ],
   ])('%s', ([, row, arrivals, steps]) => {
@@ -206,26 +172,15 @@ describe('the steps of an intent after the transfers of a block', () => {
   });
 });
 
+const tooMuch = intent('processing', 150n, ['overpaid']);
+const overpaid = intent('succeeded', 150n, ['overpaid']);
+
 describe('an intent whose payments were reorged', () => {
   test.for<[string, PaymentIntentRow, bigint, string[], StatusName | undefined, string[] | null]>([
     ['everything', intent('processing', 100n), 0n, [], 'requires_payment', null],
-    [
-      'less than the amount is left',
-      intent('processing', 150n, ['overpaid']),
-      99n,
-      [],
-      'requires_payment',
-      null,
-    ],
-    ['exactly the amount is left', intent('processing', 150n, ['overpaid']), 100n, [], 'processing', null],
-    [
-      'more than the amount is left',
-      intent('processing', 150n, ['overpaid']),
-      101n,
-      [],
-      'processing',
-      ['overpaid'],
-    ],
+    ['less than the amount is left', tooMuch, 99n, [], 'requires_payment', null],
+    ['exactly the amount is left', tooMuch, 100n, [], 'processing', null],
+    ['more than the amount is left', tooMuch, 101n, [], 'processing', ['overpaid']],
     ['a part', intent('requires_payment', 50n), 20n, [], 'requires_payment', null],
     ['a late payment', intent('requires_payment', 50n, ['late']), 50n, [], 'requires_payment', null],
     [
@@ -238,14 +193,7 @@ describe('an intent whose payments were reorged', () => {
     ],
     ['a payment in a wrong token', intent('processing', 100n, ['wrong_token']), 100n, [], 'processing', null],
     ['everything after success', intent('succeeded', 100n), 0n, [], undefined, ['reorged']],
-    [
-      'an excess payment after success',
-      intent('succeeded', 150n, ['overpaid']),
-      100n,
-      [],
-      undefined,
-      ['reorged'],
-    ],
+    ['an excess payment after success', overpaid, 100n, [], undefined, ['reorged']],
     ['a second time after success', intent('succeeded', 0n, ['reorged']), 0n, [], undefined, ['reorged']],
     [
       'a late payment after the end',
@@ -275,7 +223,7 @@ describe('an intent whose payments were reorged', () => {
   });
 
   test('an unconfirmed payment is reorged after success', () => {
-    const more = intent('succeeded', 150n, ['overpaid']);
+    const more = overpaid;
     expect(revert(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
       { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
     ]);
@@ -323,7 +271,7 @@ describe('an intent whose manual payment is detached', () => {
       'processing',
       null,
     ],
-    ['an excess payment', intent('succeeded', 150n, ['overpaid']), 100n, [], undefined, null],
+    ['an excess payment', overpaid, 100n, [], undefined, null],
     ['a late payment', intent('expired', 0n, ['late', 'found_late']), 0n, [], undefined, null],
     ['one of two late payments', intent('expired', 0n, ['late']), 0n, ['late'], undefined, ['late']],
     ['the only partial payment', intent('expired', 40n, ['underpaid']), 0n, [], undefined, null],

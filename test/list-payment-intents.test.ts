@@ -138,6 +138,7 @@ describe('a query', async () => {
   const notAMoment = 'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z';
   const notAKey = 'must be 1 to 255 visible ASCII characters';
   const noYear = 'must be a date and time of the years 1 to 9999, such as 2026-11-21T12:00:00Z';
+  const ofTheYears = /years 1 to 9999, such as 2026-/;
   const notAToken = 'is not one that this list has given out';
   const fields =
     'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before, label, ' +
@@ -299,37 +300,12 @@ describe('a query', async () => {
     ['a negative status', { status: -1 as never }, 'status', /"requires_payment" or/],
     ['a chain that is not there', { chain: 3 as never }, 'chain', /"base" or "polygon"/],
     ['a lane that is not there', { lane: 3 as never }, 'lane', /"sdk" or "manual"/],
-    ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', /years 1 to 9999, such as 2026-/],
-    [
-      'nanos of a second',
-      { createdFrom: timestamp(0n, 1e9) },
-      'created_from',
-      /years 1 to 9999, such as 2026-/,
-    ],
-    [
-      'the year 0',
-      { createdBefore: timestamp(-62135596801n, 0) },
-      'created_before',
-      /years 1 to 9999, such as 2026-/,
-    ],
-    [
-      'the year 10000',
-      { createdBefore: timestamp(253402300800n, 0) },
-      'created_before',
-      /years 1 to 9999, such as 2026-/,
-    ],
-    [
-      'the most seconds',
-      { createdFrom: timestamp(2n ** 63n - 1n, 0) },
-      'created_from',
-      /years 1 to 9999, such as 2026-/,
-    ],
-    [
-      'the least seconds',
-      { createdFrom: timestamp(-(2n ** 63n), 0) },
-      'created_from',
-      /years 1 to 9999, such as 2026-/,
-    ],
+    ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', ofTheYears],
+    ['nanos of a second', { createdFrom: timestamp(0n, 1e9) }, 'created_from', ofTheYears],
+    ['the year 0', { createdBefore: timestamp(-62135596801n, 0) }, 'created_before', ofTheYears],
+    ['the year 10000', { createdBefore: timestamp(253402300800n, 0) }, 'created_before', ofTheYears],
+    ['the most seconds', { createdFrom: timestamp(2n ** 63n - 1n, 0) }, 'created_from', ofTheYears],
+    ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', ofTheYears],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
     ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],

@@ -1,6 +1,6 @@
 // Nodes with the limits of common plans: rate limits, range limits, and failures.
 
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { readRefusal } from '../src/settlement/json-rpc.ts';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -225,55 +225,52 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   );
 });
 
-const refusals: [string, Parameters<typeof readRefusal>[0], 'rate_limited' | 'too_large' | undefined][] = [
-  ['HTTP 429', { status: 429 }, 'rate_limited'],
-  [
-    'Alchemy, units',
-    { code: 429, details: 'Your app has exceeded its compute units per second capacity.' },
-    'rate_limited',
+/** By what they are read as. */
+const refusals: Record<string, [string, Parameters<typeof readRefusal>[0]][]> = {
+  rate_limited: [
+    ['HTTP 429', { status: 429 }],
+    [
+      'Alchemy, units',
+      { code: 429, details: 'Your app has exceeded its compute units per second capacity.' },
+    ],
+    ['Infura, requests', { code: -32005, details: 'project ID request rate exceeded' }],
+    ['Infura, a day', { code: -32005, details: 'daily request count exceeded, request rate limited' }],
+    [
+      'QuickNode, requests',
+      { code: -32007, details: '50/second request limit reached - reduce calls per second' },
+    ],
+    ['an unknown limit', { code: -32005, details: 'limit exceeded' }],
+    ['Retry-After', { status: 503, retryAfter: '2' }],
   ],
-  ['Infura, requests', { code: -32005, details: 'project ID request rate exceeded' }, 'rate_limited'],
-  [
-    'Infura, a day',
-    { code: -32005, details: 'daily request count exceeded, request rate limited' },
-    'rate_limited',
+  too_large: [
+    [
+      'Alchemy, a range',
+      { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
+    ],
+    [
+      'Alchemy, an answer',
+      { code: -32602, details: 'Log response size exceeded. this block range should work' },
+    ],
+    ['Infura, results', { code: -32005, details: 'query returned more than 10000 results' }],
+    ['QuickNode, a range', { code: -32614, details: 'eth_getLogs is limited to a 10,000 range' }],
+    ['Ankr, a range', { code: -32600, details: 'Block range is too large' }],
+    ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }],
+    ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }],
+    ['HTTP 413', { status: 413, details: 'Payload Too Large' }],
   ],
-  [
-    'QuickNode, requests',
-    { code: -32007, details: '50/second request limit reached - reduce calls per second' },
-    'rate_limited',
+  undefined: [
+    ['Geth, a newer block', { code: -32602, details: 'block range extends beyond current head block' }],
+    ['Geth, an empty range', { code: -32602, details: 'invalid block range params' }],
+    ['Base, a newer block', { code: -32019, details: 'block is out of range' }],
+    ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }],
+    ['a node that is starting', { status: 503, details: 'Service Unavailable' }],
   ],
-  ['an unknown limit', { code: -32005, details: 'limit exceeded' }, 'rate_limited'],
-  ['Retry-After', { status: 503, retryAfter: '2' }, 'rate_limited'],
-  [
-    'Alchemy, a range',
-    { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
-    'too_large',
-  ],
-  [
-    'Alchemy, an answer',
-    { code: -32602, details: 'Log response size exceeded. this block range should work' },
-    'too_large',
-  ],
-  ['Infura, results', { code: -32005, details: 'query returned more than 10000 results' }, 'too_large'],
-  ['QuickNode, a range', { code: -32614, details: 'eth_getLogs is limited to a 10,000 range' }, 'too_large'],
-  ['Ankr, a range', { code: -32600, details: 'Block range is too large' }, 'too_large'],
-  ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }, 'too_large'],
-  ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }, 'too_large'],
-  [
-    'Geth, a newer block',
-    { code: -32602, details: 'block range extends beyond current head block' },
-    undefined,
-  ],
-  ['Geth, an empty range', { code: -32602, details: 'invalid block range params' }, undefined],
-  ['Base, a newer block', { code: -32019, details: 'block is out of range' }, undefined],
-  ['HTTP 413', { status: 413, details: 'Payload Too Large' }, 'too_large'],
-  ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }, undefined],
-  ['a node that is starting', { status: 503, details: 'Service Unavailable' }, undefined],
-];
+};
 
-test.each(refusals)('%s is classified correctly', (_, reason, fault) => {
-  expect(readRefusal(reason)?.fault).toBe(fault);
+describe.each(Object.entries(refusals))('%s', (fault, cases) => {
+  test.each(cases)('%s is classified correctly', (_, reason) => {
+    expect(String(readRefusal(reason)?.fault)).toBe(fault);
+  });
 });
 
 test('Retry-After is read in seconds or as a date, up to a minute', () => {

@@ -15,6 +15,8 @@ const service = await useService();
 
 expectNoComplaints(service);
 
+const asGrpc = { 'content-type': 'application/grpc', te: 'trailers' };
+
 interface RawAnswer {
   headers: http2.IncomingHttpHeaders;
   trailers: http2.IncomingHttpHeaders;
@@ -68,7 +70,7 @@ function textOf({ headers, trailers, body }: RawAnswer): string {
 type Way = (bytes: Uint8Array) => Promise<RawAnswer>;
 
 const ways: [string, Way][] = [
-  ['gRPC', (bytes) => send({ 'content-type': 'application/grpc', te: 'trailers' }, envelope(bytes))],
+  ['gRPC', (bytes) => send(asGrpc, envelope(bytes))],
   [
     'gRPC with gzip',
     (bytes) =>
@@ -123,10 +125,7 @@ test.each([
 ])('a truncated message in %s is a client error', async (encoding, whole) => {
   for (let length = 1; length < whole.length; length++) {
     const cut = whole.subarray(0, length);
-    const overGrpc = await send(
-      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-encoding': encoding },
-      envelope(cut, 1),
-    );
+    const overGrpc = await send({ ...asGrpc, 'grpc-encoding': encoding }, envelope(cut, 1));
     expect(textOf(overGrpc)).toContain('INVALID_BODY');
     const overConnect = await send(
       { 'content-type': 'application/proto', 'content-encoding': encoding },
@@ -210,11 +209,7 @@ test('a replay of -0 returns the first answer, byte for byte', async () => {
       metadata: { zero: -0, list: [-0, { a: -0 }] },
     }),
   );
-  const call = () =>
-    send(
-      { 'content-type': 'application/grpc', te: 'trailers', 'idempotency-key': 'zero' },
-      envelope(request),
-    );
+  const call = () => send({ ...asGrpc, 'idempotency-key': 'zero' }, envelope(request));
   const [first, again] = [await call(), await call()];
   expect(again.headers['idempotent-replayed']).toBe('true');
   expect(again.body).toEqual(first.body);
@@ -230,16 +225,10 @@ describe('deadlines', () => {
   test.each<[string, http2.OutgoingHttpHeaders]>([
     ['Connect', { 'content-type': 'application/proto', 'connect-timeout-ms': '2147483648' }],
     ['Connect, the longest', { 'content-type': 'application/proto', 'connect-timeout-ms': '9999999999' }],
-    ['gRPC', { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '600H' }],
-    [
-      'gRPC, the longest',
-      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '99999999H' },
-    ],
+    ['gRPC', { ...asGrpc, 'grpc-timeout': '600H' }],
+    ['gRPC, the longest', { ...asGrpc, 'grpc-timeout': '99999999H' }],
     ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '600H' }],
-    [
-      'gRPC through Connect',
-      { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '600H', 'grpc-encoding': 'gzip' },
-    ],
+    ['gRPC through Connect', { ...asGrpc, 'grpc-timeout': '600H', 'grpc-encoding': 'gzip' }],
   ])('longer than a timer can be: %s', async (_, headers) => {
     const isEnveloped = String(headers['content-type']).includes('grpc');
     expect(textOf(await send(headers, isEnveloped ? envelope(valid) : valid))).toContain('_secret_');
@@ -247,7 +236,7 @@ describe('deadlines', () => {
 
   test.each<[string, http2.OutgoingHttpHeaders]>([
     ['Connect', { 'content-type': 'application/proto', 'connect-timeout-ms': '300' }],
-    ['gRPC', { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': '300m' }],
+    ['gRPC', { ...asGrpc, 'grpc-timeout': '300m' }],
     ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '300m' }],
   ])('that expire before the insert starts insert nothing: %s', async (_, headers) => {
     const isEnveloped = String(headers['content-type']).includes('grpc');

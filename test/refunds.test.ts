@@ -1,12 +1,13 @@
 // Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { listEvents } from '../src/processes/list-tasks.ts';
 import { measureRefunds } from '../src/settlement/measures.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { allPositioned } from './support/event-rows.ts';
@@ -233,16 +234,25 @@ test('refunds are listed newest first, by intent and by status', async () => {
 
 describe('on the chain', () => {
   let chain: TestChain;
+  let goBack: () => Promise<void>;
   let watcher: ReturnType<typeof createTestWatcher>;
   const wallet = service.merchant.wallets.testnet.base as Address;
 
-  beforeEach(async () => {
+  beforeAll(async () => {
     chain = await startChain();
+    goBack = await chain.checkpoint();
+  });
+
+  beforeEach(async () => {
+    await goBack();
+    // Its clock has gone back, too.
+    await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
     watcher = createTestWatcher(service, { urls: [chain.url] });
     await watcher.catchUp();
   });
 
-  afterEach(() => endWatch(service, { watcher, chain }));
+  afterEach(() => endWatch(service, { watcher }));
+  afterAll(() => chain.stop());
 
   async function mine(blocks = 1) {
     await chain.mine(blocks);
@@ -369,11 +379,7 @@ describe('on the chain', () => {
       `\\x${transaction_hash.slice(2)}`,
     ]);
     const confirmed = refunds.map(({ id }) => service.call('confirmRefund', { id, transaction_hash }));
-    const waiting = () =>
-      service.query(
-        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-    await expect.poll(waiting).toHaveLength(2);
+    await sessionsWaiting(service, 2);
     await holder.end();
     const codes = (await Promise.all(confirmed)).map(({ code }) => code);
     expect(codes.sort()).toEqual(['invalid_state', 'ok']);

@@ -190,38 +190,16 @@ function callGrpc(name: string, fields: Fields): Promise<Fields> {
 }
 
 describe('over HTTP', () => {
+  const book = (shelf: string, id: string, title: string, pages = 0) => ({ shelf, id, title, pages });
+
   test.each<[string, string, string | undefined, number, unknown]>([
-    [
-      'POST',
-      '/v1/shelves/s1/books',
-      '{"title":"Emma","pages":474}',
-      201,
-      { shelf: 's1', id: 'b1', title: 'Emma', pages: 474 },
-    ],
-    ['GET', '/v1/shelves/s1/books/b7', undefined, 200, { shelf: 's1', id: 'b7', title: 'testnet', pages: 0 }],
-    [
-      'GET',
-      '/v1/shelves/a%2Fb/books/%C3%BC%20',
-      undefined,
-      200,
-      { shelf: 'a/b', id: 'ü ', title: 'testnet', pages: 0 },
-    ],
-    [
-      'PATCH',
-      '/v1/shelves/s1/books/b7',
-      '{"title":"Emma"}',
-      200,
-      { shelf: 's1', id: 'b7', title: 'Emma', pages: 0 },
-    ],
-    ['PATCH', '/v1/shelves/s1/books/b7', '', 200, { shelf: 's1', id: 'b7', title: 'unchanged', pages: 0 }],
-    [
-      'POST',
-      '/v1/shelves/s1/books/b7/lend',
-      undefined,
-      200,
-      { shelf: 's1', id: 'b7', title: 'lent', pages: 0 },
-    ],
-    ['POST', '/v1/shelves/s1/books/b7/lend', '{}', 200, { shelf: 's1', id: 'b7', title: 'lent', pages: 0 }],
+    ['POST', '/v1/shelves/s1/books', '{"title":"Emma","pages":474}', 201, book('s1', 'b1', 'Emma', 474)],
+    ['GET', '/v1/shelves/s1/books/b7', undefined, 200, book('s1', 'b7', 'testnet')],
+    ['GET', '/v1/shelves/a%2Fb/books/%C3%BC%20', undefined, 200, book('a/b', 'ü ', 'testnet')],
+    ['PATCH', '/v1/shelves/s1/books/b7', '{"title":"Emma"}', 200, book('s1', 'b7', 'Emma')],
+    ['PATCH', '/v1/shelves/s1/books/b7', '', 200, book('s1', 'b7', 'unchanged')],
+    ['POST', '/v1/shelves/s1/books/b7/lend', undefined, 200, book('s1', 'b7', 'lent')],
+    ['POST', '/v1/shelves/s1/books/b7/lend', '{}', 200, book('s1', 'b7', 'lent')],
     ['DELETE', '/v1/shelves/s1/books/b7', undefined, 200, {}],
     ['GET', '/v1/shelves/s1/books', undefined, 200, { asked: 's1 0  0 undefined false' }],
     [

@@ -38,6 +38,15 @@ beforeEach(async () => {
 afterEach(() => endWatch(service, { watcher, node }));
 afterAll(() => chain.stop());
 
+async function watchAnew(
+  urls: readonly [string, ...string[]],
+  options?: Omit<Parameters<typeof createTestWatcher>[1], 'urls'>,
+): Promise<void> {
+  await watcher.release();
+  watcher = createTestWatcher(service, { urls, ...options });
+  await watcher.catchUp();
+}
+
 let amount = 1_000_000;
 /** Each of another amount. */
 const createIntent = () => calls.createIntent({ amount_units: ++amount });
@@ -349,10 +358,7 @@ describe('a node that has pruned the receipts', () => {
 
   test('is not asked for old blocks again, if there is a third', async () => {
     const third = await startLyingNode(chain.url);
-    await watcher.release();
-    const urls = [chain.url, node.url, third.url] as const;
-    watcher = createTestWatcher(service, { urls, nodeChoice: { probeEveryMs: 0 } });
-    await watcher.catchUp();
+    await watchAnew([chain.url, node.url, third.url], { nodeChoice: { probeEveryMs: 0 } });
     const intents = await payTwo();
     await chain.mine(2_100);
     prune();
@@ -410,8 +416,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
   }
 
   test('two denials at the same time revert nothing', async () => {
-    await watcher.release();
-    watcher = createTestWatcher(service, { urls: [node.url], deniedAgainMs: 60_000 });
+    await watchAnew([node.url], { deniedAgainMs: 60_000 });
     const intent = await payment();
     await expect(watcher.verify()).rejects.toThrow('asked again');
     expect(node.isHonest()).toBe(true);
@@ -484,9 +489,7 @@ test('denials of a payment in two different blocks do not add up', async () => {
 test.each(['only', 'second'] as const)(
   'blocks that replace reorged ones are read before they are verified: the %s node hides',
   async (place) => {
-    await watcher.release();
-    const urls = { only: [node.url], second: [chain.url, node.url] } as const;
-    watcher = createTestWatcher(service, { urls: urls[place] });
+    await watchAnew(place === 'only' ? [node.url] : [chain.url, node.url]);
     await chain.mine(2);
     await watcher.catchUp();
     const { cursor } = (await watcher.ledger.progress()) ?? {};
@@ -515,8 +518,7 @@ test.each(['only', 'second'] as const)(
 
 describe('with two nodes,', () => {
   beforeEach(async () => {
-    await watcher.release();
-    watcher = createTestWatcher(service, { urls: [chain.url, node.url] });
+    await watchAnew([chain.url, node.url]);
   });
 
   test('the second one cannot revert a payment that the first one has', async () => {
@@ -546,9 +548,7 @@ describe('with two nodes,', () => {
   });
 
   test('the first one has a copy of a payment where an equal one is: the copy is reverted', async () => {
-    await watcher.release();
-    watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
-    await watcher.catchUp();
+    await watchAnew([node.url, chain.url]);
     const intent = await calls.createIntent({ amount_units: 3_702_300 });
     const part = intent.amount_units / 3;
     const { address: from } = chain.accounts[0] as { address: Address };
@@ -581,9 +581,7 @@ describe('with two nodes,', () => {
     'the %s one has a payment twice in its transaction: it counts once',
     async (place) => {
       if (place === 'first') {
-        await watcher.release();
-        watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
-        await watcher.catchUp();
+        await watchAnew([node.url, chain.url]);
       }
       const intent = await calls.createIntent({ amount_units: 1_234_500 });
       // A copy of it would make the sum.
@@ -610,9 +608,7 @@ describe('with two nodes,', () => {
 
   test('a payment that the second one invents in a doubtful block is not confirmed', async () => {
     const first = await startLyingNode(chain.url);
-    await watcher.release();
-    watcher = createTestWatcher(service, { urls: [first.url, node.url] });
-    await watcher.catchUp();
+    await watchAnew([first.url, node.url]);
     const intent = await createIntent();
     // One unit less than it costs.
     await send(intent, BigInt(intent.amount_units - 1));
@@ -640,9 +636,7 @@ describe('with two nodes,', () => {
   });
 
   test('a payment in whose place the first one invents another is found before that is reverted', async () => {
-    await watcher.release();
-    watcher = createTestWatcher(service, { urls: [node.url, chain.url] });
-    await watcher.catchUp();
+    await watchAnew([node.url, chain.url]);
     const wallet_address = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address });
     await sendMisread(intent, BigInt(intent.amount_units));

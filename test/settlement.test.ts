@@ -2,7 +2,7 @@
 
 import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -19,18 +19,22 @@ import {
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-let chain: TestChain;
+const chain = await startChain();
+const goBack = await chain.checkpoint();
 let watcher: ReturnType<typeof createTestWatcher>;
 
 const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
-  chain = await startChain();
+  await goBack();
+  // Its clock has gone back, too.
+  await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
   watcher = createTestWatcher(service, { urls: [chain.url] });
   await watcher.catchUp();
 });
 
-afterEach(() => endWatch(service, { watcher, chain }));
+afterEach(() => endWatch(service, { watcher }));
+afterAll(() => chain.stop());
 
 async function eventTypesOf(id: string) {
   const rows = await eventsOf(service, id);

@@ -106,6 +106,16 @@ async function start(
   };
 }
 
+/** Creates the same intent each time. */
+function create({ url }: Started, key: string) {
+  const headers = {
+    authorization: `Bearer ${key}`,
+    'content-type': 'application/json',
+    'idempotency-key': 'k',
+  };
+  return httpRequest(url, { headers }, '{"amount_units":7}');
+}
+
 /** Runs a start that is expected to fail. */
 async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
   const child = spawn(process.execPath, ['src/main.ts'], {
@@ -146,19 +156,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     expect(privateKeyToAccount(demo.wallet_private_key).address).toBe(demo.wallet_address);
     expect(JSON.parse(stdout).expected_wallet).toBe(demo.wallet_address);
 
-    const create = (url: string) =>
-      httpRequest(
-        url,
-        {
-          headers: {
-            Authorization: `Bearer ${demo.testnet_key}`,
-            'Content-Type': 'application/json',
-            'Idempotency-Key': 'once',
-          },
-        },
-        '{"amount_units":7}',
-      );
-    const original = await create(first.url);
+    const original = await create(first, demo.testnet_key);
     expect(original.status).toBe(201);
     expect(await first.exit('SIGINT')).toMatchObject({
       code: 0,
@@ -168,7 +166,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
 
     const second = await start({ DATA_DIR: dataDir }, account, ['npm', 'start']);
     expect(second.curl.split("'")[1]).toBe(first.curl.split("'")[1]);
-    const again = await create(second.url);
+    const again = await create(second, demo.testnet_key);
     expect(again.body).toBe(original.body);
     expect(again.headers['idempotent-replayed']).toBe('true');
     expect(await second.exit('SIGTERM')).toMatchObject({ code: 0 });
@@ -266,18 +264,6 @@ test('two services share one embedded database; the last one to stop stops it', 
   const dataDir = join(folder, 'data');
   const begin = () => start({ DATA_DIR: dataDir, ...api });
   const [one, two] = await Promise.all([begin(), begin()]);
-  const create = ({ url }: Started, key: string) =>
-    httpRequest(
-      url,
-      {
-        headers: {
-          Authorization: `Bearer ${key}`,
-          'Content-Type': 'application/json',
-          'Idempotency-Key': 'k',
-        },
-      },
-      '{"amount_units":7}',
-    );
   const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
   const original = await create(one, testnet_key);
   expect(await one.exit('SIGINT')).toMatchObject({ code: 0 });
@@ -355,22 +341,18 @@ describe('with a DATABASE_URL', () => {
       /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,
     ],
   ])('%s: one line, exit 1, no stack trace', async (_, faulty, says) => {
-    const { code, errors } = await fail(faulty());
-    expect(code).toBe(1);
-    expect(errors).toMatch(says);
-    expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
-    expect(errors).not.toMatch(/hunter2|\bat .*\.ts/);
+    expectOneLine(await fail(faulty()), says);
   });
 });
 
-describe('operator errors: one line, exit 1, no stack trace', () => {
-  const expectOneLine = ({ code, errors }: { code: number; errors: string }, says: RegExp) => {
-    expect(code).toBe(1);
-    expect(errors).toMatch(says);
-    expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
-    expect(errors).not.toMatch(/\bat .*\.ts|node:internal/);
-  };
+function expectOneLine({ code, errors }: { code: number; errors: string }, says: RegExp): void {
+  expect(code).toBe(1);
+  expect(errors).toMatch(says);
+  expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
+  expect(errors).not.toMatch(/hunter2|\bat .*\.ts|node:internal/);
+}
 
+describe('operator errors: one line, exit 1, no stack trace', () => {
   test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])(
     '%s is in use, and the database is stopped again',
     async (variable) => {
@@ -384,9 +366,21 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
     },
   );
 
-  test('HOST is not an address of this machine', async () => {
+  test.each<[string, Record<string, string>, RegExp]>([
+    ['HOST', { HOST: '192.0.2.1' }, /HOST 192\.0\.2\.1 is not an address of this machine/],
+    [
+      'a TLS file that is missing',
+      { TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' },
+      /TLS_CERT_FILE cannot be read \(ENOENT/,
+    ],
+    [
+      'a TLS file that is not a certificate',
+      { TLS_CERT_FILE: 'package.json', TLS_KEY_FILE: 'package.json' },
+      /TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair/,
+    ],
+  ])('%s', async (_, env, says) => {
     await copyUsedData();
-    expectOneLine(await fail({ HOST: '192.0.2.1' }), /HOST 192\.0\.2\.1 is not an address of this machine/);
+    expectOneLine(await fail(env), says);
   });
 
   test('the folder is a file', async () => {
@@ -409,24 +403,6 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
     expectOneLine(
       await fail({ DATA_DIR: join(folder, 'x'.repeat(100)) }),
       /too long a path for a Unix socket.*DATA_DIR/,
-    );
-  });
-
-  test('a TLS file is missing', async () => {
-    await copyUsedData();
-    expectOneLine(
-      await fail({ TLS_CERT_FILE: 'no-cert.pem', TLS_KEY_FILE: 'no-key.pem' }),
-      /TLS_CERT_FILE cannot be read \(ENOENT/,
-    );
-  });
-
-  test('a TLS file is not a certificate', async () => {
-    await copyUsedData();
-    const file = join(folder, 'no.pem');
-    await writeFile(file, 'nonsense');
-    expectOneLine(
-      await fail({ TLS_CERT_FILE: file, TLS_KEY_FILE: file }),
-      /TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair/,
     );
   });
 

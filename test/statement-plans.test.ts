@@ -6,6 +6,7 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { createDeliveries, createDeliveryQueue } from '../src/webhooks/delivery-queue.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { openCalls } from './support/call.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -25,20 +26,13 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   const lists = Array.from({ length: 100 }, () =>
     service.call('listPaymentIntents', { lane: 'manual' }).then(({ code }) => code),
   );
-  const waiting = async () => {
-    await blocker.query('select pg_stat_clear_snapshot()');
-    const { rows } = await blocker.query(
-      `select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-    );
-    return rows[0].n;
-  };
   // A quarter of the pool, less one turn for others.
-  await expect.poll(waiting).toBe(3);
+  await sessionsWaiting(service, 3);
   // Other tables are not locked: these need a connection, and the second one a turn to read.
   const url = { url: 'https://shop.example/webhooks' };
   expect(await calls[0]?.call('createWebhookEndpoint', url)).toMatchObject({ code: 'ok' });
   expect(await calls[1]?.call('listWebhookEndpoints')).toMatchObject({ code: 'ok' });
-  expect(await waiting()).toBe(3);
+  await sessionsWaiting(service, 3);
   await blocker.query('rollback');
   await blocker.end();
   for (const { close } of calls) close();

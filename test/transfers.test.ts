@@ -1,10 +1,11 @@
 // Lists of transfers and their attribution, through both doors.
 
 import grpc from '@grpc/grpc-js';
-import { afterAll, afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, afterEach, describe, expect, onTestFinished, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxPayments } from '../src/payment-intents/payments.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { type Door, doors, type Intent, pagesOf, type Request, type TransferJson } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -849,18 +850,7 @@ describe('an attribution that has to wait', async () => {
     await service.query('delete from watched_chains');
   });
 
-  /** Resolves when so many sessions of the service wait for a lock. */
-  const waiting = (count: number) =>
-    vi.waitFor(
-      async () => {
-        const [row] = await service.query<{ n: number }>(
-          `select count(*)::int as n from pg_stat_activity
-            where datname = current_database() and wait_event_type = 'Lock'`,
-        );
-        expect(row?.n).toBe(count);
-      },
-      { timeout: 10_000, interval: 20 },
-    );
+  const waiting = (count: number) => sessionsWaiting(service, count);
 
   test('sees an earlier cancellation', async () => {
     const { id: intent } = await createIntent();

@@ -1,9 +1,10 @@
 // Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -564,8 +565,8 @@ describe('an endpoint is disabled', () => {
     // Counted once it is recorded.
     const scrape = async () => (await httpRequest(`${live.operationsUrl}/metrics`, { method: 'GET' })).body;
     const delivered = 'payment_intents_webhook_attempts_total{outcome="delivered"} 1';
-    let metrics = await scrape();
-    while (!metrics.includes(delivered)) metrics = await scrape();
+    await expect.poll(scrape).toContain(delivered);
+    const metrics = await scrape();
     expect(metrics).toContain('payment_intents_webhook_attempts_total{outcome="failed"} 1');
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="delivered"} 1');
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="failed"} 1');
@@ -800,11 +801,7 @@ describe.each(doors)('over %s', (door) => {
     expect(await shop.call('redeliverWebhookEndpoint', { id: endpoint.id })).toEqual({ deliveries_count: 0 });
     const { apiKey } = shop;
     const again = service.call('redeliverEvent', { id: event }, { door, apiKey });
-    const waiting = async () =>
-      await service.query(
-        `select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`,
-      );
-    await vi.waitFor(async () => expect(await waiting()).toHaveLength(1));
+    await sessionsWaiting(service, 1);
     await removal.query('delete from webhook_deliveries where event_id = $1', [uuid]);
     await removal.query('commit');
     await removal.end();

@@ -5,6 +5,7 @@ import { afterAll, expect, test } from 'vitest';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { useService } from './support/use-service.ts';
@@ -45,16 +46,6 @@ async function claimOfShop({ endpoints, events }: { endpoints: number; events: n
   const place = ({ event, endpointId }: (typeof claimed)[number]) => `${event.id} ${endpointId}`;
   return { merchant, claimed: claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1)) };
 }
-
-const waitingForLocks = async (count: number) =>
-  expect
-    .poll(async () => {
-      const rows = await service.query(
-        `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-      return rows.length;
-    })
-    .toBe(count);
 
 const answered410 = {
   at: new Date(),
@@ -108,10 +99,10 @@ test.each<
     await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
     const { apiKey } = merchant.keys.testnet;
     const acted = act(endpointId, { merchantId, mode: 'testnet' }, event.id, apiKey);
-    await waitingForLocks(1);
+    await sessionsWaiting(service, 1);
     const order = isReversed ? claimed.toReversed() : claimed;
     const recorded = Promise.all(order.map((one) => worker.queue.record(one, answered410)));
-    await waitingForLocks(2);
+    await sessionsWaiting(service, 2);
     await blocker.query('commit');
     await blocker.end();
     await Promise.all([acted, recorded]);

@@ -108,25 +108,18 @@ const afterTen: [number, number] = [9_900, 12_500];
 const noAnswer = 'no answer within 10 s';
 const notHttp = 'the answer was not HTTP, or the connection broke';
 
+const noConnection = /^no (?:connection|answer) within 10 s$/;
+const tooLarge = 'the headers of the answer are larger than 16 KiB';
+
+const unanswered = (error: string | RegExp, ms = soon): Case => ({ statusCode: undefined, error, ms });
+
 /** What each receiver comes to, by its name. */
 const cases: Record<string, Case> = {
-  'never answers': { statusCode: undefined, error: noAnswer, ms: afterTen },
-  'sends its headers byte by byte': { statusCode: undefined, error: noAnswer, ms: afterTen },
-  'sends interim answers without end': {
-    statusCode: undefined,
-    error: 'more than 10 interim answers (1xx) came before an answer',
-    ms: soon,
-  },
-  'never finishes the TLS handshake': {
-    statusCode: undefined,
-    error: /^no (?:connection|answer) within 10 s$/,
-    ms: afterTen,
-  },
-  'accepts no connection': {
-    statusCode: undefined,
-    error: /^no (?:connection|answer) within 10 s$/,
-    ms: afterTen,
-  },
+  'never answers': unanswered(noAnswer, afterTen),
+  'sends its headers byte by byte': unanswered(noAnswer, afterTen),
+  'sends interim answers without end': unanswered('more than 10 interim answers (1xx) came before an answer'),
+  'never finishes the TLS handshake': unanswered(noConnection, afterTen),
+  'accepts no connection': unanswered(noConnection, afterTen),
   // The status decides; the rest of the answer is not waited for.
   'sends its body byte by byte': { statusCode: 200, error: undefined, response: 'ooo', ms: [1_900, 8_000] },
   'stops within its body': { statusCode: 200, error: undefined, response: 'part', ms: [1_900, 8_000] },
@@ -140,37 +133,19 @@ const cases: Record<string, Case> = {
   'sends 10 MB': { statusCode: 200, error: undefined, response: 'x'.repeat(1_024), ms: soon },
   'sends chunks without end': { statusCode: 200, error: undefined, response: 'ab', ms: soon },
   'breaks off within its body': { statusCode: 200, error: undefined, response: 'part', ms: soon },
-  'sends large headers': {
-    statusCode: undefined,
-    error: 'the headers of the answer are larger than 16 KiB',
-    ms: soon,
-  },
-  'sends headers without end': {
-    statusCode: undefined,
-    error: 'the headers of the answer are larger than 16 KiB',
-    ms: soon,
-  },
-  'closes at once': {
-    statusCode: undefined,
-    error: /^(?:the answer was not HTTP|the connection was reset)/,
-    ms: soon,
-  },
-  'resets the connection': { statusCode: undefined, error: 'the connection was reset', ms: soon },
-  'closes within its headers': { statusCode: undefined, error: notHttp, ms: soon },
-  'speaks another protocol': { statusCode: undefined, error: notHttp, ms: soon },
-  'answers with random bytes': { statusCode: undefined, error: notHttp, ms: soon },
-  'changes the protocol': { statusCode: undefined, error: notHttp, ms: soon },
-  'listens to nothing': { statusCode: undefined, error: 'the connection was refused', ms: soon },
-  'has a certificate of its own making': {
-    statusCode: undefined,
-    error: 'the TLS certificate or handshake is not acceptable (DEPTH_ZERO_SELF_SIGNED_CERT)',
-    ms: soon,
-  },
-  'speaks no TLS': {
-    statusCode: undefined,
-    error: /^the TLS certificate or handshake is not acceptable \(ERR_SSL_\w+\)$/,
-    ms: soon,
-  },
+  'sends large headers': unanswered(tooLarge),
+  'sends headers without end': unanswered(tooLarge),
+  'closes at once': unanswered(/^(?:the answer was not HTTP|the connection was reset)/),
+  'resets the connection': unanswered('the connection was reset'),
+  'closes within its headers': unanswered(notHttp),
+  'speaks another protocol': unanswered(notHttp),
+  'answers with random bytes': unanswered(notHttp),
+  'changes the protocol': unanswered(notHttp),
+  'listens to nothing': unanswered('the connection was refused'),
+  'has a certificate of its own making': unanswered(
+    'the TLS certificate or handshake is not acceptable (DEPTH_ZERO_SELF_SIGNED_CERT)',
+  ),
+  'speaks no TLS': unanswered(/^the TLS certificate or handshake is not acceptable \(ERR_SSL_\w+\)$/),
 };
 
 test('HTTP/2 is not offered: an application behind a proxy may answer with headers that it forbids', async () => {

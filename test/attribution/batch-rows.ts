@@ -10,6 +10,7 @@ import {
   approveData,
   type Expected,
   type Intent,
+  paired,
   pays,
   type Row,
   records,
@@ -23,22 +24,14 @@ const batch = (
   callsFor: (first: Intent, second: Intent, stage: Stage) => Call[],
   expected: (first: Intent, second: Intent, stage: Stage) => Expected[],
 ): Row[] => [
-  {
-    name: `Multicall3: ${name}`,
-    async pay(stage) {
-      const [first, second] = await stage.pair();
-      await stage.chain.multicall(callsFor(first, second, stage));
-      return expected(first, second, stage);
-    },
-  },
-  {
-    name: `EIP-7702: ${name}`,
-    async pay(stage) {
-      const [first, second] = await stage.pair();
-      await stage.chain.batch7702(stage.chain.accounts[3], callsFor(first, second, stage));
-      return expected(first, second, stage);
-    },
-  },
+  paired(`Multicall3: ${name}`, async (stage, first, second) => {
+    await stage.chain.multicall(callsFor(first, second, stage));
+    return expected(first, second, stage);
+  }),
+  paired(`EIP-7702: ${name}`, async (stage, first, second) => {
+    await stage.chain.batch7702(stage.chain.accounts[3], callsFor(first, second, stage));
+    return expected(first, second, stage);
+  }),
 ];
 
 const bothUnattributed = (_: Intent, __: Intent, { shop }: Stage) => [unattributed(shop, [amount, amount])];
@@ -124,128 +117,90 @@ export const batchRows: Row[] = [
     ],
     (first) => [pays(first)],
   ),
-  {
-    name: 'Multicall3: an equal transfer of another token beside it, without an id',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      const wrong = { ...stage.plainCall(intent), to: bridgedUsdcAddresses.usdbC };
-      await stage.chain.multicall([wrong, stage.callWithId(intent)]);
-      return [
-        pays(intent, {
-          labels: ['wrong_token'],
-          events: ['processing', 'wrong_token'],
-          transfers: [...pays(intent).transfers, ...records(intent, ['wrong_token']).transfers],
-        }),
-      ];
-    },
-  },
-  {
-    name: "Multicall3: somebody's allowance and an id beside its own transfer",
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const { address: owner } = chain.accounts[1];
-      await stage.approve(owner, chain.multicall3Address);
-      await chain.multicall([
-        stage.spendCall(owner, intent.wallet, stage.callWithId(intent).data),
-        stage.plainCall(intent),
-      ]);
-      // Its own words name the intent once, and it paid once.
-      return [pays(intent), unattributed(shop)];
-    },
-  },
-  {
-    name: "Multicall3: somebody's allowance, with an id",
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const { address: owner } = chain.accounts[1];
-      await stage.approve(owner, chain.multicall3Address);
-      await chain.multicall([stage.spendCall(owner, intent.wallet, stage.callWithId(intent).data)]);
-      return [unattributed(shop)];
-    },
-  },
-  {
-    name: "Multicall3: the sender's own allowance, with an id",
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const { address: by } = chain.accounts[1];
-      await stage.approve(by, chain.multicall3Address);
-      await chain.multicall([stage.spendCall(by, intent.wallet, idBytes(intent.id))], { by });
-      return [unattributed(shop)];
-    },
-  },
-  {
-    name: "Multicall3: the sender's own allowance, with the whole call of a transfer and the id",
-    async pay(stage) {
+  paired('Multicall3: an equal transfer of another token beside it, without an id', async (stage, intent) => {
+    const wrong = { ...stage.plainCall(intent), to: bridgedUsdcAddresses.usdbC };
+    await stage.chain.multicall([wrong, stage.callWithId(intent)]);
+    return [
+      pays(intent, {
+        labels: ['wrong_token'],
+        events: ['processing', 'wrong_token'],
+        transfers: [...pays(intent).transfers, ...records(intent, ['wrong_token']).transfers],
+      }),
+    ];
+  }),
+  paired("Multicall3: somebody's allowance and an id beside its own transfer", async (stage, intent) => {
+    const { chain, shop } = stage;
+    const { address: owner } = chain.accounts[1];
+    await stage.approve(owner, chain.multicall3Address);
+    await chain.multicall([
+      stage.spendCall(owner, intent.wallet, stage.callWithId(intent).data),
+      stage.plainCall(intent),
+    ]);
+    // Its own words name the intent once, and it paid once.
+    return [pays(intent), unattributed(shop)];
+  }),
+  paired("Multicall3: somebody's allowance, with an id", async (stage, intent) => {
+    const { chain, shop } = stage;
+    const { address: owner } = chain.accounts[1];
+    await stage.approve(owner, chain.multicall3Address);
+    await chain.multicall([stage.spendCall(owner, intent.wallet, stage.callWithId(intent).data)]);
+    return [unattributed(shop)];
+  }),
+  paired("Multicall3: the sender's own allowance, with an id", async (stage, intent) => {
+    const { chain, shop } = stage;
+    const { address: by } = chain.accounts[1];
+    await stage.approve(by, chain.multicall3Address);
+    await chain.multicall([stage.spendCall(by, intent.wallet, idBytes(intent.id))], { by });
+    return [unattributed(shop)];
+  }),
+  paired(
+    "Multicall3: the sender's own allowance, with the whole call of a transfer and the id",
+    async (stage, intent) => {
       const { chain } = stage;
-      const [intent] = await stage.pair();
       const { address: by } = chain.accounts[1];
       await stage.approve(by, chain.multicall3Address);
       await chain.multicall([stage.spendCall(by, intent.wallet, stage.callWithId(intent).data)], { by });
       // The owner of the money sent the transaction, and wrote the id.
       return [pays(intent)];
     },
-  },
-  {
-    name: 'Multicall3, called by a Safe',
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const { to, data } = stage.callWithId(intent);
-      const targets = [{ target: to, allowFailure: false, callData: data }];
-      await chain.safeExec({
-        to: chain.multicall3Address,
-        data: encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [targets] }),
-      });
-      return [unattributed(shop)];
-    },
-  },
+  ),
+  paired('Multicall3, called by a Safe', async (stage, intent) => {
+    const { chain, shop } = stage;
+    const { to, data } = stage.callWithId(intent);
+    const targets = [{ target: to, allowFailure: false, callData: data }];
+    await chain.safeExec({
+      to: chain.multicall3Address,
+      data: encodeFunctionData({ abi: multicall3Abi, functionName: 'aggregate3', args: [targets] }),
+    });
+    return [unattributed(shop)];
+  }),
 
-  {
-    name: 'a Safe, with the id in what its owner has signed',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      await stage.chain.safeExec(stage.callWithId(intent));
-      return [pays(intent)];
-    },
-  },
-  {
-    name: 'a Safe, with its id and another one that the submitter appends',
-    async pay(stage) {
-      const [intent, thief] = await stage.pair();
-      await stage.chain.safeExec(stage.callWithId(intent), { suffix: stage.callWithId(thief).data });
-      return [pays(intent)];
-    },
-  },
-  {
-    name: 'a Safe, with an id that the submitter appends',
-    async pay(stage) {
-      const [thief] = await stage.pair();
-      await stage.chain.safeExec(stage.plainCall(thief), { suffix: idBytes(thief.id) });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'a Safe, with the whole call of a transfer and an id that the submitter appends',
-    async pay(stage) {
-      const [thief] = await stage.pair();
+  paired('a Safe, with the id in what its owner has signed', async (stage, intent) => {
+    await stage.chain.safeExec(stage.callWithId(intent));
+    return [pays(intent)];
+  }),
+  paired('a Safe, with its id and another one that the submitter appends', async (stage, intent, thief) => {
+    await stage.chain.safeExec(stage.callWithId(intent), { suffix: stage.callWithId(thief).data });
+    return [pays(intent)];
+  }),
+  paired('a Safe, with an id that the submitter appends', async (stage, thief) => {
+    await stage.chain.safeExec(stage.plainCall(thief), { suffix: idBytes(thief.id) });
+    return [unattributed(stage.shop)];
+  }),
+  paired(
+    'a Safe, with the whole call of a transfer and an id that the submitter appends',
+    async (stage, thief) => {
       await stage.chain.safeExec(stage.plainCall(thief), { suffix: stage.callWithId(thief).data });
       return [unattributed(stage.shop)];
     },
-  },
-  {
-    name: "a Safe that spends somebody's allowance, with an id",
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [thief] = await stage.pair();
-      const { address: owner } = chain.accounts[1];
-      await stage.approve(owner, chain.safe.address);
-      await chain.safeExec(stage.spendCall(owner, thief.wallet, stage.callWithId(thief).data));
-      return [unattributed(shop)];
-    },
-  },
+  ),
+  paired("a Safe that spends somebody's allowance, with an id", async (stage, thief) => {
+    const { chain, shop } = stage;
+    const { address: owner } = chain.accounts[1];
+    await stage.approve(owner, chain.safe.address);
+    await chain.safeExec(stage.spendCall(owner, thief.wallet, stage.callWithId(thief).data));
+    return [unattributed(shop)];
+  }),
 ];
 
 // Several users pay in one transaction of ERC-4337, which a bundler sends.
@@ -258,8 +213,6 @@ interface Cast {
   /** Equal intents of the shop. */
   intents: [Intent, Intent, Intent];
 }
-
-const append = ({ to, data }: Call, suffix: Hex): Call => ({ to, data: concatHex([data, suffix]) });
 
 function rowsOf(version: EntryPointVersion): Row[] {
   const row = (name: string, pay: (cast: Cast) => ReturnType<Row['pay']>): Row => ({
@@ -339,7 +292,7 @@ function rowsOf(version: EntryPointVersion): Row[] {
     }),
     row('an id next to another amount', async ({ stage, users: [account], intents: [intent] }) => {
       const other = stage.callWithId({ ...intent, amountUnits: amount + 1n });
-      await stage.chain.bundle([{ account, ...append(stage.plainCall(intent), other.data) }]);
+      await stage.chain.bundle([{ account, ...withSuffix(stage.plainCall(intent), other.data) }]);
       return [unattributed(stage.shop)];
     }),
     row("an operation spends another user's allowance", async ({ stage, users, intents: [thief] }) => {
@@ -381,45 +334,33 @@ function rowsOf(version: EntryPointVersion): Row[] {
 
 export const bundleRows: Row[] = [
   ...(['0.6', '0.7', '0.8'] as const).flatMap(rowsOf),
-  {
-    name: 'a bundle within Multicall3',
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const [account] = chain.simpleAccounts['0.6'];
-      await chain.multicall([await chain.bundleCall([{ account, ...stage.callWithId(intent) }])]);
-      return [unattributed(shop)];
-    },
-  },
-  {
-    name: 'a bundle within an operation of another entry point',
-    async pay(stage) {
-      const { chain, shop } = stage;
-      const [intent] = await stage.pair();
-      const [inner] = chain.simpleAccounts['0.6'];
-      const [outer] = chain.simpleAccounts['0.7'];
-      const call = await chain.bundleCall([{ account: inner, ...stage.callWithId(intent) }]);
-      await chain.bundle([{ account: outer, ...call, callGasLimit: 2_000_000n }]);
-      return [unattributed(shop)];
-    },
-  },
-  {
-    name: 'a bundler pays by an operation of its own beside an equal one',
-    async pay(stage) {
-      const { chain } = stage;
-      const [first, second] = await stage.pair();
-      const owner = chain.accounts[3];
-      // From now on it is an account that the entry point can call.
-      await chain.batch7702(owner, []);
-      await chain.mine();
-      const bundler: SimpleAccount = { version: '0.8', address: owner.address, owner };
-      const [user] = chain.simpleAccounts['0.8'];
-      const operations = [
-        { account: bundler, ...stage.callWithId(first) },
-        { account: user, ...stage.callWithId(second) },
-      ];
-      await chain.bundle(operations, { by: owner.address });
-      return [pays(first), pays(second)];
-    },
-  },
+  paired('a bundle within Multicall3', async (stage, intent) => {
+    const { chain, shop } = stage;
+    const [account] = chain.simpleAccounts['0.6'];
+    await chain.multicall([await chain.bundleCall([{ account, ...stage.callWithId(intent) }])]);
+    return [unattributed(shop)];
+  }),
+  paired('a bundle within an operation of another entry point', async (stage, intent) => {
+    const { chain, shop } = stage;
+    const [inner] = chain.simpleAccounts['0.6'];
+    const [outer] = chain.simpleAccounts['0.7'];
+    const call = await chain.bundleCall([{ account: inner, ...stage.callWithId(intent) }]);
+    await chain.bundle([{ account: outer, ...call, callGasLimit: 2_000_000n }]);
+    return [unattributed(shop)];
+  }),
+  paired('a bundler pays by an operation of its own beside an equal one', async (stage, first, second) => {
+    const { chain } = stage;
+    const owner = chain.accounts[3];
+    // From now on it is an account that the entry point can call.
+    await chain.batch7702(owner, []);
+    await chain.mine();
+    const bundler: SimpleAccount = { version: '0.8', address: owner.address, owner };
+    const [user] = chain.simpleAccounts['0.8'];
+    const operations = [
+      { account: bundler, ...stage.callWithId(first) },
+      { account: user, ...stage.callWithId(second) },
+    ];
+    await chain.bundle(operations, { by: owner.address });
+    return [pays(first), pays(second)];
+  }),
 ];

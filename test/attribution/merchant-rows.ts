@@ -5,7 +5,7 @@ import { formatIdentifier } from '../../src/database/identifiers.ts';
 import { insertIntents } from '../support/intent-rows.ts';
 import type { TestMerchant } from '../support/service.ts';
 import { idBytes } from '../support/settlement.ts';
-import { amount, pays, type Row, type Stage, unattributed } from './stage.ts';
+import { amount, pays, type Row, type Stage, unattributed, way } from './stage.ts';
 
 /** Two intents of a merchant that expected a wallet so many days ago, and have expired. */
 async function expectedDaysAgo({ service }: Stage, of: TestMerchant, wallet: Address, days: number) {
@@ -23,28 +23,25 @@ async function expectedDaysAgo({ service }: Stage, of: TestMerchant, wallet: Add
 }
 
 export const merchantRows: Row[] = [
-  {
-    name: "another merchant's intent names this payout wallet: the transfer is that intent's, and reported here",
-    async pay(stage) {
+  way(
+    "another merchant's intent names this payout wallet: the transfer is that intent's, and reported here",
+    async (stage) => {
       const other = await stage.merchant();
       const [intent] = [await stage.intent({ of: other, wallet: stage.wallet })];
       await stage.transfer({ to: stage.wallet });
       return [pays(intent), unattributed(stage.shop)];
     },
-  },
-  {
-    name: "another merchant's intent names this payout wallet, and is named",
-    async pay(stage) {
-      const other = await stage.merchant();
-      const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
-      await stage.pair();
-      await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
-      return [pays(intent), unattributed(stage.shop)];
-    },
-  },
-  {
-    name: "another merchant's intent names this payout wallet, and is named: it is not the shop's candidate's",
-    async pay(stage) {
+  ),
+  way("another merchant's intent names this payout wallet, and is named", async (stage) => {
+    const other = await stage.merchant();
+    const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
+    await stage.pair();
+    await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
+    return [pays(intent), unattributed(stage.shop)];
+  }),
+  way(
+    "another merchant's intent names this payout wallet, and is named: it is not the shop's candidate's",
+    async (stage) => {
       const other = await stage.merchant();
       const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
       await stage.intent();
@@ -52,124 +49,94 @@ export const merchantRows: Row[] = [
       // A proven id settles it for every merchant.
       return [pays(intent), unattributed(stage.shop)];
     },
-  },
-  {
-    name: "another merchant's only intent names this payout wallet: it gets no transfer that names the shop's",
-    async pay(stage) {
+  ),
+  way(
+    "another merchant's only intent names this payout wallet: it gets no transfer that names the shop's",
+    async (stage) => {
       const other = await stage.merchant();
       await stage.intent({ of: other, wallet: stage.wallet });
       const [intent] = await stage.pair();
       await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
       return [pays(intent)];
     },
-  },
-  {
-    name: "another merchant's intents name this payout wallet: the shop's candidates stay",
-    async pay(stage) {
-      const other = await stage.merchant();
-      await stage.pair({ of: other, wallet: stage.wallet });
-      await stage.intent({ amountUnits: 1n });
-      const intent = await stage.intent();
-      await stage.transfer({ to: stage.wallet });
-      return [pays(intent)];
-    },
-  },
-  {
-    name: "another merchant's intents name this payout wallet: an id of one of the shop's is not theirs",
-    async pay(stage) {
+  ),
+  way("another merchant's intents name this payout wallet: the shop's candidates stay", async (stage) => {
+    const other = await stage.merchant();
+    await stage.pair({ of: other, wallet: stage.wallet });
+    await stage.intent({ amountUnits: 1n });
+    const intent = await stage.intent();
+    await stage.transfer({ to: stage.wallet });
+    return [pays(intent)];
+  }),
+  way(
+    "another merchant's intents name this payout wallet: an id of one of the shop's is not theirs",
+    async (stage) => {
       const other = await stage.merchant();
       await stage.pair({ of: other, wallet: stage.wallet });
       const [intent] = await stage.pair();
       await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
       return [pays(intent)];
     },
-  },
-  {
-    name: 'two merchants and one wallet, each with one candidate',
-    async pay(stage) {
-      const other = await stage.merchant();
-      const theirs = await stage.intent({ of: other, wallet: stage.wallet });
-      await stage.intent({ of: other, wallet: stage.wallet, amountUnits: 1n });
-      await stage.intent({ amountUnits: 2n });
-      const ours = await stage.intent();
-      await stage.transfer({ to: stage.wallet });
-      return [pays(theirs), pays(ours)];
-    },
-  },
-  {
-    name: 'a wallet that is not a payout wallet: reported to each merchant that expects it',
-    async pay(stage) {
-      const [other, third] = [await stage.merchant(), await stage.merchant()];
-      const wallet = stage.newWallet();
-      await stage.pair({ wallet });
-      await stage.pair({ wallet, of: other });
-      await stage.intent({ of: third });
-      await stage.transfer({ to: wallet });
-      return [unattributed(stage.shop), unattributed(other)];
-    },
-  },
-  {
-    name: 'a payout wallet: reported to its merchant, not to others that expect it',
-    async pay(stage) {
-      const other = await stage.merchant();
-      await stage.pair({ of: other, wallet: stage.wallet });
-      await stage.transfer({ to: stage.wallet });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'a payout wallet of two merchants: reported to both',
-    async pay(stage) {
-      const other = await stage.merchant();
-      await stage.setPayoutWallet(other, stage.wallet);
-      await stage.transfer({ to: stage.wallet });
-      return [unattributed(stage.shop), unattributed(other)];
-    },
-  },
-  {
-    name: 'a payout wallet of another chain and of another mode: not reported',
-    async pay({ shop, transfer }) {
-      await transfer({ to: shop.wallets.testnet.polygon as Address });
-      await transfer({ to: shop.wallets.mainnet.base as Address });
-      return [];
-    },
-  },
-  {
-    name: 'a wallet that no intent ever named',
-    async pay({ transfer, newWallet }) {
-      await transfer({ to: newWallet() });
-      return [];
-    },
-  },
-  {
-    name: 'a wallet that intents expected 29 days ago',
-    async pay(stage) {
-      const wallet = stage.newWallet();
-      await expectedDaysAgo(stage, stage.shop, wallet, 29);
-      await stage.transfer({ to: wallet });
-      return [unattributed(stage.shop)];
-    },
-  },
-  {
-    name: 'a wallet that intents expected 31 days ago',
-    async pay(stage) {
-      const wallet = stage.newWallet();
-      await expectedDaysAgo(stage, stage.shop, wallet, 31);
-      await stage.transfer({ to: wallet });
-      return [];
-    },
-  },
-  {
-    name: 'a wallet that intents expected 31 days ago, with the id of one of them',
-    async pay(stage) {
-      const wallet = stage.newWallet();
-      await expectedDaysAgo(stage, stage.shop, wallet, 31);
-      const [row] = await stage.service.query<{ id: string }>(
-        'select id from payment_intents where merchant_id = $1',
-        [stage.shop.id],
-      );
-      await stage.transfer({ to: wallet, suffix: idBytes(formatIdentifier('pi', row?.id ?? '')) });
-      return [];
-    },
-  },
+  ),
+  way('two merchants and one wallet, each with one candidate', async (stage) => {
+    const other = await stage.merchant();
+    const theirs = await stage.intent({ of: other, wallet: stage.wallet });
+    await stage.intent({ of: other, wallet: stage.wallet, amountUnits: 1n });
+    await stage.intent({ amountUnits: 2n });
+    const ours = await stage.intent();
+    await stage.transfer({ to: stage.wallet });
+    return [pays(theirs), pays(ours)];
+  }),
+  way('a wallet that is not a payout wallet: reported to each merchant that expects it', async (stage) => {
+    const [other, third] = [await stage.merchant(), await stage.merchant()];
+    const wallet = stage.newWallet();
+    await stage.pair({ wallet });
+    await stage.pair({ wallet, of: other });
+    await stage.intent({ of: third });
+    await stage.transfer({ to: wallet });
+    return [unattributed(stage.shop), unattributed(other)];
+  }),
+  way('a payout wallet: reported to its merchant, not to others that expect it', async (stage) => {
+    const other = await stage.merchant();
+    await stage.pair({ of: other, wallet: stage.wallet });
+    await stage.transfer({ to: stage.wallet });
+    return [unattributed(stage.shop)];
+  }),
+  way('a payout wallet of two merchants: reported to both', async (stage) => {
+    const other = await stage.merchant();
+    await stage.setPayoutWallet(other, stage.wallet);
+    await stage.transfer({ to: stage.wallet });
+    return [unattributed(stage.shop), unattributed(other)];
+  }),
+  way('a payout wallet of another chain and of another mode: not reported', async ({ shop, transfer }) => {
+    await transfer({ to: shop.wallets.testnet.polygon as Address });
+    await transfer({ to: shop.wallets.mainnet.base as Address });
+    return [];
+  }),
+  way('a wallet that no intent ever named', async ({ transfer, newWallet }) => {
+    await transfer({ to: newWallet() });
+    return [];
+  }),
+  way('a wallet that intents expected 29 days ago', async (stage) => {
+    const wallet = stage.newWallet();
+    await expectedDaysAgo(stage, stage.shop, wallet, 29);
+    await stage.transfer({ to: wallet });
+    return [unattributed(stage.shop)];
+  }),
+  way('a wallet that intents expected 31 days ago', async (stage) => {
+    const wallet = stage.newWallet();
+    await expectedDaysAgo(stage, stage.shop, wallet, 31);
+    await stage.transfer({ to: wallet });
+    return [];
+  }),
+  way('a wallet that intents expected 31 days ago, with the id of one of them', async (stage) => {
+    const wallet = stage.newWallet();
+    await expectedDaysAgo(stage, stage.shop, wallet, 31);
+    const [row] = await stage.service.query<{ id: string }>(
+      'select id from payment_intents where merchant_id = $1',
+      [stage.shop.id],
+    );
+    await stage.transfer({ to: wallet, suffix: idBytes(formatIdentifier('pi', row?.id ?? '')) });
+    return [];
+  }),
 ];

@@ -65,6 +65,14 @@ export interface Row {
 
 export type Stage = ReturnType<typeof createStage>;
 
+export const way = (name: string, pay: Row['pay']): Row => ({ name, pay });
+
+/** A row that begins with two intents between which only an id decides. */
+export const paired = (
+  name: string,
+  pay: (stage: Stage, first: Intent, second: Intent) => Promise<Expected[]>,
+): Row => ({ name, pay: async (stage) => pay(stage, ...(await stage.pair())) });
+
 /** The intent gets these payments, and nothing else has happened to it before. */
 export function pays(
   intent: Intent,

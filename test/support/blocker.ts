@@ -1,5 +1,13 @@
+import { expect } from 'vitest';
 import type { DatabaseLocation } from '../../src/config/database-location.ts';
 import { openClient } from './open-client.ts';
+import type { TestService } from './service.ts';
+
+/** Resolves when exactly this many sessions of the service's database wait for a lock. */
+export async function sessionsWaiting({ query }: TestService, count: number): Promise<void> {
+  const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+  await expect.poll(() => query(waiting), { interval: 10 }).toHaveLength(count);
+}
 
 export interface Blocker {
   /** Ends the connections of inserts that wait for the lock, once there is one. Returns their number. */

@@ -247,9 +247,24 @@ async function byHand({ press, sees }: Stage): Promise<void> {
   await press('manual');
 }
 
-const refuse = (message: string) => () => {
-  throw new WalletError(3, `execution reverted: ${message}`);
+const fail = (code: number, message: string) => () => {
+  throw new WalletError(code, message);
 };
+const refuse = (message: string) => fail(3, `execution reverted: ${message}`);
+
+/** The wallet answers a method so when the payer goes on. */
+const answering =
+  (method: string, answer: Parameters<TestWallet['answer']>[1], goOn = pay) =>
+  (stage: Stage) => {
+    stage.wallet.answer(method, answer);
+    return goOn(stage);
+  };
+
+/** Takes the payer to the question of the wallet, which gets no answer. */
+async function beAsked(stage: Stage): Promise<void> {
+  await answering('eth_sendTransaction', holdBack().answer)(stage);
+  await stage.sees('confirm-in-wallet');
+}
 
 const gasless = { gasless: true };
 const submitted = { status: 'submitted', expires_at: '2026-11-21T12:08:15.000Z' };
@@ -289,10 +304,7 @@ export const states: readonly State[] = [
   {
     name: 'connecting',
     view: 'connecting',
-    async act(stage) {
-      stage.wallet.answer('eth_requestAccounts', holdBack().answer);
-      await connect(stage);
-    },
+    act: answering('eth_requestAccounts', holdBack().answer, connect),
   },
   {
     name: 'wrong-chain',
@@ -306,57 +318,35 @@ export const states: readonly State[] = [
   {
     name: 'too-little-token',
     view: 'too-little-token',
-    async act(stage) {
-      stage.wallet.answer('eth_call', () => units(4_250_000));
-      await connect(stage);
-    },
+    act: answering('eth_call', () => units(4_250_000), connect),
   },
-  {
-    name: 'too-little-gas',
-    view: 'too-little-gas',
-    async act(stage) {
-      stage.wallet.answer('eth_getBalance', () => '0x0');
-      await connect(stage);
-    },
-  },
+  { name: 'too-little-gas', view: 'too-little-gas', act: answering('eth_getBalance', () => '0x0', connect) },
   { name: 'ready-to-sign', view: 'ready-to-sign', answer: gasless, act: connect },
   {
     name: 'ready-to-sign-without-fee',
     view: 'ready-to-sign',
     answer: gasless,
-    async act(stage) {
-      stage.wallet.answer('eth_getBalance', () => '0x0');
-      await connect(stage);
-    },
+    act: answering('eth_getBalance', () => '0x0', connect),
   },
   {
     name: 'sign-in-wallet',
     view: 'sign-in-wallet',
     answer: gasless,
-    async act(stage) {
-      stage.wallet.answer('eth_signTypedData_v4', holdBack().answer);
-      await sign(stage);
-    },
+    act: answering('eth_signTypedData_v4', holdBack().answer, sign),
   },
   {
     name: 'sign-rejected',
     view: 'ready-to-sign',
     notices: ['rejected'],
     answer: gasless,
-    async act(stage) {
-      stage.wallet.answer('eth_signTypedData_v4', reject);
-      await sign(stage);
-    },
+    act: answering('eth_signTypedData_v4', reject, sign),
   },
   {
     name: 'sign-failed',
     view: 'ready-to-sign',
     notices: ['sign-wallet'],
     answer: gasless,
-    async act(stage) {
-      stage.wallet.answer('eth_signTypedData_v4', () => 'nonsense');
-      await sign(stage);
-    },
+    act: answering('eth_signTypedData_v4', () => 'nonsense', sign),
   },
   // The service does not answer, so it may have been sent.
   { name: 'signed', view: 'signed', answer: gasless, act: sign },
@@ -398,35 +388,24 @@ export const states: readonly State[] = [
   {
     name: 'blacklisted',
     view: 'refused-by-token',
-    async act(stage) {
-      stage.wallet.answer('eth_estimateGas', refuse('Blacklistable: account is blacklisted'));
-      await connect(stage);
-    },
+    act: answering('eth_estimateGas', refuse('Blacklistable: account is blacklisted'), connect),
   },
   {
     name: 'paused',
     view: 'refused-by-token',
-    async act(stage) {
-      stage.wallet.answer('eth_estimateGas', refuse('Pausable: paused'));
-      await connect(stage);
-    },
+    act: answering('eth_estimateGas', refuse('Pausable: paused'), connect),
   },
   {
     name: 'confirm-in-wallet',
     view: 'confirm-in-wallet',
-    async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
-      await pay(stage);
-    },
+    act: answering('eth_sendTransaction', holdBack().answer),
   },
   {
     name: 'reject-in-wallet',
     view: 'reject-in-wallet',
     notices: ['partly-paid'],
     async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
-      await pay(stage);
-      await stage.sees('confirm-in-wallet');
+      await beAsked(stage);
       await stage.service(paid({}, { amount_units: 11_500_000 }));
     },
   },
@@ -434,72 +413,43 @@ export const states: readonly State[] = [
     name: 'rejected',
     view: 'ready',
     notices: ['transfer-rejected'],
-    async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', reject);
-      await pay(stage);
-    },
+    act: answering('eth_sendTransaction', reject),
   },
   {
     name: 'device-old',
     view: 'ready',
     notices: ['device-old'],
-    async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', () => {
-        throw new WalletError(-32603, 'Ledger device: Invalid data received (0x6a80)');
-      });
-      await pay(stage);
-    },
+    act: answering('eth_sendTransaction', fail(-32603, 'Ledger device: Invalid data received (0x6a80)')),
   },
   {
     name: 'wallet-failed',
     view: 'ready',
     notices: ['wallet-failed'],
-    async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', () => {
-        throw new WalletError(-32602, 'invalid params');
-      });
-      await pay(stage);
-    },
+    act: answering('eth_sendTransaction', fail(-32602, 'invalid params')),
   },
   {
     name: 'wallet-busy',
     view: 'choose-wallet',
     notices: ['wallet-busy'],
-    async act(stage) {
-      stage.wallet.answer('eth_requestAccounts', () => {
-        throw new WalletError(-32002, 'a request is already pending');
-      });
-      await connect(stage);
-    },
+    act: answering('eth_requestAccounts', fail(-32002, 'a request is already pending'), connect),
   },
   {
     name: 'paying-elsewhere',
     view: 'paying-elsewhere',
     async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
-      await pay(stage);
-      await stage.sees('confirm-in-wallet');
+      await beAsked(stage);
       const second = await stage.page.context().newPage();
       await second.goto(`${origin}/checkout#${secret}`);
       return second;
     },
   },
   { name: 'sent', view: 'sent', act: pay },
-  {
-    name: 'sent-to-owners',
-    view: 'sent',
-    act(stage) {
-      stage.wallet.answer('eth_getCode', () => '0x60');
-      return pay(stage);
-    },
-  },
+  { name: 'sent-to-owners', view: 'sent', act: answering('eth_getCode', () => '0x60') },
   {
     name: 'unknown',
     view: 'unknown',
     async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
-      await pay(stage);
-      await stage.sees('confirm-in-wallet');
+      await beAsked(stage);
       await stage.page.reload();
     },
   },
@@ -510,11 +460,7 @@ export const states: readonly State[] = [
     notices: ['partly-paid'],
     answer: paid({}, { amount_units: 4_000_000 }),
   },
-  {
-    name: 'taken-back',
-    view: 'taken-back',
-    answer: paid({ labels: ['reorged'] }, { status: 'reorged' }),
-  },
+  { name: 'taken-back', view: 'taken-back', answer: paid({ labels: ['reorged'] }, { status: 'reorged' }) },
   {
     name: 'succeeded',
     view: 'succeeded',
@@ -590,20 +536,14 @@ export const states: readonly State[] = [
     notices: ['hurry'],
     answer: { expires_at: '2026-11-21T12:03:50.000Z' },
   },
-  {
-    name: 'time-is-up',
-    view: 'time-is-up',
-    answer: { expires_at: '2026-11-21T12:03:00.000Z' },
-  },
+  { name: 'time-is-up', view: 'time-is-up', answer: { expires_at: '2026-11-21T12:03:00.000Z' } },
   { name: 'expired', view: 'expired', answer: { status: 'expired' } },
   {
     name: 'expired-in-wallet',
     view: 'expired',
     notices: ['wallet-still-asks'],
     async act(stage) {
-      stage.wallet.answer('eth_sendTransaction', holdBack().answer);
-      await pay(stage);
-      await stage.sees('confirm-in-wallet');
+      await beAsked(stage);
       await stage.service({ status: 'expired' });
     },
   },

@@ -37,6 +37,26 @@ const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 export const idempotencyKey = 'one-and-the-same';
 const create = { amount_units: 9_007_199_254_740_991, chain: 'polygon', metadata: { amountUnits: null } };
 
+/** A method of one object, which it is given the id of. */
+const ofOne = (
+  kind: string,
+  what: keyof Known,
+  call: (client: PaymentIntentsClient, id: never) => Promise<unknown>,
+): Row => ({
+  call: (client, known) => call(client, known[what] as never),
+  request: (known) => ({ id: known[what] }),
+  of: [kind, call],
+});
+
+const ofList = (
+  name: string,
+  list: (client: PaymentIntentsClient) => { page(): Promise<{ items: unknown }> },
+): Row => ({
+  call: async (client) => (await list(client).page()).items,
+  request: () => ({}),
+  pick: (json) => json[name],
+});
+
 /** Every method, which a second call of it with the same arguments does not change. */
 export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
   createPaymentIntent: {
@@ -47,41 +67,13 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
       ),
     request: () => create,
   },
-  getPaymentIntent: {
-    call: (client, { paid }) => client.retrievePaymentIntent(paid),
-    request: ({ paid }) => ({ id: paid }),
-    of: ['pi', (client, id) => client.retrievePaymentIntent(id)],
-  },
-  listPaymentIntents: {
-    call: async (client) => (await client.listPaymentIntents().page()).items,
-    request: () => ({}),
-    pick: (json) => json.payment_intents,
-  },
-  cancelPaymentIntent: {
-    call: (client, { canceled }) => client.cancelPaymentIntent(canceled),
-    request: ({ canceled }) => ({ id: canceled }),
-    of: ['pi', (client, id) => client.cancelPaymentIntent(id)],
-  },
-  getEvent: {
-    call: (client, { event }) => client.retrieveEvent(event),
-    request: ({ event }) => ({ id: event }),
-    of: ['evt', (client, id) => client.retrieveEvent(id)],
-  },
-  listEvents: {
-    call: async (client) => (await client.listEvents().page()).items,
-    request: () => ({}),
-    pick: (json) => json.events,
-  },
-  getTransfer: {
-    call: (client, { transfer }) => client.retrieveTransfer(transfer),
-    request: ({ transfer }) => ({ id: transfer }),
-    of: ['tr', (client, id) => client.retrieveTransfer(id)],
-  },
-  listTransfers: {
-    call: async (client) => (await client.listTransfers().page()).items,
-    request: () => ({}),
-    pick: (json) => json.transfers,
-  },
+  getPaymentIntent: ofOne('pi', 'paid', (client, id) => client.retrievePaymentIntent(id)),
+  listPaymentIntents: ofList('payment_intents', (client) => client.listPaymentIntents()),
+  cancelPaymentIntent: ofOne('pi', 'canceled', (client, id) => client.cancelPaymentIntent(id)),
+  getEvent: ofOne('evt', 'event', (client, id) => client.retrieveEvent(id)),
+  listEvents: ofList('events', (client) => client.listEvents()),
+  getTransfer: ofOne('tr', 'transfer', (client, id) => client.retrieveTransfer(id)),
+  listTransfers: ofList('transfers', (client) => client.listTransfers()),
   attributeTransfer: {
     call: (client, { attributed, paid }) => client.attributeTransfer(attributed, { paymentIntent: paid }),
     request: ({ attributed, paid }) => ({ id: attributed, payment_intent: paid }),
@@ -90,31 +82,15 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
       (client, id) => client.attributeTransfer(id, { paymentIntent: 'pi_00000000000000000000000000' }),
     ],
   },
-  detachTransfer: {
-    call: (client, { transfer }) => client.detachTransfer(transfer),
-    request: ({ transfer }) => ({ id: transfer }),
-    of: ['tr', (client, id) => client.detachTransfer(id)],
-  },
+  detachTransfer: ofOne('tr', 'transfer', (client, id) => client.detachTransfer(id)),
   createRefund: {
     call: (client, { paid }) =>
       client.createRefund({ paymentIntent: paid, amountUnits: 1n, destination: payer }, { idempotencyKey }),
     request: ({ paid }) => ({ payment_intent: paid, amount_units: 1, destination: payer }),
   },
-  getRefund: {
-    call: (client, { refund }) => client.retrieveRefund(refund),
-    request: ({ refund }) => ({ id: refund }),
-    of: ['rf', (client, id) => client.retrieveRefund(id)],
-  },
-  listRefunds: {
-    call: async (client) => (await client.listRefunds().page()).items,
-    request: () => ({}),
-    pick: (json) => json.refunds,
-  },
-  cancelRefund: {
-    call: (client, { refund }) => client.cancelRefund(refund),
-    request: ({ refund }) => ({ id: refund }),
-    of: ['rf', (client, id) => client.cancelRefund(id)],
-  },
+  getRefund: ofOne('rf', 'refund', (client, id) => client.retrieveRefund(id)),
+  listRefunds: ofList('refunds', (client) => client.listRefunds()),
+  cancelRefund: ofOne('rf', 'refund', (client, id) => client.cancelRefund(id)),
   confirmRefund: {
     call: (client, { returned, transactionHash }) => client.confirmRefund(returned, { transactionHash }),
     request: ({ returned, transactionHash }) => ({ id: returned, transaction_hash: transactionHash }),
@@ -124,16 +100,8 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
     call: (client, { url }) => client.createWebhookEndpoint({ url }, { idempotencyKey }),
     request: ({ url }) => ({ url }),
   },
-  getWebhookEndpoint: {
-    call: (client, { endpoint }) => client.retrieveWebhookEndpoint(endpoint),
-    request: ({ endpoint }) => ({ id: endpoint }),
-    of: ['we', (client, id) => client.retrieveWebhookEndpoint(id)],
-  },
-  listWebhookEndpoints: {
-    call: async (client) => (await client.listWebhookEndpoints().page()).items,
-    request: () => ({}),
-    pick: (json) => json.webhook_endpoints,
-  },
+  getWebhookEndpoint: ofOne('we', 'endpoint', (client, id) => client.retrieveWebhookEndpoint(id)),
+  listWebhookEndpoints: ofList('webhook_endpoints', (client) => client.listWebhookEndpoints()),
   updateWebhookEndpoint: {
     call: (client, { endpoint }) =>
       client.updateWebhookEndpoint(endpoint, { description: 'orders', enabled: true, url: undefined }),
