@@ -16,10 +16,7 @@ const maxRefusalBytes = 2 ** 20;
 export const maxAnswerBytes = 2 ** 26;
 
 /** Returns a body as text, or its beginning: a server that is not the service may send without end. */
-export async function readText(
-  body: AsyncIterable<Uint8Array>,
-  maxBytes: number = maxRefusalBytes,
-): Promise<string> {
+export async function readText(body: AsyncIterable<Uint8Array>, maxBytes: number = maxRefusalBytes) {
   const decoder = new TextDecoder();
   let text = '';
   let bytes = 0;

@@ -24,12 +24,8 @@ export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send:
       signal?.throwIfAborted();
       const tryTimeout = AbortSignal.timeout(timeoutMs);
       try {
-        return await send({
-          method,
-          ...asked,
-          idempotencyKey,
-          signal: anyOf(tryTimeout, callTimeout, signal),
-        });
+        const ended = anyOf(tryTimeout, callTimeout, signal);
+        return await send({ method, ...asked, idempotencyKey, signal: ended });
       } catch (reason) {
         signal?.throwIfAborted();
         const failure = PaymentIntentsError.from(reason, idempotencyKey);
@@ -75,10 +71,8 @@ function timeoutError(
   previous?: PaymentIntentsError,
 ): PaymentIntentsError {
   const earlier = previous === undefined ? '' : `; the previous try: ${previous.message}`;
-  return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, {
-    idempotencyKey,
-    cause,
-  });
+  const options = { idempotencyKey, cause };
+  return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, options);
 }
 
 /** Resolves after that time. Throws the signal's reason if it is aborted before. */

@@ -49,10 +49,8 @@ export function createClient(
   openStream?: OpenStream,
 ): GrpcPaymentIntentsClient {
   const call = createCall(options, send);
-  const made = Object.entries<Method>(methods).map(([name, method]) => [
-    name,
-    callable(method, call, options),
-  ]);
+  const all = Object.entries<Method>(methods);
+  const made = all.map(([name, method]) => [name, callable(method, call, options)]);
   return {
     ...(Object.fromEntries(made) as Methods),
     watchEvents(watch = {}) {
@@ -73,13 +71,9 @@ function callable(method: Method, call: Call, options: CheckedOptions) {
     const checked = readCallOptions(callOptions, takesKey, options);
     try {
       const isLeftOut = request === undefined && isRequestOptional !== false;
-      return {
-        asked: {
-          id: takesId ? readId(id) : undefined,
-          request: readRequest(method.request ?? {}, isLeftOut ? {} : request),
-        },
-        checked,
-      };
+      const named = takesId ? readId(id) : undefined;
+      const filled = readRequest(method.request ?? {}, isLeftOut ? {} : request);
+      return { asked: { id: named, request: filled }, checked };
     } catch (refusal) {
       throw refusal instanceof PaymentIntentsError
         ? PaymentIntentsError.from(refusal, checked.idempotencyKey)
@@ -150,10 +144,7 @@ interface Checked extends WatchEvents {
   firstMessageMs: number;
 }
 
-async function* resumed(
-  openStream: OpenStream,
-  { after, signal, onInterruption, firstMessageMs }: Checked,
-): AsyncGenerator<WatchedEvent> {
+async function* resumed(openStream: OpenStream, { after, signal, onInterruption, firstMessageMs }: Checked) {
   let position = after;
   for (let tried = 1; ; tried++) {
     signal?.throwIfAborted();

@@ -67,16 +67,11 @@ export class PaymentIntentsError extends Error {
   /** Returns the error for anything thrown by one try, with the idempotency key of its call. */
   static from(reason: unknown, idempotencyKey: string | undefined): PaymentIntentsError {
     if (reason instanceof PaymentIntentsError) {
-      return new PaymentIntentsError(reason.code, reason.message, {
-        ...reason,
-        idempotencyKey,
-        cause: reason.cause,
-      });
+      const options = { ...reason, idempotencyKey, cause: reason.cause };
+      return new PaymentIntentsError(reason.code, reason.message, options);
     }
-    return new PaymentIntentsError('network', `No answer came: ${rootOf(reason)}`, {
-      idempotencyKey,
-      cause: reason,
-    });
+    const options = { idempotencyKey, cause: reason };
+    return new PaymentIntentsError('network', `No answer came: ${rootOf(reason)}`, options);
   }
 
   /** True for an error of the package's other module format too. */

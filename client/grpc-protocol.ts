@@ -59,17 +59,10 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
       const transport = transportOf(baseUrl, recording(httpClient, received));
       const input = { ...request.message, ...(id !== undefined && { id }) };
       try {
-        const { message, header } = await transport.unary(
-          descriptorOf(method),
-          signal,
-          undefined,
-          headersOf(idempotencyKey),
-          input,
-        );
-        return {
-          resource: resourceIn(method.answer, message),
-          replayed: header.get('Idempotent-Replayed') === 'true',
-        };
+        const [descriptor, headers] = [descriptorOf(method), headersOf(idempotencyKey)];
+        const { message, header } = await transport.unary(descriptor, signal, undefined, headers, input);
+        const replayed = header.get('Idempotent-Replayed') === 'true';
+        return { resource: resourceIn(method.answer, message), replayed };
       } catch (reason) {
         throw failureOf(reason, received);
       }
@@ -82,13 +75,8 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
       const transport = transportOf(baseUrl, recording(httpClientOf(sessions), received));
       signal.addEventListener('abort', end, { once: true });
       try {
-        const stream = createClient(EventService, transport).watchEvents(
-          after === undefined ? {} : { after },
-          {
-            headers: headersOf(),
-            signal,
-          },
-        );
+        const { watchEvents } = createClient(EventService, transport);
+        const stream = watchEvents(after === undefined ? {} : { after }, { headers: headersOf(), signal });
         for await (const message of stream) yield resourceIn(watchEventsResponseFields, message);
       } catch (reason) {
         throw failureOf(reason, received);
@@ -193,10 +181,7 @@ function refusalIn(error: ConnectError, { headers, trailers }: Received): Paymen
     requestId: error.findDetails(RequestInfoSchema)[0]?.requestId,
     docUrl: info.metadata.doc_url,
     resumeAfter: info.metadata.resume_after,
-    details: (badRequest?.fieldViolations ?? []).map(({ field, description }) => ({
-      field,
-      message: description,
-    })),
+    details: badRequest?.fieldViolations.map(({ field, description: message }) => ({ field, message })),
     retryAfterMs: retry?.retryDelay ? Number(retry.retryDelay.seconds) * 1_000 : 0,
     isRetryable: code.startsWith('unknown:')
       ? retry !== undefined || transientCodes.has(error.code)

@@ -50,9 +50,7 @@ function copyObject(
   if (!isArray && !isPlain(object)) {
     return violate(path, `must be a JSON value, not ${describe(object)}${hintFor(object)}`);
   }
-  if (ancestors.includes(object)) {
-    return violate(path, 'must not contain itself');
-  }
+  if (ancestors.includes(object)) return violate(path, 'must not contain itself');
   if (ancestors.length === maxLevels) {
     return violate(path, `must not be nested deeper than ${maxLevels} levels`);
   }

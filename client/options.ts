@@ -82,9 +82,7 @@ export function readOptions(options: unknown, protocols: readonly string[]): Che
   const given = namedOptions(options, clientOptions);
   const { protocol = 'json', maxTries = defaultMaxTries } = given;
   if (typeof protocol !== 'string' || !protocols.includes(protocol)) {
-    throw new TypeError(
-      `protocol must be ${protocols.map((known) => `"${known}"`).join(' or ')}, not ${describe(protocol)}`,
-    );
+    throw new TypeError(`protocol must be "${protocols.join('" or "')}", not ${describe(protocol)}`);
   }
   if (!Number.isSafeInteger(maxTries) || (maxTries as number) < 1) {
     throw new TypeError(`maxTries must be an integer from 1 on, not ${describe(maxTries)}`);
@@ -113,11 +111,7 @@ type CallDefaults = Pick<CheckedCallOptions, 'timeoutMs' | 'callTimeoutMs'>;
  * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a key
  * that cannot be sent in a header.
  */
-export function readCallOptions(
-  options: unknown,
-  takesKey: boolean,
-  defaults: CallDefaults,
-): CheckedCallOptions {
+export function readCallOptions(options: unknown, takesKey: boolean, defaults: CallDefaults) {
   const given = namedOptions(options, takesKey ? createOptions : callOptions);
   const keyOf = () => ('idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID());
   return {
@@ -138,10 +132,7 @@ const callOptions = ['signal', 'timeoutMs', 'callTimeoutMs'] as const;
 const createOptions = ['idempotencyKey', ...callOptions] as const;
 
 /** Returns the options. Throws a TypeError for one that does not exist. */
-export function namedOptions<Name extends string>(
-  options: unknown,
-  names: readonly Name[],
-): Partial<Record<Name, unknown>> {
+export function namedOptions<Name extends string>(options: unknown, names: readonly Name[]) {
   if (typeof options !== 'object' || options === null) {
     throw new TypeError(`the options must be an object, not ${describe(options)}`);
   }

@@ -64,11 +64,8 @@ function readFields<Resource>(
   );
   const toJSON: ApiResource['toJSON'] = () => writeJson(fields, resource);
   // Not enumerable: whoever goes through the fields of a resource finds its fields.
-  return Object.defineProperty(resource, 'toJSON', {
-    value: toJSON,
-    configurable: true,
-    writable: true,
-  }) as Resource;
+  const property = { value: toJSON, configurable: true, writable: true };
+  return Object.defineProperty(resource, 'toJSON', property) as Resource;
 }
 
 function readField(field: Field, sent: unknown, path: string, readValue: ReadValue): unknown {

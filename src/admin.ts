@@ -176,7 +176,7 @@ command(key, 'create --merchant mer_… --mode mainnet --expires-in 90d')
     changing(async (database) => {
       const { orm } = database;
       const { createApiKey } = await import('./merchants/administration.ts');
-      const expiresAt = momentAfter(options.expiresIn);
+      const expiresAt = options.expiresIn && new Date(Date.now() + options.expiresIn);
       const peppers = await peppersOf(database);
       const created = await createApiKey(orm.em, peppers, options.merchant, options.mode, expiresAt);
       return showNewKey(orm.em, created);
@@ -220,7 +220,7 @@ command(key, 'rotate --key key_… --overlap 24h --expires-in 90d')
     changing(async (database) => {
       const { orm } = database;
       const { rotateApiKey } = await import('./merchants/administration.ts');
-      const expiresAt = momentAfter(options.expiresIn);
+      const expiresAt = options.expiresIn && new Date(Date.now() + options.expiresIn);
       const peppers = await peppersOf(database);
       const created = await rotateApiKey(orm.em, peppers, options.key, options.overlap, expiresAt);
       return showNewKey(orm.em, created);
@@ -283,11 +283,6 @@ command(program, 'demo-month')
 
 addListCommands();
 addConsoleCommands();
-
-/** The time that many milliseconds from now. */
-function momentAfter(durationMs: number | undefined): Date | undefined {
-  return durationMs === undefined ? undefined : new Date(Date.now() + durationMs);
-}
 
 function walletFields(wallets: Wallets): Row {
   return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));

@@ -255,9 +255,7 @@ ${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 }
 
 /** Quotes a string as one shell word. */
-function inShell(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
+const inShell = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
 // Open handles, such as an export of the last spans, must not keep the process alive after the service has stopped.
 main().then(

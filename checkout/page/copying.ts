@@ -14,10 +14,8 @@ export function useCopying(text: string) {
   const copy = () => {
     // Pages without TLS have no clipboard.
     const writing = navigator.clipboard?.writeText(text) ?? Promise.reject();
-    writing.then(
-      () => setOutcome({ isDone: true }),
-      () => setOutcome({ isDone: false }),
-    );
+    const end = (isDone: boolean) => () => setOutcome({ isDone });
+    writing.then(end(true), end(false));
   };
   return { outcome, copy };
 }

@@ -38,9 +38,7 @@ export function followCheckout(secret: string, observer: FeedObserver) {
 
   const ask = async (): Promise<void> => {
     clearTimeout(timer);
-    const answer = await requestCheckout(secret, etag, (serverMs) => {
-      offsetMs = serverMs - Date.now();
-    });
+    const answer = await requestCheckout(secret, etag, (serverMs) => (offsetMs = serverMs - Date.now()));
     if (answer.kind === 'invalid') return observer.onInvalid();
     failures = answer.kind === 'no-answer' ? failures + 1 : 0;
     try {
@@ -72,9 +70,7 @@ export function followCheckout(secret: string, observer: FeedObserver) {
   let next: Promise<void> | undefined;
   const start = (): Promise<void> => {
     next = undefined;
-    asking = ask().finally(() => {
-      asking = undefined;
-    });
+    asking = ask().finally(() => (asking = undefined));
     return asking;
   };
   /** Asks after what was asked before, which may be answered with an older word. Resolves when the answer is there. */

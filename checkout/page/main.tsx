@@ -5,21 +5,13 @@ import './translatable.ts';
 import { render } from 'preact';
 import { type Checkout, missingUnits } from './checkout.ts';
 import { followCheckout } from './feed.ts';
-import { Page, titleOfTab } from './page.tsx';
+import { Page } from './page.tsx';
 import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
 import { rememberedSignature } from './sign.ts';
 import { createSigning, createTestWallet, type PayingContext } from './signing.ts';
-import {
-  type Facts,
-  factsAtFirst,
-  hasArrived,
-  isConnectedTo,
-  isReleased,
-  type Session,
-  type Transfer,
-  viewOf,
-} from './state.ts';
+import type { Facts, Session, Transfer } from './state.ts';
+import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
 import {
   askAlone,
   isBeingAsked,
@@ -61,11 +53,8 @@ let sessionNumber = 0;
 let choices = 0;
 let lastCheckedMs = 0;
 
-const facts: Facts = {
-  ...factsAtFirst,
-  nowMs: serverNowMs(),
-  shop: opening.secret === undefined ? 'working' : 'done',
-};
+const shop = opening.secret === undefined ? 'working' : 'done';
+const facts: Facts = { ...factsAtFirst, nowMs: serverNowMs(), shop };
 
 function change(changes: Partial<Facts>): void {
   Object.assign(facts, changes);
@@ -95,7 +84,9 @@ function paint(): void {
     document.getElementById('title')?.focus();
   }
   paintedView = view;
-  document.title = titleOfTab(checkout);
+  // Like the page itself, it says "paid" only when that is final.
+  const word = checkout?.status === 'succeeded' ? 'Paid' : 'Payment';
+  document.title = checkout === undefined ? word : `${word} to ${checkout.merchant_name}`;
 }
 
 /** Follows the checkout that the secret opens. */
@@ -143,10 +134,8 @@ async function readTransfer(intentId: string): Promise<void> {
   const transfer = rememberedTransfer(intentId);
   if (transfer?.hash !== undefined) {
     // What this tab still asks for, too, is to be rejected.
-    return change({
-      transfer: isAsking ? { ...transfer, isAskedAgain: true } : transfer,
-      transferPhase: 'sent',
-    });
+    const sent = isAsking ? { ...transfer, isAskedAgain: true } : transfer;
+    return change({ transfer: sent, transferPhase: 'sent' });
   }
   // This tab knows better.
   if (isAsking) return;
@@ -307,9 +296,7 @@ function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): voi
   if (isRefusal(reason) && !(isRejected && transfer.hasOwners)) {
     forgetUnsent(intentId);
     change({ failure: isRejected ? 'transfer-rejected' : refusal });
-  } else {
-    change({ transferPhase: 'unknown' });
-  }
+  } else change({ transferPhase: 'unknown' });
 }
 
 function pay(isFeeChecked: boolean): void {
@@ -427,9 +414,8 @@ setInterval(() => {
   void checkTransfer().catch(() => {});
 }, 1_000);
 
-if (opening.secret !== undefined) {
-  follow(opening.secret);
-} else if (opening.opener !== undefined && window.opener !== null) {
+if (opening.secret !== undefined) follow(opening.secret);
+else if (opening.opener !== undefined && window.opener !== null) {
   const onLate = () => opening.secret === undefined && change({ shop: 'failed' });
   void secretFromShop(opening.opener, onLate).then((secret) => {
     if (secret === undefined) return change({ shop: 'failed' });
@@ -438,7 +424,5 @@ if (opening.secret !== undefined) {
     change({ shop: 'done' });
     follow(secret);
   });
-} else {
-  facts.isInvalid = true;
-}
+} else facts.isInvalid = true;
 paint();

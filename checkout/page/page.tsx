@@ -4,16 +4,8 @@ import type { ComponentChildren } from 'preact';
 import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
 import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
-import {
-  amountWithToken,
-  Button,
-  type Look,
-  type PageProps,
-  ReturnLink,
-  Row,
-  ShortAddress,
-  type StepProps,
-} from './parts.tsx';
+import type { Look, PageProps, StepProps } from './parts.tsx';
+import { amountWithToken, Button, ReturnLink, Row, ShortAddress } from './parts.tsx';
 import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
 import { type Facts, noticesOf, offeringViews, returnedIn, type ViewName, viewOf } from './state.ts';
 import { labels, notices, refusals, views, type Words } from './texts.ts';
@@ -24,7 +16,7 @@ export function Page(props: PageProps) {
   const { checkout } = facts;
   const view = viewOf(facts);
   const words = wordsOf(facts);
-  const { title, lines = [] } = views[view](words);
+  const [title, ...lines] = views[view](words);
   const Step = steps[view];
   const due = checkout !== undefined && !heroViews.includes(view) ? checkout : undefined;
   return (
@@ -93,29 +85,22 @@ export function Page(props: PageProps) {
 }
 
 function wordsOf({ checkout, session, transfer, nowMs }: Facts): Words {
+  const timeOf = (text?: string) => (text === undefined ? '' : shownTime(Date.parse(text), nowMs));
   const shown = (units: number) => (checkout === undefined ? '' : amountWithToken(units, checkout));
+  const refunds = checkout === undefined ? [] : returnedIn(checkout);
+  const returned = refunds.filter(({ status }) => status === 'confirmed');
   const { name = '', feeToken = '' } = checkout === undefined ? {} : chainFacts(checkout.chain_id);
   return {
     merchant: checkout?.merchant_name ?? '',
     missing: checkout === undefined ? '' : shown(missingUnits(checkout)),
     received: shown(checkout?.amount_received_units ?? 0),
-    returned: shown(
-      checkout === undefined
-        ? 0
-        : returnedIn(checkout).reduce(
-            (sum, { status, amount_units }) => sum + (status === 'confirmed' ? amount_units : 0),
-            0,
-          ),
-    ),
+    returned: shown(returned.reduce((sum, { amount_units }) => sum + amount_units, 0)),
     token: checkout?.token_symbol ?? '',
     chain: name,
     feeToken,
     wallet: session.step === 'none' ? 'your wallet' : session.wallet.name,
-    until: checkout === undefined ? '' : shownTime(Date.parse(checkout.expires_at), nowMs),
-    signedUntil:
-      checkout?.authorization === undefined
-        ? ''
-        : shownTime(Date.parse(checkout.authorization.expires_at), nowMs),
+    until: timeOf(checkout?.expires_at),
+    signedUntil: timeOf(checkout?.authorization?.expires_at),
     hasOwners: transfer?.hasOwners === true,
   };
 }
@@ -368,10 +353,4 @@ function OtherWallet({ act }: StepProps) {
 function WayBack({ returnUrl, isPopup, words, look }: StepProps & { look: Look }) {
   if (returnUrl !== undefined) return <ReturnLink url={returnUrl} label={labels.back(words)} look={look} />;
   return isPopup ? <p>{labels.closeWindow}</p> : null;
-}
-
-/** Like the page itself, it says "paid" only when that is final. */
-export function titleOfTab(checkout: PageProps['facts']['checkout']): string {
-  if (checkout === undefined) return 'Payment';
-  return `${checkout.status === 'succeeded' ? 'Paid' : 'Payment'} to ${checkout.merchant_name}`;
 }

@@ -79,6 +79,7 @@ export function Receipt({ checkout, facts, words }: StepProps) {
 
 /** What the merchant has returned, or is returning. */
 export function Returned({ checkout, facts }: StepProps) {
+  const { chain_id } = checkout;
   const refunds = returnedIn(checkout);
   if (refunds.length === 0) return null;
   return (
@@ -91,11 +92,7 @@ export function Returned({ checkout, facts }: StepProps) {
           </Row>
           <Row name={labels.date}>{shownDate(Date.parse(refund.block_time))}</Row>
           <Row name={labels.transaction}>
-            <Transaction
-              hash={refund.transaction_hash}
-              chainId={checkout.chain_id}
-              isStandIn={facts.isStandIn}
-            />
+            <Transaction hash={refund.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
           </Row>
           <Row name={labels.to}>
             <ShortAddress of={refund.to_address} />

@@ -84,12 +84,7 @@ async function textOf(wallet: Wallet, to: string, data: string): Promise<string>
 const nameSelector = '0x06fdde03';
 const versionSelector = '0x54fd4d50';
 
-export async function askToSign(
-  wallet: Wallet,
-  account: `0x${string}`,
-  checkout: Checkout,
-  nowMs: number,
-): Promise<Signature> {
+export async function askToSign(wallet: Wallet, account: `0x${string}`, checkout: Checkout, nowMs: number) {
   const offer = await offerOf(wallet, checkout, nowMs);
   const validBefore = Math.floor(nowMs / 1_000) + offer.maxTimeoutSeconds;
   const authorization = {
@@ -107,10 +102,8 @@ export async function askToSign(
     primaryType: 'TransferWithAuthorization',
     message: authorization,
   };
-  const signature = await wallet.request({
-    method: 'eth_signTypedData_v4',
-    params: [account, JSON.stringify(typedData)],
-  });
+  const params = [account, JSON.stringify(typedData)];
+  const signature = await wallet.request({ method: 'eth_signTypedData_v4', params });
   if (!isHex(signature)) throw new Error('no signature');
   // The recovery id is 0 or 1 in some wallets, such as a Ledger's; the token's contract takes 27 and 28.
   const normalized = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);

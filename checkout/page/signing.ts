@@ -4,14 +4,8 @@
 import type { Hex } from 'viem';
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { TestAmount } from './parts.tsx';
-import {
-  askToSign,
-  rememberedSignature,
-  rememberSignature,
-  retryMs,
-  type Signature,
-  sendSignature,
-} from './sign.ts';
+import type { Signature } from './sign.ts';
+import { askToSign, rememberedSignature, rememberSignature, retryMs, sendSignature } from './sign.ts';
 import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';

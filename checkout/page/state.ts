@@ -156,10 +156,7 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
 }
 
 /** The view while a transfer may still arrive, in which no other one is offered. */
-function whileOnTheWay(
-  { transfer, transferPhase, givenUp, signing }: Facts,
-  checkout: Checkout,
-): ViewName | undefined {
+function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, checkout: Checkout) {
   const { payments = [], authorization } = checkout;
   if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
   if (signing === 'asking') return 'sign-in-wallet';
@@ -282,10 +279,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
     // A wallet's window outlives what it was asked for.
-    [
-      'wallet-still-asks',
-      transfer?.isAskedAgain === true || (isAsked && (isSettling(checkout) || leftMs < 0)),
-    ],
+    ['wallet-still-asks', transfer?.isAskedAgain || (isAsked && (isSettling(checkout) || leftMs < 0))],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],
     ['late', isLate || labels.includes('late') || labels.includes('after_cancel')],

@@ -21,11 +21,8 @@ export interface Words {
   hasOwners: boolean;
 }
 
-interface Said {
-  title: string;
-  /** The sentences below it. */
-  lines?: readonly string[];
-}
+/** A title, and the sentences below it. */
+type Said = readonly [title: string, ...lines: string[]];
 
 /** A table whose keys name what is said. */
 const said = <Name extends string>(table: Readonly<Record<Name, (words: Words) => Said>>) => table;
@@ -35,160 +32,125 @@ const leaving = (merchant: string) =>
 
 /** The title and the sentences of each view. */
 export const views = said({
-  loading: () => ({ title: 'Loading your payment' }),
-  'waiting-for-shop': () => ({
-    title: 'Preparing your payment',
-    lines: ['The shop is preparing your payment. Keep this window open.'],
-  }),
-  'shop-failed': () => ({
-    title: 'Your payment could not be started',
-    lines: ['Something went wrong at the shop. You were not charged. Close this window and try again.'],
-  }),
-  invalid: () => ({
-    title: 'This payment link does not work',
-    lines: [
-      'Part of it may be missing, or it is too old.',
-      'If you have already paid, do not pay again: contact the shop. Otherwise go back to the shop and start the payment again.',
-    ],
-  }),
-  unreachable: () => ({
-    title: 'Your payment could not be loaded',
-    lines: [
-      'There is a problem with the connection. This page keeps trying.',
-      'If you have already paid, do not pay again: your payment still counts.',
-    ],
-  }),
-  'test-wallet': ({ chain }) => ({
-    title: 'Pay with test money',
-    lines: [
-      `This is a practice payment, on a copy of ${chain} that runs on this computer. You cannot pay it with a wallet of your own.`,
-    ],
-  }),
-  'choose-wallet': () => ({ title: 'Choose your wallet' }),
-  'no-wallet': ({ token, chain }) => ({
-    title: 'No wallet found in this browser',
-    lines: [`To pay, you need a wallet with ${token} on ${chain}.`],
-  }),
-  connecting: ({ wallet }) => ({
-    title: `Connecting to ${wallet}`,
-    lines: ['If your wallet asks, let this page see your account. No money moves yet.'],
-  }),
-  'wrong-chain': ({ wallet, chain }) => ({
-    title: `Switch to ${chain}`,
-    lines: [`${wallet} is using another network. This payment is made on ${chain}. Switching is free.`],
-  }),
-  ready: ({ missing, merchant }) => ({
-    title: 'Ready to pay',
-    lines: [`Your wallet will ask you to confirm ${missing} to ${merchant}.`],
-  }),
-  'ready-to-sign': ({ missing, merchant, wallet, feeToken }) => ({
-    title: 'Ready to pay',
-    lines: [
-      `You pay no network fee, and need no ${feeToken}. ${wallet} will show a request to sign, which may be called “TransferWithAuthorization”: it allows one payment of ${missing} to ${merchant}, and nothing else.`,
-    ],
-  }),
-  'sign-in-wallet': ({ wallet, missing, merchant }) => ({
-    title: `Sign in ${wallet}`,
-    lines: [
-      `Open your wallet and sign the request there. It allows one payment of ${missing} to ${merchant}, and nothing else.`,
-    ],
-  }),
-  signed: ({ chain, signedUntil, merchant }) => ({
-    title: 'Payment on its way',
-    lines: [
-      `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
-      ...(signedUntil === ''
-        ? ['Keep this page open until it is sent, and do not pay in another way.']
-        : [
-            `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged. Some minutes later that is certain, and you can pay again.`,
-            leaving(merchant),
-          ]),
-    ],
-  }),
-  'too-little-token': ({ token, chain, missing }) => ({
-    title: `Not enough ${token}`,
-    lines: [
-      `You need ${missing} on ${chain} in this account. Add ${token} to it, or choose another account in your wallet.`,
-    ],
-  }),
-  'too-little-gas': ({ feeToken, chain }) => ({
-    title: `Not enough ${feeToken} for the fee`,
-    lines: [
-      `${chain} charges a small fee in ${feeToken} for every payment. Add some ${feeToken} on ${chain} to this account, or choose another account in your wallet.`,
-    ],
-  }),
-  'refused-by-token': ({ token }) => ({ title: `${token} does not allow this payment` }),
-  'confirm-in-wallet': ({ wallet, missing }) => ({
-    title: `Confirm in ${wallet}`,
-    lines: [`Open your wallet and confirm the payment of ${missing} there.`],
-  }),
-  'reject-in-wallet': ({ wallet, received, missing }) => ({
-    title: `Reject the request in ${wallet}`,
-    lines: [
-      `The amount to pay has changed: ${received} has arrived so far. Your wallet is still asking for the earlier amount. Reject that request. You can then pay the missing ${missing}.`,
-    ],
-  }),
-  'paying-elsewhere': () => ({
-    title: 'You are paying in another tab',
-    lines: ['Continue in the tab where you opened your wallet. You can also see the result here.'],
-  }),
-  unknown: () => ({
-    title: 'Did your wallet send the payment?',
-    lines: [
-      'Your wallet did not tell us. Check its recent activity.',
-      'If the payment is there, do not pay again. You will see it here soon after it arrives.',
-    ],
-  }),
-  sent: ({ chain, merchant, hasOwners, until }) => ({
-    title: 'Payment sent',
-    lines: [
-      `It has not arrived on ${chain} yet. That usually takes a few seconds, sometimes a minute. Do not pay again.`,
-      ...(hasOwners
-        ? [`If this account has other owners, they have to confirm before ${until}: later it does not count.`]
-        : []),
-      leaving(merchant),
-    ],
-  }),
-  'taken-back': ({ chain }) => ({
-    title: 'Your payment is delayed',
-    lines: [
-      `${chain} has replaced its newest blocks, and your payment is not in the new ones yet. This is rare, and the payment usually comes back. Do not pay again.`,
-    ],
-  }),
-  manual: ({ token, chain, until }) => ({
-    title: 'Send the payment by hand',
-    lines: [
-      `Send exactly this amount to this address before ${until}. Use ${token} on ${chain} only: anything else does not count and may be lost.`,
-      `Have you sent it? Do not send it again. It is shown here once it is on ${chain}, which can take a while from an exchange.`,
-    ],
-  }),
-  processing: ({ merchant }) => ({
-    title: 'Payment received',
-    lines: [
-      `The network is confirming it. You can close this page: we will let ${merchant} know when it is done.`,
-    ],
-  }),
-  succeeded: ({ merchant }) => ({
-    title: 'Paid',
-    lines: [`Thank you. Your payment to ${merchant} is complete.`],
-  }),
-  'time-is-up': ({ chain }) => ({
-    title: 'The time to pay is over',
-    lines: [
-      'Do not send any money now.',
-      `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}. While ${chain} stands still, that takes longer, and nothing is lost.`,
-    ],
-  }),
-  expired: ({ merchant }) => ({
-    title: 'This payment has expired',
-    lines: [
-      `Do not send any money now. If you have sent it already, do not pay again: contact ${merchant}. Otherwise you can start again there.`,
-    ],
-  }),
-  canceled: ({ merchant }) => ({
-    title: 'This payment was canceled',
-    lines: [`${merchant} canceled it. Do not send any money now. If you have sent it already, contact them.`],
-  }),
+  loading: () => ['Loading your payment'],
+  'waiting-for-shop': () => [
+    'Preparing your payment',
+    'The shop is preparing your payment. Keep this window open.',
+  ],
+  'shop-failed': () => [
+    'Your payment could not be started',
+    'Something went wrong at the shop. You were not charged. Close this window and try again.',
+  ],
+  invalid: () => [
+    'This payment link does not work',
+    'Part of it may be missing, or it is too old.',
+    'If you have already paid, do not pay again: contact the shop. Otherwise go back to the shop and start the payment again.',
+  ],
+  unreachable: () => [
+    'Your payment could not be loaded',
+    'There is a problem with the connection. This page keeps trying.',
+    'If you have already paid, do not pay again: your payment still counts.',
+  ],
+  'test-wallet': ({ chain }) => [
+    'Pay with test money',
+    `This is a practice payment, on a copy of ${chain} that runs on this computer. You cannot pay it with a wallet of your own.`,
+  ],
+  'choose-wallet': () => ['Choose your wallet'],
+  'no-wallet': ({ token, chain }) => [
+    'No wallet found in this browser',
+    `To pay, you need a wallet with ${token} on ${chain}.`,
+  ],
+  connecting: ({ wallet }) => [
+    `Connecting to ${wallet}`,
+    'If your wallet asks, let this page see your account. No money moves yet.',
+  ],
+  'wrong-chain': ({ wallet, chain }) => [
+    `Switch to ${chain}`,
+    `${wallet} is using another network. This payment is made on ${chain}. Switching is free.`,
+  ],
+  ready: ({ missing, merchant }) => [
+    'Ready to pay',
+    `Your wallet will ask you to confirm ${missing} to ${merchant}.`,
+  ],
+  'ready-to-sign': ({ missing, merchant, wallet, feeToken }) => [
+    'Ready to pay',
+    `You pay no network fee, and need no ${feeToken}. ${wallet} will show a request to sign, which may be called “TransferWithAuthorization”: it allows one payment of ${missing} to ${merchant}, and nothing else.`,
+  ],
+  'sign-in-wallet': ({ wallet, missing, merchant }) => [
+    `Sign in ${wallet}`,
+    `Open your wallet and sign the request there. It allows one payment of ${missing} to ${merchant}, and nothing else.`,
+  ],
+  signed: ({ chain, signedUntil, merchant }) => [
+    'Payment on its way',
+    `You have signed it, and it is being sent to ${chain}. That usually takes a few seconds, sometimes minutes.`,
+    ...(signedUntil === ''
+      ? ['Keep this page open until it is sent, and do not pay in another way.']
+      : [
+          `Do not pay in another way: it can arrive until ${signedUntil}. If it does not, nothing is charged. Some minutes later that is certain, and you can pay again.`,
+          leaving(merchant),
+        ]),
+  ],
+  'too-little-token': ({ token, chain, missing }) => [
+    `Not enough ${token}`,
+    `You need ${missing} on ${chain} in this account. Add ${token} to it, or choose another account in your wallet.`,
+  ],
+  'too-little-gas': ({ feeToken, chain }) => [
+    `Not enough ${feeToken} for the fee`,
+    `${chain} charges a small fee in ${feeToken} for every payment. Add some ${feeToken} on ${chain} to this account, or choose another account in your wallet.`,
+  ],
+  'refused-by-token': ({ token }) => [`${token} does not allow this payment`],
+  'confirm-in-wallet': ({ wallet, missing }) => [
+    `Confirm in ${wallet}`,
+    `Open your wallet and confirm the payment of ${missing} there.`,
+  ],
+  'reject-in-wallet': ({ wallet, received, missing }) => [
+    `Reject the request in ${wallet}`,
+    `The amount to pay has changed: ${received} has arrived so far. Your wallet is still asking for the earlier amount. Reject that request. You can then pay the missing ${missing}.`,
+  ],
+  'paying-elsewhere': () => [
+    'You are paying in another tab',
+    'Continue in the tab where you opened your wallet. You can also see the result here.',
+  ],
+  unknown: () => [
+    'Did your wallet send the payment?',
+    'Your wallet did not tell us. Check its recent activity.',
+    'If the payment is there, do not pay again. You will see it here soon after it arrives.',
+  ],
+  sent: ({ chain, merchant, hasOwners, until }) => [
+    'Payment sent',
+    `It has not arrived on ${chain} yet. That usually takes a few seconds, sometimes a minute. Do not pay again.`,
+    ...(hasOwners
+      ? [`If this account has other owners, they have to confirm before ${until}: later it does not count.`]
+      : []),
+    leaving(merchant),
+  ],
+  'taken-back': ({ chain }) => [
+    'Your payment is delayed',
+    `${chain} has replaced its newest blocks, and your payment is not in the new ones yet. This is rare, and the payment usually comes back. Do not pay again.`,
+  ],
+  manual: ({ token, chain, until }) => [
+    'Send the payment by hand',
+    `Send exactly this amount to this address before ${until}. Use ${token} on ${chain} only: anything else does not count and may be lost.`,
+    `Have you sent it? Do not send it again. It is shown here once it is on ${chain}, which can take a while from an exchange.`,
+  ],
+  processing: ({ merchant }) => [
+    'Payment received',
+    `The network is confirming it. You can close this page: we will let ${merchant} know when it is done.`,
+  ],
+  succeeded: ({ merchant }) => ['Paid', `Thank you. Your payment to ${merchant} is complete.`],
+  'time-is-up': ({ chain }) => [
+    'The time to pay is over',
+    'Do not send any money now.',
+    `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}. While ${chain} stands still, that takes longer, and nothing is lost.`,
+  ],
+  expired: ({ merchant }) => [
+    'This payment has expired',
+    `Do not send any money now. If you have sent it already, do not pay again: contact ${merchant}. Otherwise you can start again there.`,
+  ],
+  canceled: ({ merchant }) => [
+    'This payment was canceled',
+    `${merchant} canceled it. Do not send any money now. If you have sent it already, contact them.`,
+  ],
 });
 
 /** What the page says besides its view. */

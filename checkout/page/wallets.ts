@@ -8,6 +8,7 @@ import type { Funds, WalletLabel } from './state.ts';
 
 type Hex = `0x${string}`;
 type Address = Hex;
+type Call = { to: Address; data: Hex };
 
 /** A wallet that can be asked. `request` is that of EIP-1193. */
 export interface Wallet extends WalletLabel {
@@ -122,24 +123,18 @@ async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[
 export async function switchChain(wallet: Wallet, chainId: number): Promise<void> {
   const { name, feeToken, publicRpcUrl, explorer } = chainFacts(chainId);
   try {
-    await wallet.request({
-      method: 'wallet_switchEthereumChain',
-      params: [{ chainId: numberToHex(chainId) }],
-    });
+    const params = [{ chainId: numberToHex(chainId) }];
+    await wallet.request({ method: 'wallet_switchEthereumChain', params });
   } catch (reason) {
     if (codeOf(reason) !== unknownChain) throw reason;
-    await wallet.request({
-      method: 'wallet_addEthereumChain',
-      params: [
-        {
-          chainId: numberToHex(chainId),
-          chainName: name,
-          nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
-          rpcUrls: [publicRpcUrl],
-          blockExplorerUrls: [explorer],
-        },
-      ],
-    });
+    const chain = {
+      chainId: numberToHex(chainId),
+      chainName: name,
+      nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
+      rpcUrls: [publicRpcUrl],
+      blockExplorerUrls: [explorer],
+    };
+    await wallet.request({ method: 'wallet_addEthereumChain', params: [chain] });
   }
 }
 
@@ -150,7 +145,7 @@ export async function isContract(wallet: Wallet, account: Address): Promise<bool
 }
 
 /** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
-export function paymentCall(checkout: Checkout): { to: Address; data: Hex } {
+export function paymentCall(checkout: Checkout): Call {
   const { expected_wallet, token_address, id } = checkout;
   const amount = numberToHex(missingUnits(checkout), { size: 32 });
   const to = pad(expected_wallet.toLowerCase() as Address, { size: 32 });
@@ -164,9 +159,8 @@ const balanceSelector = '0x70a08231';
 /** Whether the account can pay what is missing: its balance, the token's consent, and the fee. */
 export async function fundsOf(wallet: Wallet, account: Address, checkout: Checkout): Promise<Funds> {
   const balanceData = concat([balanceSelector, pad(account, { size: 32 })]);
-  const balanceUnits = hexToBigInt(
-    await hexFrom(wallet, 'eth_call', [{ to: checkout.token_address, data: balanceData }, 'latest']),
-  );
+  const balanceCall = { to: checkout.token_address, data: balanceData };
+  const balanceUnits = hexToBigInt(await hexFrom(wallet, 'eth_call', [balanceCall, 'latest']));
   if (balanceUnits < BigInt(missingUnits(checkout))) return { kind: 'too-little-token', balanceUnits };
   const call = { from: account, ...paymentCall(checkout) };
   const gas = await hexFrom(wallet, 'eth_estimateGas', [call]).catch((reason) => {
@@ -183,18 +177,12 @@ export async function fundsOf(wallet: Wallet, account: Address, checkout: Checko
     hexFrom(wallet, 'eth_gasPrice'),
     hexFrom(wallet, 'eth_getBalance', [account, 'latest']),
   ]);
-  return hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price)
-    ? { kind: 'too-little-gas' }
-    : { kind: 'enough' };
+  const isTooLittle = hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price);
+  return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
 }
 
 /** Asks the wallet to send a transaction without money of the chain's own. Resolves with its hash. */
-export async function sendTransaction(
-  wallet: Wallet,
-  account: Address,
-  call: { to: Address; data: Hex },
-  chainId: number,
-): Promise<string> {
+export async function sendTransaction(wallet: Wallet, account: Address, call: Call, chainId: number) {
   const hash = await wallet.request({
     method: 'eth_sendTransaction',
     params: [{ from: account, ...call, value: '0x0', chainId: numberToHex(chainId) }],

@@ -167,10 +167,8 @@ function follow(
     // The popup asks again if it was reloaded before the secret came.
     if (data.type === 'ready') {
       const send = (message: object) => popup.postMessage({ from, ...message }, origin);
-      secret.then(
-        (clientSecret) => send({ type: 'secret', clientSecret }),
-        () => send({ type: 'failed' }),
-      );
+      const fail = () => send({ type: 'failed' });
+      secret.then((clientSecret) => send({ type: 'secret', clientSecret }), fail);
     }
     if (data.type === 'status') {
       const update: CheckoutUpdate = { paymentIntent: data.paymentIntent, status: data.status };

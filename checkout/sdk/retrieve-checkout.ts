@@ -44,11 +44,8 @@ export interface RetrieveCheckoutOptions {
  * Throws a {@link CheckoutError} if the service refuses or does not answer, the reason of `signal` once that is aborted,
  * and a TypeError for a wrong argument.
  */
-export async function retrieveCheckout({
-  clientSecret,
-  baseUrl,
-  signal,
-}: RetrieveCheckoutOptions): Promise<Checkout> {
+export async function retrieveCheckout(options: RetrieveCheckoutOptions): Promise<Checkout> {
+  const { clientSecret, baseUrl, signal } = options;
   const url = `${readBaseUrl(baseUrl)}/v1/checkout`;
   const headers = { Authorization: `Bearer ${readClientSecret(clientSecret)}` };
   let answer: Response | undefined;
@@ -65,11 +62,8 @@ export async function retrieveCheckout({
   const { error } = (body ?? {}) as { error?: { code?: unknown; message?: unknown; request_id?: string } };
   const { status: httpStatus } = answer;
   if (typeof error?.code !== 'string') {
-    throw new CheckoutError(
-      'unexpected_answer',
-      `${url} did not answer as the payment service does; is baseUrl right?`,
-      { httpStatus },
-    );
+    const message = `${url} did not answer as the payment service does; is baseUrl right?`;
+    throw new CheckoutError('unexpected_answer', message, { httpStatus });
   }
   throw new CheckoutError(error.code, String(error.message), { requestId: error.request_id, httpStatus });
 }

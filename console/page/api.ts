@@ -5,17 +5,14 @@ import { createConnectTransport } from '@connectrpc/connect-web';
 import { createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { Access, accessOf } from '../../src/contract/access.ts';
-import { networkFor } from '../../src/contract/chains.ts';
 import { ConsoleService, type Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { BadRequestSchema, ErrorInfoSchema } from '../../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
-import type { Chain as ChainNumber } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentService } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { RefundService } from '../../src/contract/gen/payments/v1/refund_service_pb.ts';
 import { TransferService } from '../../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
-import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
-import { nameOf } from '../../src/contract/words.ts';
+import type { Mode } from '../../src/contract/gen/words.ts';
 
 /** For whom is called. */
 interface Caller {
@@ -167,10 +164,4 @@ export function useScope(): Scope {
   const scope = useContext(ScopeContext);
   if (scope === undefined) throw new Error('a view needs a scope');
   return scope;
-}
-
-/** The EIP-155 id of the chain that has this number in that mode. */
-export function chainIdIn(mode: Mode, chain: ChainNumber): bigint {
-  const name = nameOf(chainWords, chain);
-  return name === undefined ? 0n : BigInt(networkFor(mode, name).chainId);
 }

@@ -2,13 +2,8 @@
 
 import { useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
-import {
-  type AttentionItem,
-  AttentionKind,
-  ChainState,
-  type Day,
-  type Summary,
-} from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import type { AttentionItem, Day, Summary } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { AttentionKind, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { consoleApi, useScope } from './api.ts';
 import { dayOf, ownZone, zoneWords } from './days.ts';
 import { Button, Choice, Field, Opener } from './forms.tsx';
@@ -263,6 +258,7 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
   const money = moneyText({ units, labels });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   const events = count === 1 ? 'One event was' : `${count} events were`;
+  const inARow = ` (failures in a row: ${count})`;
   const [payment, endpoint] = [`/payments/${paymentIntent || subject}`, `/webhooks/${subject}`];
   switch (kind) {
     case AttentionKind.UNATTRIBUTED:
@@ -274,13 +270,8 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
     case AttentionKind.DELIVERIES:
       return [`${events} not delivered to ${url}.`, endpoint, 'Send again'];
     case AttentionKind.ENDPOINT:
-      return count > 0
-        ? [
-            `Events do not reach ${url} (failures in a row: ${count}). They are tried again.`,
-            endpoint,
-            'Look at it',
-          ]
-        : [`${url} was disabled. Your shop hears nothing there.`, endpoint, 'Enable it'];
+      if (count === 0) return [`${url} was disabled. Your shop hears nothing there.`, endpoint, 'Enable it'];
+      return [`Events do not reach ${url}${inARow}. They are tried again.`, endpoint, 'Look at it'];
     case AttentionKind.REFUND:
       return [`A refund of ${money} waits for your wallet's signature.`, payment, 'Sign it'];
     case AttentionKind.UNEXPECTED_REFUND:

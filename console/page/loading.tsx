@@ -154,11 +154,11 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         // As far down as was asked again, what is not there any more is of another list now. Nobody knows how far down an
         // empty page was that is not the last.
         const lowest = answer.nextPageToken === '' ? '' : latest.map(idOf).at(-1);
-        const rows = known.flatMap(
-          (row) => now.get(idOf(row)) ?? (lowest === undefined || idOf(row) < lowest ? row : []),
-        );
+        const isBelow = (row: Row) => lowest === undefined || idOf(row) < lowest;
+        const rows = known.flatMap((row) => now.get(idOf(row)) ?? (isBelow(row) ? row : []));
         if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{props.empty}</p>;
         const count = fresh === pageSize ? `${fresh} or more` : fresh;
+        const more = async () => show(await firstFound(ask, rowsOf, next), known);
         return (
           <>
             <p class="news" role="status">
@@ -170,12 +170,7 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
                 The newest fifty are kept up to date. Open an older one to see how it stands.
               </p>
             )}
-            {next !== '' && (
-              <ActionButton
-                label="Show more"
-                onDo={async () => show(await firstFound(ask, rowsOf, next), known)}
-              />
-            )}
+            {next !== '' && <ActionButton label="Show more" onDo={more} />}
           </>
         );
       }}

@@ -47,6 +47,8 @@ interface SignedInProps {
   onEnd: (reason: string) => void;
 }
 
+type ShellProps = SignedInProps & { onChoose: (id: string, mode: string) => void };
+
 function SignedIn({ session, onEnd }: SignedInProps) {
   const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
@@ -90,11 +92,7 @@ function lookedAt(merchants: readonly Merchant[], chosen: string) {
 const modes = Object.entries({ testnet: 'Test', mainnet: 'Live' } satisfies Record<Mode, string>);
 
 /** What is around every view: the way to the others, the search, and who is signed in. */
-function Shell({
-  session,
-  onEnd,
-  onChoose,
-}: SignedInProps & { onChoose: (id: string, mode: string) => void }) {
+function Shell({ session, onEnd, onChoose }: ShellProps) {
   const { isReadOnly, isOperator, merchants, merchant } = useScope();
   const { id, name, mode } = merchant;
   const url = useLocation();

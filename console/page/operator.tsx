@@ -30,6 +30,8 @@ export function Chains() {
 function ChainCard({ of: chain }: { of: Chain }) {
   const [label, tone, advice] = stateOf(chain);
   const settings = chainOf(chain.chainId);
+  const nodes = chain.nodesCount || 'none are configured for this process';
+  const cannotPay = 'cannot pay: no facilitator';
   return (
     <li>
       <h2 class="plain">
@@ -42,13 +44,8 @@ function ChainCard({ of: chain }: { of: Chain }) {
             'Read up to': `${chain.readNumber} of ${chain.headNumber}`,
             'That block is of': <When at={chain.readTime} />,
             'Final up to': String(chain.finalizedNumber),
-            Nodes:
-              chain.nodesCount === 1
-                ? 'one: nobody checks what it says'
-                : chain.nodesCount || 'none are configured for this process',
-            'Payers without gas': chain.hasFacilitator
-              ? 'can pay by a signature'
-              : 'cannot pay: no facilitator',
+            Nodes: chain.nodesCount === 1 ? 'one: nobody checks what it says' : nodes,
+            'Payers without gas': chain.hasFacilitator ? 'can pay by a signature' : cannotPay,
           }}
         />
       )}
@@ -92,10 +89,7 @@ export function Merchants() {
       <Table
         rows={merchants}
         keyOf={({ id }) => id}
-        columns={{
-          Merchant: ({ name }) => name,
-          Id: ({ id }) => <Copyable text={id} what="id" />,
-        }}
+        columns={{ Merchant: ({ name }) => name, Id: ({ id }) => <Copyable text={id} what="id" /> }}
       />
       <h2>Keys of {merchant.name}</h2>
       <Shown of={keys}>

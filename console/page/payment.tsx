@@ -1,10 +1,8 @@
 // One payment: what was asked for, what came, what went back, and what happened in which order.
 
 import { useState } from 'preact/hooks';
-import {
-  type PaymentIntent,
-  PaymentIntentStatus,
-} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus, type Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { intentApi, refundApi, transferApi, useScope } from './api.ts';

@@ -11,19 +11,16 @@ import { Table } from './tables.tsx';
 import { Badge, chainLabel, chainOf, Labels, Money, When } from './values.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
 
+const lanes: Record<Lane, string> = { sdk: 'The checkout', manual: 'A transfer of their own' };
+const statuses = Object.entries(paymentIntentStatusWords);
 type Options = readonly (readonly [string, string])[];
 const options = {
-  status: Object.entries(paymentIntentStatusWords).map(
-    ([word, of]) => [word, intentStates[of].label] as const,
-  ),
+  status: statuses.map(([word, of]) => [word, intentStates[of].label] as const),
   chain: Object.keys(chainWords).map((word) => [word, chainLabel(word)] as const),
   label: ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'].map(
     (word) => [word, labelWords(word)] as const,
   ),
-  lane: Object.entries({ sdk: 'The checkout', manual: 'A transfer of their own' } satisfies Record<
-    Lane,
-    string
-  >),
+  lane: Object.entries(lanes),
 } satisfies Record<string, Options>;
 /** As they are in the address. A day is one of `zone`, where it is not the browser's. */
 const filtered = [

@@ -20,10 +20,8 @@ import {
   switchChain,
   type Wallet,
 } from '../../checkout/page/wallets.ts';
-import {
-  type PaymentIntent,
-  PaymentIntentStatus,
-} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, consoleApi, intentApi, isReusedKey, refundApi, useScope } from './api.ts';
@@ -235,6 +233,7 @@ function Signing({ refund, wallet }: SigningProps) {
 function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
   const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
   const plain = value?.transactionHashes ?? [];
+  const confirm = (transactionHash: string) => refundApi.confirmRefund({ id, transactionHash });
   const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
   return (
     <>
@@ -250,11 +249,7 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
             The same amount has gone from this wallet to this destination already, without the refund's data:
           </p>
           <Transaction of={hash} chainId={chainId} />{' '}
-          <ActionButton
-            label="This was it"
-            isSmall
-            onDo={() => refundApi.confirmRefund({ id, transactionHash: hash })}
-          />
+          <ActionButton label="This was it" isSmall onDo={() => confirm(hash)} />
           <p class="soft">Signed again, the money is returned twice.</p>
         </div>
       ))}
@@ -332,9 +327,8 @@ async function send(wallet: Wallet, id: string, unsentMs: number | undefined): P
   try {
     const from = await accountOf(wallet);
     if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
-      throw new Advice(
-        `The money went to ${expectedWallet}. Choose that account in ${wallet.name}, not ${from}.`,
-      );
+      const wanted = `Choose that account in ${wallet.name}, not ${from}.`;
+      throw new Advice(`The money went to ${expectedWallet}. ${wanted}`);
     }
     const chain = Number(chainId);
     if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);

@@ -1,10 +1,8 @@
 // One search for everything. It says what it took the text for.
 
 import { useEffect } from 'preact/hooks';
-import {
-  type FindTransactionResponse,
-  TransactionFinding,
-} from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import type { FindTransactionResponse } from '../../src/contract/gen/console/v1/console_service_pb.ts';
+import { TransactionFinding } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
@@ -115,10 +113,8 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
   const what = 'a transaction that moved money to your wallet';
   const [only] = transfers;
   if (transfers.length === 1 && only !== undefined) {
-    return {
-      what,
-      path: only.paymentIntent === '' ? `/unattributed/${only.id}` : `/payments/${only.paymentIntent}`,
-    };
+    const { id, paymentIntent } = only;
+    return { what, path: paymentIntent === '' ? `/unattributed/${id}` : `/payments/${paymentIntent}` };
   }
   if (transfers.length > 0) return { what, transfers, isPart: nextPageToken !== '' };
   const found = await consoleApi.findTransaction({ transactionHash });

@@ -97,9 +97,8 @@ export const deedsOf = (changes: readonly AuditedChange[]): Entry[] =>
 
 function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of: AuditedChange }) {
   const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);
-  const why = outcome === 'refused' ? '' : `: ${outcome}`;
-  const end =
-    outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : ` (refused${why})`;
+  const refused = outcome === 'refused' ? ' (refused)' : ` (refused: ${outcome})`;
+  const end = outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : refused;
   return (
     <>
       <strong title={actor}>{actorName}</strong>{' '}

@@ -1,8 +1,11 @@
 // Money that names no payment: the list, and one transfer beside the payments that it may be for.
 
 import { useState } from 'preact/hooks';
+import { networkFor } from '../../src/contract/chains.ts';
 import { type Transfer, TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
-import { chainIdIn, intentApi, transferApi, useScope } from './api.ts';
+import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
+import { nameOf } from '../../src/contract/words.ts';
+import { intentApi, transferApi, useScope } from './api.ts';
 import { Field, Opener } from './forms.tsx';
 import { LiveList, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
@@ -32,7 +35,7 @@ export function UnattributedTransfers() {
 
 export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
   const { mode } = useScope().merchant;
-  const chainIdOf = ({ chain }: Transfer) => chainIdIn(mode, chain);
+  const chainIdOf = (row: Transfer) => chainIdIn(mode, row);
   return (
     <Table
       rows={rows}
@@ -54,6 +57,12 @@ export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
       }}
     />
   );
+}
+
+/** The EIP-155 id of the transfer's chain in that mode. */
+function chainIdIn(mode: Mode, { chain }: Transfer): bigint {
+  const name = nameOf(chainWords, chain);
+  return name === undefined ? 0n : BigInt(networkFor(mode, name).chainId);
 }
 
 export function UnattributedTransfer({ id }: { id: string }) {
@@ -99,7 +108,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
 }
 
 function TransferFacts({ of: transfer }: { of: Transfer }) {
-  const chainId = chainIdIn(useScope().merchant.mode, transfer.chain);
+  const chainId = chainIdIn(useScope().merchant.mode, transfer);
   return (
     <Facts
       of={{

@@ -18,12 +18,8 @@ interface MoneyProps {
   labels?: readonly string[];
 }
 
-export function moneyText({
-  units,
-  decimals = usdc.decimals,
-  symbol = usdc.symbol,
-  labels = [],
-}: MoneyProps) {
+export function moneyText(props: MoneyProps) {
+  const { units, decimals = usdc.decimals, symbol = usdc.symbol, labels = [] } = props;
   const name = labels.includes('wrong_token') ? 'of another token' : symbol;
   return `${shownAmount(BigInt(units), decimals)}\u00a0${name}`;
 }

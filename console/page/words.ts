@@ -1,9 +1,7 @@
 // The words of the console for what the contract calls otherwise.
 
-import {
-  type PaymentIntent,
-  PaymentIntentStatus,
-} from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { WebhookDeliveryStatus } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
@@ -26,10 +24,8 @@ export const intentStates: Readonly<Record<PaymentIntentStatus, State>> = {
 };
 
 /** How an intent stands. */
-export function stateOf({
-  status,
-  amountReceivedUnits = 0n,
-}: Pick<PaymentIntent, 'status' | 'amountReceivedUnits'>): State {
+export function stateOf(intent: Pick<PaymentIntent, 'status' | 'amountReceivedUnits'>): State {
+  const { status, amountReceivedUnits = 0n } = intent;
   const isPart = status === PaymentIntentStatus.REQUIRES_PAYMENT && amountReceivedUnits > 0n;
   return isPart
     ? { label: 'Part paid', tone: 'busy' }

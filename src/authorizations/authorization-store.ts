@@ -12,12 +12,8 @@ import { AuthorizationEntity, type AuthorizationRow } from '../database/entities
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  jsonOfIds,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import type { RunPrepared } from '../database/prepared.ts';
+import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
@@ -35,8 +31,6 @@ const maxWaitingTogether = 1_024;
 
 /** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
 type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
-
-export type AuthorizationStore = ReturnType<typeof createAuthorizationStore>;
 
 /** Refusal of a nonce that belongs to another intent. */
 export const foreignNonce = refused(
@@ -106,10 +100,7 @@ export function createAuthorizationStore(em: EntityManager) {
 type Columns = EntityColumns<AuthorizationRow>;
 
 /** A payment of an intent as it was read. */
-interface Shown {
-  intent: PaymentIntentRow;
-  payment: SignedPayment;
-}
+type Shown = { intent: PaymentIntentRow; payment: SignedPayment };
 
 function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, AuthorizationRow | undefined> {
   const find = preparedStatement(

@@ -6,13 +6,8 @@ import { checksum } from 'ox/Address';
 import { Agent, request } from 'undici';
 import type { ChainFacilitator } from '../config/config.ts';
 import type { ChainSettings } from '../contract/chains.ts';
-import {
-  networkName,
-  objectIn,
-  type PaymentRequirements,
-  type SignedPayment,
-  x402Version,
-} from '../contract/x402.ts';
+import type { PaymentRequirements, SignedPayment } from '../contract/x402.ts';
+import { networkName, objectIn, x402Version } from '../contract/x402.ts';
 import { maxTimeoutSeconds } from './offer.ts';
 
 const timeoutMs = 30_000;
@@ -40,8 +35,6 @@ export interface FacilitatorAnswer {
 
 /** It does not take our token, perhaps only now. */
 export class TokenRefused extends Error {}
-
-export type Facilitator = ReturnType<typeof createFacilitator>;
 
 export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
   const ask = async (path: string, body?: object) => {
@@ -172,9 +165,7 @@ function wordOf(reason: unknown): string {
 /** The connection was never made, so nothing was sent. */
 const unconnected = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT']);
 
-function codeOf(reason: unknown): string | undefined {
-  return (reason as { code?: string }).code;
-}
+const codeOf = (reason: unknown): string | undefined => (reason as { code?: string }).code;
 
 function faultOf(reason: unknown): string {
   if (reason instanceof DOMException && reason.name === 'TimeoutError') return 'timeout';

@@ -12,9 +12,11 @@ import { createTurns } from '../database/turns.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { createFacilitator, type Facilitator, TokenRefused } from './facilitator.ts';
+import { createFacilitator, TokenRefused } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
 import type { Proof } from './signature.ts';
+
+type Facilitator = ReturnType<typeof createFacilitator>;
 
 export interface GaslessChain {
   readonly settings: ChainSettings;

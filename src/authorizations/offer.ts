@@ -1,25 +1,15 @@
 // What a payer is asked to sign, and the checks of what was signed that need nobody else.
 
 import { isRightToken, type Network } from '../contract/chains.ts';
-import {
-  networkName,
-  type PaymentRequirements,
-  type RefusalReason,
-  type SignedPayment,
-} from '../contract/x402.ts';
+import type { PaymentRequirements, RefusalReason, SignedPayment } from '../contract/x402.ts';
+import { networkName } from '../contract/x402.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 
 /** How a token names itself for signatures (EIP-712). */
-export interface TokenDomain {
-  name: string;
-  version: string;
-}
+export type TokenDomain = { name: string; version: string };
 
 /** Why a payment is refused: x402's word, and a sentence for whoever reads it. */
-export interface PaymentRefusal {
-  reason: RefusalReason;
-  message: string;
-}
+export type PaymentRefusal = { reason: RefusalReason; message: string };
 
 /** An intent that expires sooner is not offered any more: nobody can sign, send and see it land in that time. */
 const lastOfferMs = 120_000;
@@ -78,10 +68,7 @@ export function refusalOf(payment: SignedPayment, expected: Expected): PaymentRe
   );
 }
 
-function refusalOfTerms(
-  { accepted, from, to }: SignedPayment,
-  { intent, network, domain }: Expected,
-): PaymentRefusal | undefined {
+function refusalOfTerms({ accepted, from, to }: SignedPayment, { intent, network, domain }: Expected) {
   const { name, version, assetTransferMethod = 'eip3009' } = accepted.extra;
   if (accepted.scheme !== scheme || assetTransferMethod !== 'eip3009') {
     return refused('invalid_scheme', `Pay by the scheme ${scheme} with EIP-3009.`);
@@ -109,10 +96,7 @@ function refusalOfTerms(
   return undefined;
 }
 
-function refusalOfAmount(
-  { accepted, value }: SignedPayment,
-  { intent, toleranceUnits }: Expected,
-): PaymentRefusal | undefined {
+function refusalOfAmount({ accepted, value }: SignedPayment, { intent, toleranceUnits }: Expected) {
   const missing = missingUnits(intent);
   if (value !== BigInt(accepted.amount)) {
     return refused(
@@ -128,10 +112,7 @@ function refusalOfAmount(
       );
 }
 
-function refusalOfTime(
-  { validAfter, validBefore }: SignedPayment,
-  { intent, nowMs }: Expected,
-): PaymentRefusal | undefined {
+function refusalOfTime({ validAfter, validBefore }: SignedPayment, { intent, nowMs }: Expected) {
   const seconds = BigInt(Math.floor(nowMs / 1_000));
   if (validAfter >= seconds) {
     return refused(

@@ -6,15 +6,8 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
 import { isNewer } from '../contract/words.ts';
-import {
-  encodeHeader,
-  networkName,
-  type PaymentRequired,
-  readPayment,
-  type SettleResponse,
-  type SignedPayment,
-  x402Version,
-} from '../contract/x402.ts';
+import type { PaymentRequired, SettleResponse, SignedPayment } from '../contract/x402.ts';
+import { encodeHeader, networkName, readPayment, x402Version } from '../contract/x402.ts';
 import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { networkChains } from '../database/entities/network.ts';
@@ -25,7 +18,7 @@ import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { type AuthorizationStore, createAuthorizationStore, foreignNonce } from './authorization-store.ts';
+import { createAuthorizationStore, foreignNonce } from './authorization-store.ts';
 import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused, type TokenDomain } from './offer.ts';
@@ -81,15 +74,11 @@ export function createPayCheckout(
 }
 
 /** An intent, and the time of the newest block that was read of its chain. */
-interface Found {
-  intent: PaymentIntentRow;
-  network: Network;
-  headTimeMs: number;
-}
+type Found = { intent: PaymentIntentRow; network: Network; headTimeMs: number };
 
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
-  readonly #store: AuthorizationStore;
+  readonly #store: ReturnType<typeof createAuthorizationStore>;
   readonly #find: (id: string) => Promise<Found | undefined>;
   /** The authorizations whose landing is waited for, each as often as it is. */
   readonly #waiting: string[] = [];
@@ -246,21 +235,12 @@ class PayCheckout {
     return landing.finally(() => waiting.splice(waiting.indexOf(id), 1));
   }
 
-  #answer(
-    request: PayRequest,
-    row: AuthorizationRow,
-    network: Network,
-    hash: string | undefined,
-  ): Promise<PayAnswer> {
+  #answer(request: PayRequest, row: AuthorizationRow, network: Network, hash: string | undefined) {
     if (hash === undefined) return this.#checkout(request, 202);
     return this.#checkout(request, 200, [settledHeader(row, network, hash)]);
   }
 
-  async #checkout(
-    { opened }: PayRequest,
-    status: number,
-    headers: [string, string][] = [],
-  ): Promise<PayAnswer> {
+  async #checkout({ opened }: PayRequest, status: number, headers: [string, string][] = []) {
     return { status, body: await this.#options.checkoutText(opened), headers };
   }
 
@@ -299,11 +279,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
   return (id) => finding.add(id);
 }
 
-export interface PayAnswer {
-  status: number;
-  body: string;
-  headers: [string, string][];
-}
+export type PayAnswer = { status: number; body: string; headers: [string, string][] };
 
 /** Most bytes of the header. */
 const maxSignatureBytes = 8 * 1024;
@@ -342,11 +318,7 @@ function refusalAnswer({ chainId }: Network, payer: string, { reason, message }:
 }
 
 /** `PAYMENT-RESPONSE` of a transfer that the watcher has recorded. */
-function settledHeader(
-  { fromAddress, amountUnits }: AuthorizationRow,
-  { chainId }: Network,
-  hash: string,
-): [string, string] {
+function settledHeader({ fromAddress, amountUnits }: AuthorizationRow, { chainId }: Network, hash: string) {
   return responseHeader({
     success: true,
     transaction: hash,

@@ -3,11 +3,8 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
 import { createAuthorizationStore } from '../authorizations/authorization-store.ts';
-import {
-  type Checkout,
-  CheckoutSchema,
-  PaymentAuthorizationStatus,
-} from '../contract/gen/payments/v1/checkout_pb.ts';
+import type { Checkout } from '../contract/gen/payments/v1/checkout_pb.ts';
+import { CheckoutSchema, PaymentAuthorizationStatus } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import { Batcher } from '../database/batcher.ts';
 import type { AuthorizationRow } from '../database/entities/authorization.ts';
@@ -43,10 +40,7 @@ export function createCheckoutService(read: ReadCheckout): ImplementedService<Op
 const maxRemembered = 4_096;
 
 /** A checkout without payments, which is the same until its version changes. */
-interface Remembered {
-  version: string;
-  checkout: Checkout;
-}
+type Remembered = { version: string; checkout: Checkout };
 
 /**
  * Returns the function that reads a checkout. One without payments that has not changed since is the same object, of

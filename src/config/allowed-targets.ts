@@ -9,10 +9,7 @@ export interface AllowedTargets {
 }
 
 /** This machine itself, for the embedded mode. */
-export const loopbackTargets: AllowedTargets = {
-  hosts: ['localhost'],
-  networks: ['127.0.0.0/8', '::1/128'],
-};
+export const loopbackTargets: AllowedTargets = { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] };
 
 /** In a URL, a name whose last label is a number is an address: `127.1` is `127.0.0.1`, and could never match. */
 const hostName = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$/;

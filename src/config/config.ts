@@ -21,9 +21,7 @@ export type SecretName = (typeof secretNames)[number];
 
 /** The checked configuration. docs/configuration.md has the table of variables. */
 export type Config = ReturnType<typeof loadConfig>;
-export type LogLevel = Config['logLevel'];
 export type DatabaseTimeouts = Config['databaseTimeouts'];
-export type QueueLimits = Config['queue'];
 export type TransportLimits = Config['limits'];
 /** The limits that the requests of a method may count against. */
 export type RatePolicy = keyof Config['rateLimits'];
@@ -135,9 +133,7 @@ export function misspeltProblem({ name, meant }: { name: string; meant: string }
 }
 
 /** A short name is near to many that other programs read, such as HOME and SSL_CERT_FILE. */
-function allowedSlips({ length }: string): number {
-  return length < 5 ? 0 : length < 14 ? 1 : 2;
-}
+const allowedSlips = ({ length }: string): number => (length < 5 ? 0 : length < 14 ? 1 : 2);
 
 /** The names that `loadConfig` reads, without those that belong to OpenTelemetry. */
 function variablesRead(): string[] {
@@ -256,11 +252,8 @@ function readTrustedProxies(variables: Variables): readonly string[] {
 }
 
 function readRoles(variables: Variables): ReadonlySet<(typeof roleNames)[number]> {
-  const roles =
-    variables
-      .given('ROLES')
-      ?.split(',')
-      .map((role) => role.trim()) ?? roleNames;
+  const given = variables.given('ROLES')?.split(',');
+  const roles = given?.map((role) => role.trim()) ?? roleNames;
   const unknown = roles.filter((role) => !(roleNames as readonly string[]).includes(role));
   if (unknown.length > 0) {
     variables.problems.push(

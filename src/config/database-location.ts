@@ -1,25 +1,17 @@
 import { readFileSync } from 'node:fs';
-import {
-  type ConnectionOptions,
-  checkServerIdentity,
-  createSecureContext,
-  getCACertificates,
-} from 'node:tls';
+import type { ConnectionOptions } from 'node:tls';
+import { checkServerIdentity, createSecureContext, getCACertificates } from 'node:tls';
 import type { ClientConfig } from 'pg';
 import { StartupError } from './startup-error.ts';
 
 /** How to reach a PostgreSQL: an address, or the folder of a local server's Unix socket. */
 export type DatabaseLocation = { url: string } | SocketLocation;
 
-export interface SocketLocation {
-  socketFolder: string;
-  user: string;
-  database: string;
-}
+export type SocketLocation = { socketFolder: string; user: string; database: string };
 
 /** Which servers a session is accepted from; the same words as in libpq. */
 const sessionTargets = ['any', 'read-write', 'primary'] as const;
-export type SessionTarget = (typeof sessionTargets)[number];
+type SessionTarget = (typeof sessionTargets)[number];
 
 /** The servers of a database, in the order of its address, and which of them is wanted. */
 export interface DatabaseTarget {

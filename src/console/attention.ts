@@ -5,10 +5,8 @@ import type { JsonObject } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import {
-  AttentionKind,
-  type ResolveAttentionRequest,
-} from '../contract/gen/console/v1/console_service_pb.ts';
+import type { ResolveAttentionRequest } from '../contract/gen/console/v1/console_service_pb.ts';
+import { AttentionKind } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';

@@ -219,7 +219,7 @@ export function findRefundTransfers(em: EntityManager): ConsoleMethod<'findRefun
 }
 
 /** Returns the intent with a refund that a transaction has made, or seems to have made. */
-export function createFindRefunded(em: EntityManager) {
+function createFindRefunded(em: EntityManager) {
   const { read } = createPreparedStatements(em);
   return async (transaction: string, { merchantId, mode }: Identity): Promise<string | undefined> => {
     const { rows } = await read(merchantId, findIntentOf, [transaction, merchantId, mode]);

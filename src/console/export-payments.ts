@@ -86,13 +86,9 @@ export async function* exportPayments(
     asked.catch(() => {});
     await nextTurn();
     const lines = rows.map((found) => lineOf(transfers.read(found), found));
-    yield {
-      text:
-        format === 'csv'
-          ? csvOf(lines.map((line) => names.map((name) => cellOf(name, String(line[name])))))
-          : lines.map(jsonOf).join(''),
-      done: (time.getTime() - from.getTime()) / (before.getTime() - from.getTime()),
-    };
+    const cells = () => lines.map((line) => names.map((name) => cellOf(name, String(line[name]))));
+    const text = format === 'csv' ? csvOf(cells()) : lines.map(jsonOf).join('');
+    yield { text, done: (time.getTime() - from.getTime()) / (before.getTime() - from.getTime()) };
   }
 }
 

@@ -22,9 +22,7 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
     zones ??= read(merchantId, findZones, []).then(
       ({ rows }) => new Set(rows.map((row) => String(row.name).toLowerCase())),
     );
-    zones.catch(() => {
-      zones = undefined;
-    });
+    zones.catch(() => (zones = undefined));
     return (await zones).has(name.toLowerCase());
   };
   return {

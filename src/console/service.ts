@@ -49,10 +49,9 @@ function listMerchants(em: EntityManager): ConsoleMethod<'listMerchants'> {
   return {
     ratePolicy: 'reads',
     async run(_, { session: { merchant } }) {
-      const merchants = await em.fork().find(MerchantEntity, merchant ? { id: merchant.id } : {}, {
-        orderBy: { id: 'desc' },
-        limit: maxMerchants,
-      });
+      const where = merchant ? { id: merchant.id } : {};
+      const page = { orderBy: { id: 'desc' }, limit: maxMerchants } as const;
+      const merchants = await em.fork().find(MerchantEntity, where, page);
       return { merchants: merchants.map(({ id, name }) => ({ id: formatIdentifier('mer', id), name })) };
     },
   };
@@ -76,9 +75,8 @@ function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
     async run(_, caller) {
       const { merchantTypeId } = merchantOf(caller);
       const keys = await listApiKeys(em, merchantTypeId);
-      return {
-        apiKeys: keys.map((key) => ({ ...key, id: key.keyId, createdAt: timestampFromDate(key.createdAt) })),
-      };
+      const at = timestampFromDate;
+      return { apiKeys: keys.map((key) => ({ ...key, id: key.keyId, createdAt: at(key.createdAt) })) };
     },
   };
 }
@@ -105,9 +103,11 @@ function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   const changesOf = async (caller: ConsoleCaller, targets: string[], paymentIntent: string) => {
     const { merchantId, mode } = merchantOf(caller);
     const { rows } = await read(merchantId, findChanges, [targets, merchantId, mode, paymentIntent]);
-    return rows
-      .toReversed()
-      .map(({ id, ...change }) => ({ at: timestampFromDate(new Date(timeOfUuid(id))), ...change }));
+    const made = rows.map(({ id, ...change }) => ({
+      at: timestampFromDate(new Date(timeOfUuid(id))),
+      ...change,
+    }));
+    return made.toReversed();
   };
   return {
     ratePolicy: 'reads',
@@ -128,10 +128,8 @@ function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
         ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
         ...deliveries.map(({ row }) => formatIdentifier('evt', row.eventId)),
       ];
-      return {
-        webhookDeliveries: await present(deliveries),
-        changes: await changesOf(caller, targets, paymentIntent),
-      };
+      const webhookDeliveries = await present(deliveries);
+      return { webhookDeliveries, changes: await changesOf(caller, targets, paymentIntent) };
     },
   };
 }

@@ -131,11 +131,8 @@ export interface SessionSummary {
 }
 
 /** Makes a link's code. It is shown only once, and works once, for ten minutes. Throws AdministrationError. */
-export async function createLink(
-  em: EntityManager,
-  peppers: KeyRing,
-  { name, merchant, isReadOnly, lastsMs }: LinkOptions,
-): Promise<SessionSummary & { code: string }> {
+export async function createLink(em: EntityManager, peppers: KeyRing, options: LinkOptions) {
+  const { name, merchant, isReadOnly, lastsMs } = options;
   if (name.trim() === '' || [...name].length > maxName) {
     throw new AdministrationError(`a session's name has 1 to ${maxName} characters`);
   }

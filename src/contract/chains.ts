@@ -68,69 +68,58 @@ export const bridgedUsdcAddresses = {
   usdbC: '0xd9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA',
 } as const satisfies Record<string, Address>;
 
+/** The same in both modes. 200 ms since Denim: https://docs.base.org/base-chain/specs/upgrades/denim/overview */
+const baseTimes = { blockTimeMs: 200, minDepthMs: 20_000, needsFinality: false } as const;
+const polygonTimes = { blockTimeMs: 1_500, minDepthMs: 0, needsFinality: true } as const;
+const onBase = { chain: 'base', feeToken: 'ETH', ...baseTimes } as const;
+const onPolygon = { chain: 'polygon', feeToken: 'POL', ...polygonTimes } as const;
+
 /**
  * Every chain, each with the terms of the networks that an intent was ever created for: append only, together with a
  * migration that adds the row to the table `networks`. New intents take the last of their chain and token.
  */
 export const chains: readonly ChainSettings[] = [
   chainOf([{ id: 1, confirmationsRequired: 10 }], {
+    ...onBase,
     mode: 'mainnet',
-    chain: 'base',
     chainId: 8453,
     genesisHash: '0xf712aa9241cc24369b143cf6dce85f0902a9731e70d66818a3a5845b296c73dd',
     name: 'Base',
     rpcVariable: 'RPC_URL_BASE',
     tokenAddresses: { USDC: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
-    // Since the upgrade Denim of October and November 2026: https://docs.base.org/base-chain/specs/upgrades/denim/overview
-    blockTimeMs: 200,
-    minDepthMs: 20_000,
-    needsFinality: false,
-    feeToken: 'ETH',
     publicRpcUrl: 'https://mainnet.base.org',
     explorer: 'https://basescan.org',
   }),
   chainOf([{ id: 2, confirmationsRequired: 12 }], {
+    ...onPolygon,
     mode: 'mainnet',
-    chain: 'polygon',
     chainId: 137,
     genesisHash: '0xa9c28ce2141b56c474f1dc504bee9b01eb1bd7d1a507580d5519d4437a97de1b',
     name: 'Polygon',
     rpcVariable: 'RPC_URL_POLYGON',
     tokenAddresses: { USDC: '0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359' },
-    blockTimeMs: 1_500,
-    minDepthMs: 0,
-    needsFinality: true,
-    feeToken: 'POL',
     publicRpcUrl: 'https://polygon.drpc.org',
     explorer: 'https://polygonscan.com',
   }),
   chainOf([{ id: 3, confirmationsRequired: 10 }], {
+    ...onBase,
     mode: 'testnet',
-    chain: 'base',
     chainId: 84532,
     genesisHash: '0x0dcc9e089e30b90ddfc55be9a37dd15bc551aeee999d2e2b51414c54eaf934e4',
     name: 'Base Sepolia',
     rpcVariable: 'RPC_URL_BASE_SEPOLIA',
     tokenAddresses: { USDC: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
-    blockTimeMs: 200,
-    minDepthMs: 20_000,
-    needsFinality: false,
-    feeToken: 'ETH',
     publicRpcUrl: 'https://sepolia.base.org',
     explorer: 'https://sepolia.basescan.org',
   }),
   chainOf([{ id: 4, confirmationsRequired: 12 }], {
+    ...onPolygon,
     mode: 'testnet',
-    chain: 'polygon',
     chainId: 80002,
     genesisHash: '0x7202b2b53c5a0836e773e319d18922cc756dd67432f9a1f65352b61f4406c697',
     name: 'Polygon Amoy',
     rpcVariable: 'RPC_URL_POLYGON_AMOY',
     tokenAddresses: { USDC: '0x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582' },
-    blockTimeMs: 1_500,
-    minDepthMs: 0,
-    needsFinality: true,
-    feeToken: 'POL',
     publicRpcUrl: 'https://polygon-amoy.drpc.org',
     explorer: 'https://amoy.polygonscan.com',
   }),

@@ -79,11 +79,7 @@ export const catalogue = {
     message:
       'The events after this one are no longer all kept. Begin again without it and then retrieve the resources that you follow.',
   },
-  not_found: {
-    httpStatus: 404,
-    grpcCode: 'Unimplemented',
-    message: 'There is nothing at this path.',
-  },
+  not_found: { httpStatus: 404, grpcCode: 'Unimplemented', message: 'There is nothing at this path.' },
   method_not_allowed: {
     httpStatus: 405,
     grpcCode: 'Unimplemented',

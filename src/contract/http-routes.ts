@@ -58,6 +58,7 @@ function routeOf(method: DescMethodUnary): HttpRoute {
   if (hasBody && verb === 'get') throw new Error('GET with a body');
   const segments = segmentsOf(path, method);
   const pathFields = segments.filter((segment) => typeof segment !== 'string');
+  if (new Set(pathFields).size < pathFields.length) throw new Error(`the path "${path}" takes a field twice`);
   const queryFields = hasBody ? [] : method.input.fields.filter((field) => !pathFields.includes(field));
   for (const field of queryFields) assertFitsQuery(field);
   return {
@@ -76,7 +77,7 @@ function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
   if (!/^(?:\/(?:[A-Za-z0-9_.~-]+|\{[a-z0-9_]+\}))+$/.test(path)) {
     throw new Error(`the path "${path}" has more than literal segments and variables of one segment`);
   }
-  const segments = path
+  return path
     .slice(1)
     .split('/')
     .map((segment) => {
@@ -88,9 +89,6 @@ function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
       }
       return field;
     });
-  const fields = segments.filter((segment) => typeof segment !== 'string');
-  if (new Set(fields).size < fields.length) throw new Error(`the path "${path}" takes a field twice`);
-  return segments;
 }
 
 /** A query can hold words, numbers and times, each at most once. */

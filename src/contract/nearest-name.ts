@@ -4,11 +4,7 @@
 const longestMeant = 64;
 
 /** What other services call the same thing, both as `plain` writes them. */
-const synonyms: Readonly<Record<string, string>> = {
-  limit: 'pagesize',
-  perpage: 'pagesize',
-  cursor: 'pagetoken',
-};
+const synonyms: Record<string, string> = { limit: 'pagesize', perpage: 'pagesize', cursor: 'pagetoken' };
 
 /**
  * Returns the name that was probably meant: a different spelling (`wallet_address`), up to two typing mistakes

@@ -5,15 +5,8 @@
 // checkout's JSON. None of it imports protobuf.
 
 import { readFileSync } from 'node:fs';
-import {
-  type DescEnum,
-  type DescField,
-  type DescFile,
-  type DescMessage,
-  getOption,
-  hasOption,
-  ScalarType,
-} from '@bufbuild/protobuf';
+import type { DescEnum, DescField, DescFile, DescMessage } from '@bufbuild/protobuf';
+import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import { createEcmaScriptPlugin, getComments, runNodeJs } from '@bufbuild/protoplugin';
 import manifest from '../../package.json' with { type: 'json' };
 import { eventDescriptions } from './event-types.ts';

@@ -45,9 +45,7 @@ export function nameOf<Word extends string>(words: Words<Word>, number: number):
 
 /** The fault of a value that is none of the words, behind the name of its field. */
 export function mustBe(words: Words<string>): string {
-  return `must be ${namesIn(words)
-    .map((word) => `"${word}"`)
-    .join(' or ')}`;
+  return `must be "${namesIn(words).join('" or "')}"`;
 }
 
 /** The database holds a value that only a newer process knows. */

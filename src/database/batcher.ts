@@ -137,10 +137,8 @@ export class Batcher<Item, Result> {
     const startedAtMs = performance.now();
     try {
       const isRepeated = batch.some(({ heldAfter }) => heldAfter !== undefined);
-      const outcomes = await this.#options.run(
-        batch.map(({ item }) => item),
-        isRepeated,
-      );
+      const items = batch.map(({ item }) => item);
+      const outcomes = await this.#options.run(items, isRepeated);
       this.#isHolding = false;
       this.#pauseMs = firstPauseMs;
       batch.forEach((waiter, i) => {

@@ -3,13 +3,8 @@
 
 import pg from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
-import {
-  type DatabaseLocation,
-  type DatabaseTarget,
-  databaseTargetOf,
-  defaultConnectTimeoutMs,
-  type SessionTarget,
-} from '../config/database-location.ts';
+import type { DatabaseLocation, DatabaseTarget } from '../config/database-location.ts';
+import { databaseTargetOf, defaultConnectTimeoutMs } from '../config/database-location.ts';
 import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from '../requests/unavailable.ts';
 
 /** The same for each of several hosts: another one may answer. */
@@ -18,7 +13,7 @@ const connectToOneMs = 1_000;
 /** `read_only_sql_transaction`, `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`. */
 const endsSession = new Set([readOnly, '57P01', '57P02', '57P03']);
 /** What a server reports by itself when it accepts no writes, by the sessions that are wanted. */
-const reportsReadOnly: Record<SessionTarget, readonly string[]> = {
+const reportsReadOnly: Record<DatabaseTarget['sessions'], readonly string[]> = {
   any: [],
   'read-write': ['in_hot_standby', 'default_transaction_read_only'],
   primary: ['in_hot_standby'],
@@ -199,7 +194,4 @@ export class DatabaseClient extends pg.Client {
 
 type Connected = ((error: Error) => void) | ((error: null, client: pg.Client) => void);
 
-interface ParameterStatus {
-  parameterName: string;
-  parameterValue: string;
-}
+type ParameterStatus = { parameterName: string; parameterValue: string };

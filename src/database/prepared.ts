@@ -4,10 +4,7 @@ import type { Pool, QueryConfig, QueryResult } from 'pg';
 import { inChangeTurn, turnsOf } from './turns.ts';
 
 /** A statement for `prepare`. Its name has a digest of its text: releases share a pooler's sessions, never one name. */
-export interface PreparedStatement {
-  readonly name: string;
-  readonly text: string;
-}
+export type PreparedStatement = { readonly name: string; readonly text: string };
 
 /** Names a statement, at most 63 bytes in all. */
 export function preparedStatement(label: string, text: string): PreparedStatement {

@@ -24,11 +24,7 @@ export function turnsOf(pool: Pool, kind: Kind): RunInTurn {
 }
 
 /** Runs a merchant's change when it is its turn. Throws `unavailable` if its turn does not come in time. */
-export async function inChangeTurn<T>(
-  em: EntityManager,
-  merchantId: string,
-  work: () => Promise<T>,
-): Promise<T> {
+export async function inChangeTurn<T>(em: EntityManager, merchantId: string, work: () => Promise<T>) {
   return turnsOf(await em.getConnection().getNativeClient(), 'changes')(merchantId, work);
 }
 

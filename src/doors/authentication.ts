@@ -1,4 +1,4 @@
-import type { ApiKeys } from '../merchants/api-keys.ts';
+import type { createApiKeys } from '../merchants/api-keys.ts';
 import { ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
 import type { Identity, OpenedIntent, RequestContext } from '../requests/request-context.ts';
@@ -8,7 +8,7 @@ import type { RequestHeader } from '../requests/request-header.ts';
  * Authenticates requests by their Bearer API key, and records its identity in their context. Throws `api_key_missing` if
  * there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or expired.
  */
-export function authenticateByKey(apiKeys: ApiKeys): Authenticate<Identity> {
+export function authenticateByKey(apiKeys: ReturnType<typeof createApiKeys>): Authenticate<Identity> {
   return async (context, header) => {
     const apiKey = bearerIn(header.get('authorization'));
     if (apiKey === undefined) throw keyMissing(header);

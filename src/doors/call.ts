@@ -89,9 +89,6 @@ export function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Pr
 /** How a call of the method appears in a trace. gRPC-Web counts as gRPC there. */
 export function operationOf(method: DescMethod, system: 'grpc' | 'connectrpc' = 'grpc'): Operation {
   const name = `${method.parent.typeName}/${method.name}`;
-  return {
-    name,
-    attributes: { 'rpc.system.name': system, 'rpc.method': name },
-    okStatus: { 'rpc.status_code': 'OK' },
-  };
+  const attributes = { 'rpc.system.name': system, 'rpc.method': name };
+  return { name, attributes, okStatus: { 'rpc.status_code': 'OK' } };
 }

@@ -8,11 +8,7 @@ const plainHost = /^(?:[\w.-]{1,253}|\[[\da-f:.]{2,45}\])(?::\d{1,5})?$/i;
  * The URL of an error's entry on the reference page, as the client reaches this service. The host is the one in the
  * request; the scheme is https if the service or a proxy in front of it uses TLS. Relative if the host is not known.
  */
-export function docUrlOf(
-  code: ErrorCode,
-  header: RequestHeader | undefined,
-  scheme: 'http' | 'https',
-): string {
+export function docUrlOf(code: ErrorCode, header: RequestHeader | undefined, scheme: 'http' | 'https') {
   return `${addressOf(header, scheme) ?? ''}${docPathOf(code)}`;
 }
 

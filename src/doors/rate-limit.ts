@@ -40,11 +40,8 @@ function createPolicy(name: string, perSecond: number): Policy {
     const isAllowed = bucket.tryRemoveTokens(1);
     const setHeaders = () => {
       const left = Math.max(0, Math.floor(bucket.content));
-      const secondsUntilFull = Math.ceil((bucketSize - bucket.content) / perSecond);
-      context.rateLimit = {
-        'RateLimit-Policy': policy,
-        RateLimit: `"${name}";r=${left};t=${secondsUntilFull}`,
-      };
+      const fullInSeconds = Math.ceil((bucketSize - bucket.content) / perSecond);
+      context.rateLimit = { 'RateLimit-Policy': policy, RateLimit: `"${name}";r=${left};t=${fullInSeconds}` };
     };
     setHeaders();
     if (!isAllowed) {

@@ -59,10 +59,7 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
   return (spoken, { variable, expected }) => {
     const kind = `${variable} ${spoken}`;
     const before = repeated.get(kind);
-    if (before !== undefined) {
-      repeated.set(kind, before + 1);
-      return;
-    }
+    if (before !== undefined) return void repeated.set(kind, before + 1);
     const what = spoken === 'unknown' ? 'an unknown protocol' : spoken;
     // METRICS_PORT never has TLS.
     const orTls = variable === 'METRICS_PORT' ? '' : ', or set TLS_CERT_FILE and TLS_KEY_FILE';
@@ -101,12 +98,8 @@ function rawRefusal(
  * Returns what passes on a connection that begins with the expected protocol. Others are closed, after an answer if
  * they use HTTP or TLS, and so are connections that send nothing for `silenceMs`.
  */
-export function expectProtocol(
-  port: ExpectedProtocol,
-  silenceMs: number,
-  log: LogWrongProtocol,
-): (socket: Socket, pass: (socket: Socket) => void) => void {
-  return (socket, pass) => {
+export function expectProtocol(port: ExpectedProtocol, silenceMs: number, log: LogWrongProtocol) {
+  return (socket: Socket, pass: (socket: Socket) => void): void => {
     const silence = setTimeout(() => socket.destroy(), silenceMs);
     const onGone = () => clearTimeout(silence);
     socket.on('error', onGone).once('close', onGone);
@@ -172,30 +165,19 @@ export function answerMalformedHttp(
     })
     .on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, duplex) => {
       const socket = duplex as PacedSocket;
-      if (error.code === 'ECONNRESET' || !socket.writable) {
-        socket.destroy();
-        return;
-      }
+      if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
       socket.stopParsing();
       const [latest, before] = socket.latest;
       // Complete requests came first and are being served. Their answers must not be lost because of later input.
       const whole = latest?.req.complete ? latest : before;
-      if (isOwed(whole)) {
-        whole.once('close', () => socket.end());
-        return;
-      }
+      if (isOwed(whole)) return void whole.once('close', () => socket.end());
       // The client has closed its side in the middle of a request, which then ends as canceled.
-      if (error.code === 'HPE_INVALID_EOF_STATE') {
-        socket.destroy();
-        return;
-      }
+      if (error.code === 'HPE_INVALID_EOF_STATE') return void socket.destroy();
       const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
       const hint = latest === undefined ? hints[spoken] : undefined;
       if (hint !== undefined) log(spoken, { variable, expected: 'HTTP/1.1' });
-      const { status, message } =
-        hint === undefined
-          ? explain(error.code, maxHeaderBytes)
-          : { status: '400 Bad Request', message: hint };
+      const [status, message] =
+        hint === undefined ? explain(error.code, maxHeaderBytes) : ['400 Bad Request', hint];
       // The host is known if the request's headers were read but its body did not arrive.
       const unfinished = latest?.req.complete === false ? latest.req : undefined;
       refuse(socket, status, 'invalid_body', message, unfinished);
@@ -215,16 +197,13 @@ const hints: { readonly [spoken in Protocol]?: string } = {
   TLS: noTls,
 };
 
-function explain(code: string | undefined, maxHeaderBytes: number): { status: string; message: string } {
+function explain(code: string | undefined, maxHeaderBytes: number): [status: string, message: string] {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
-      return {
-        status: '431 Request Header Fields Too Large',
-        message: `The headers are larger than ${maxHeaderBytes} bytes.`,
-      };
+      return ['431 Request Header Fields Too Large', `The headers are larger than ${maxHeaderBytes} bytes.`];
     case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return { status: '408 Request Timeout', message: requestIsLate };
+      return ['408 Request Timeout', requestIsLate];
     default:
-      return { status: '400 Bad Request', message: 'The request is not valid HTTP.' };
+      return ['400 Bad Request', 'The request is not valid HTTP.'];
   }
 }

@@ -74,12 +74,8 @@ async function startAt(port: number, program: string, flags: readonly string[]):
       stdio: ['ignore', 'ignore', errors.fd],
     });
     let end: Error | undefined;
-    child.once('error', (error) => {
-      end = error;
-    });
-    child.once('exit', (code, signal) => {
-      end = new Error(`anvil ended with ${code ?? signal}`);
-    });
+    child.once('error', (error) => (end = error));
+    child.once('exit', (code, signal) => (end = new Error(`anvil ended with ${code ?? signal}`)));
     for (const deadlineMs = Date.now() + startTimeoutMs; Date.now() < deadlineMs; await sleep(5)) {
       // If the port was taken, another program may answer on it.
       if ((await answers(port)) && end === undefined) {

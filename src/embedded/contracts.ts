@@ -4,15 +4,8 @@
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import {
-  type Abi,
-  type Address,
-  encodeDeployData,
-  encodeFunctionData,
-  type Hex,
-  maxUint256,
-  multicall3Abi,
-} from 'viem';
+import type { Abi, Address, Hex } from 'viem';
+import { encodeDeployData, encodeFunctionData, maxUint256, multicall3Abi } from 'viem';
 import type { Network } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
 import { deployerAddress, issuerAddress, mintCall, payerAddress } from './payer.ts';
@@ -29,15 +22,8 @@ export async function deployContracts(client: ChainClient, network: Network): Pr
   const usdc = network.tokenAddress;
   await deployAt(client, deployerAddress, [await multicall3(), ...usdcDeployments(artifacts, [usdc])]);
   const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, network);
-  hashes.push(
-    await client.sendTransaction({
-      account: issuerAddress,
-      to: usdc,
-      data: mintCall(payerAddress, payerAmountUnits),
-      gas: 500_000n,
-      chain: null,
-    }),
-  );
+  const mint = { to: usdc, data: mintCall(payerAddress, payerAmountUnits), gas: 500_000n };
+  hashes.push(await client.sendTransaction({ account: issuerAddress, ...mint, chain: null }));
   await client.mine({ blocks: 1 });
   for (const hash of hashes) await assertSucceeded(client, hash);
 }
@@ -72,13 +58,9 @@ export interface Deployment {
 
 /**
  * Puts contracts at addresses of our choice, as their constructors leave them. For one block, the code that creates a
- * contract is the code at its address, and `deployer`, an unlocked account, calls it there. Mines that block.
+ * contract is the code at its address, and `account`, an unlocked one, calls it there. Mines that block.
  */
-export async function deployAt(
-  client: ChainClient,
-  deployer: Address,
-  deployments: readonly Deployment[],
-): Promise<void> {
+export async function deployAt(client: ChainClient, account: Address, deployments: readonly Deployment[]) {
   // All of them first: a constructor may ask whether another contract is there.
   for (const { address, artifact, args } of deployments) {
     const creation = encodeDeployData({ abi: artifact.abi, bytecode: artifact.bytecode, args: args ?? [] });
@@ -86,16 +68,14 @@ export async function deployAt(
   }
   const runtimes = await Promise.all(
     deployments.map(async ({ address }) => {
-      const { data } = await client.call({ account: deployer, to: address, gas: gasOfConstructor });
+      const { data } = await client.call({ account, to: address, gas: gasOfConstructor });
       if (data === undefined) throw new Error(`the constructor for ${address} returned no code`);
       return { address, code: data };
     }),
   );
   const hashes: Hex[] = [];
-  for (const { address } of runtimes) {
-    hashes.push(
-      await client.sendTransaction({ account: deployer, to: address, gas: gasOfConstructor, chain: null }),
-    );
+  for (const { address: to } of runtimes) {
+    hashes.push(await client.sendTransaction({ account, to, gas: gasOfConstructor, chain: null }));
   }
   await client.mine({ blocks: 1 });
   for (const hash of hashes) await assertSucceeded(client, hash);
@@ -152,14 +132,11 @@ export function readUsdcArtifacts() {
  * The implementation, which all tokens share, and a proxy at each token's address. Who deploys them may replace the
  * implementation and, by the proxy's rule, not use the token.
  */
-export function usdcDeployments(
-  { token, proxy, signatureChecker }: UsdcArtifacts,
-  addresses: readonly Address[],
-): Deployment[] {
+export function usdcDeployments(usdc: UsdcArtifacts, addresses: readonly Address[]): Deployment[] {
   return [
-    { address: signatureCheckerAddress, artifact: signatureChecker },
-    { address: implementationAddress, artifact: token },
-    ...addresses.map((address) => ({ address, artifact: proxy, args: [implementationAddress] })),
+    { address: signatureCheckerAddress, artifact: usdc.signatureChecker },
+    { address: implementationAddress, artifact: usdc.token },
+    ...addresses.map((address) => ({ address, artifact: usdc.proxy, args: [implementationAddress] })),
   ];
 }
 
@@ -170,7 +147,7 @@ export function usdcDeployments(
 export async function initializeUsdc(
   client: ChainClient,
   { token: { abi } }: UsdcArtifacts,
-  address: Address,
+  to: Address,
   issuer: Address,
   { tokenSymbol: name, decimals }: { tokenSymbol: string; decimals: number },
 ): Promise<Hex[]> {
@@ -185,9 +162,7 @@ export async function initializeUsdc(
   const hashes: Hex[] = [];
   for (const [functionName, args] of calls) {
     const data = encodeFunctionData({ abi, functionName, args });
-    hashes.push(
-      await client.sendTransaction({ account: issuer, to: address, data, gas: 500_000n, chain: null }),
-    );
+    hashes.push(await client.sendTransaction({ account: issuer, to, data, gas: 500_000n, chain: null }));
   }
   return hashes;
 }

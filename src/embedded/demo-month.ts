@@ -7,22 +7,15 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { networkFor } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
-import {
-  type NewPaymentIntentRow,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-} from '../database/entities/payment-intent.ts';
+import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  type PreparedStatements,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import type { PreparedStatements, RunPrepared } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
@@ -178,10 +171,8 @@ class DemoMonth {
   async write(orders: readonly Order[]): Promise<void> {
     await this.#statements.transaction(async (run) => {
       this.#run = run;
-      await this.#insert(
-        PaymentIntentEntity,
-        orders.map(({ row }) => row),
-      );
+      const rows = orders.map(({ row }) => row);
+      await this.#insert(PaymentIntentEntity, rows);
       await this.#happen(orders);
     });
     this.#run = this.#statements.run;
@@ -203,23 +194,15 @@ class DemoMonth {
       const at = new Date(row.expiresAt.getTime() + 20_000);
       return { steps: [endOf(row, 'expired', at)], at };
     });
-    await this.#receive(of('paid', 'reorged', 'inTwo'), ({ row }) => [
-      BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits),
-      1,
-      150_000,
-    ]);
+    const missing = ({ row }: Order) => BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
+    await this.#receive(of('paid', 'reorged', 'inTwo'), (order) => [missing(order), 1, 150_000]);
     await this.#receive(of('overpaid'), ({ row }) => [BigInt(row.amountUnits) + 5_000_000n, 1, 150_000]);
     await this.#receive(of('late', 'afterCancel'), ({ row }) => [row.amountUnits, 1, expiryMs + 600_000]);
     await this.#succeed(of('paid', 'reorged', 'inTwo', 'overpaid'));
     await this.#reorganise(of('reorged'));
-    await this.#refund(
-      of('paid').filter((_, i) => i % 60 === 7),
-      0.7,
-    );
-    await this.#refund(
-      of('late', 'overpaid', 'afterCancel').filter((_, i) => i % 4 !== 0),
-      1,
-    );
+    const [paid, others] = [of('paid'), of('late', 'overpaid', 'afterCancel')];
+    await this.#refund(0.7, ...paid.filter((_, i) => i % 60 === 7));
+    await this.#refund(1, ...others.filter((_, i) => i % 4 !== 0));
     if (this.#random() < 0.15) await this.#strayTransfer(this.#pick(orders));
   }
 
@@ -295,7 +278,7 @@ class DemoMonth {
   }
 
   /** Gives back what was paid, most of it; the others wait for a signature. */
-  async #refund(orders: readonly Order[], signed: number): Promise<void> {
+  async #refund(signed: number, ...orders: readonly Order[]): Promise<void> {
     for (const { row, payer, fate } of orders) {
       const createdAt = new Date(row.createdAt.getTime() + 5 * 3_600_000);
       if (createdAt.getTime() > Date.now()) continue;
@@ -308,21 +291,14 @@ class DemoMonth {
       const blockTime = new Date(createdAt.getTime() + 60_000);
       const transfer = this.#transfer(row, row.expectedWallet, payer, units, blockTime);
       await this.#insert(TransferEntity, [{ ...transfer, isRefund: true, refund: refund.id, counts: true }]);
-      const [processing, succeeded] = [
-        new Date(blockTime.getTime() + 2_000),
-        new Date(blockTime.getTime() + 22_000),
-      ];
-      const { rows } = await this.#refunds.apply(
-        this.#run,
-        new Map([[refund, [{ type: 'processing' as const, fields: { status: 'processing' as const } }]]]),
-        processing,
-      );
+      const processing = new Date(blockTime.getTime() + 2_000);
+      const succeeded = new Date(blockTime.getTime() + 22_000);
+      const begun = { type: 'processing' as const, fields: { status: 'processing' as const } };
+      const { rows } = await this.#refunds.apply(this.#run, new Map([[refund, [begun]]]), processing);
       await this.#run(moveTransfers, [[refund.id], 'pending', 'confirmed']);
       await storeRefundedUnits(this.#run, await readReturnedMoney(this.#run, [row.id]));
-      const step = {
-        type: 'succeeded' as const,
-        fields: { status: 'succeeded' as const, succeededAt: succeeded },
-      };
+      const fields = { status: 'succeeded' as const, succeededAt: succeeded };
+      const step = { type: 'succeeded' as const, fields };
       await this.#refunds.apply(this.#run, new Map([[rows[0] as RefundRow, [step]]]), succeeded);
     }
   }

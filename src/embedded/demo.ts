@@ -71,11 +71,7 @@ export async function demoConsoleCode({ orm: { em }, keyRing }: Database): Promi
 const minOpenMinutes = 10;
 
 /** Returns the client secret of an intent for the checkout: the open one, or a new one. Two that ask at once get the same. */
-export async function demoClientSecret(
-  { orm: { em }, keyRing }: Database,
-  { queue }: Config,
-  demo: Demo,
-): Promise<string> {
+export async function demoClientSecret({ orm: { em }, keyRing }: Database, { queue }: Config, demo: Demo) {
   const merchantId = merchantUuidOf(demo.merchant_id);
   // The number is that of the ended ones: if the intent with the next key is there, it is open.
   const [{ ended }] = await em.fork().execute<[{ ended: string }]>(
@@ -98,16 +94,13 @@ export async function demoClientSecret(
     // Without a chain it is something to look at.
     { allows: () => true },
   );
-  const { clientSecret } = await create.run(
-    createMessage(CreatePaymentIntentRequestSchema, demoPayment),
-    identity,
-    {
-      context: newRequestContext('public'),
-      header: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
-      signal: new AbortController().signal,
-    },
-  );
-  return clientSecret;
+  const call = {
+    context: newRequestContext('public'),
+    header: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
+    signal: new AbortController().signal,
+  };
+  const request = createMessage(CreatePaymentIntentRequestSchema, demoPayment);
+  return (await create.run(request, identity, call)).clientSecret;
 }
 
 function onEveryChain(wallet: WalletAddress): Wallets {

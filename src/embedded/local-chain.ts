@@ -18,15 +18,8 @@ import { startRepeater } from '../scheduling/repeater.ts';
 import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
 import { areContractsDeployed, deployContracts } from './contracts.ts';
-import {
-  endNode,
-  forgetNode,
-  isAlive,
-  isNodeRunning,
-  type NodeRecord,
-  readRecord,
-  recordNode,
-} from './node-record.ts';
+import type { NodeRecord } from './node-record.ts';
+import { endNode, forgetNode, isAlive, isNodeRunning, readRecord, recordNode } from './node-record.ts';
 import { createPayer } from './payer.ts';
 
 export type LocalChain = ReturnType<typeof localChain>;
@@ -64,9 +57,8 @@ export async function findLocalChain(dataDir: string, chain: ChainName): Promise
   const network = networkFor('testnet', chain);
   const folder = chainFolder(dataDir, network);
   const node = await readRecord(folder);
-  return node !== undefined && (await isNodeRunning(node.pid, folder))
-    ? localChain(network, node)
-    : undefined;
+  const isRunning = node !== undefined && (await isNodeRunning(node.pid, folder));
+  return isRunning ? localChain(network, node) : undefined;
 }
 
 /** How often to check whether a block is due. */
@@ -164,10 +156,8 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
   }
   const node = await startNode(folder, options, port).catch(async (error) => {
     if (!(error instanceof DamagedState)) throw error;
-    logger.warn(
-      { err: error, chain: network.chain },
-      'local chain: could not load its state, starting a new chain',
-    );
+    const what = 'local chain: could not load its state, starting a new chain';
+    logger.warn({ err: error, chain: network.chain }, what);
     await setStateAside(folder);
     return startNode(folder, options, port);
   });
@@ -209,22 +199,14 @@ async function isUsable(node: NodeRecord, folder: string, network: Network): Pro
 }
 
 /** Polls until it is true, the timeout is over, or `isWorthwhile` returns false. */
-async function untilTrue(
-  timeoutMs: number,
-  isTrue: () => Promise<boolean>,
-  isWorthwhile = async () => true,
-): Promise<boolean> {
+async function untilTrue(timeoutMs: number, isTrue: () => Promise<boolean>, isWorthwhile = async () => true) {
   for (const deadlineMs = Date.now() + timeoutMs; ; await sleep(20)) {
     if (await isTrue()) return true;
     if (Date.now() > deadlineMs || !(await isWorthwhile())) return false;
   }
 }
 
-async function startNode(
-  folder: string,
-  { program, network }: LocalChainOptions,
-  port?: number,
-): Promise<NodeRecord> {
+async function startNode(folder: string, { program, network }: LocalChainOptions, port?: number) {
   const state = await unpackState(folder);
   const flags = [
     ...['--chain-id', String(network.chainId), '--no-mining', '--accounts', '3'],
@@ -256,11 +238,8 @@ async function mineIfDue(
   isBusy: () => boolean | Promise<boolean>,
   busyInterval = busyIntervalSeconds,
 ): Promise<bigint> {
-  const [pool, { number, timestamp }, isAwaited] = await Promise.all([
-    client.getTxpoolStatus(),
-    client.getBlock(),
-    isBusy(),
-  ]);
+  const asked = [client.getTxpoolStatus(), client.getBlock(), isBusy()] as const;
+  const [pool, { number, timestamp }, isAwaited] = await Promise.all(asked);
   const now = BigInt(Math.floor(Date.now() / 1000));
   const age = Number(now - timestamp);
   const interval = pool.pending > 0 || isAwaited ? busyInterval : idleIntervalSeconds;
@@ -389,19 +368,14 @@ export class TransferRefused extends Error {}
  * Pays on the local chain that runs on this data folder. Returns the hash of a pending transaction, or undefined if no
  * such chain runs or answers. Throws TransferRefused.
  */
-export async function payIntent(
-  dataDir: string,
-  { chain, wallet, amountUnits, id }: TestPayment,
-): Promise<Hex | undefined> {
+export async function payIntent(dataDir: string, { chain, wallet, amountUnits, id }: TestPayment) {
   const local = await findLocalChain(dataDir, chain);
   return local?.payer
     .pay({ to: wallet, amountUnits, suffix: id === undefined ? undefined : stringToHex(id) })
     .catch((cause) => {
       // It may be restarting.
-      const isReached = !(
-        cause instanceof BaseError && cause.walk((error) => error instanceof HttpRequestError)
-      );
-      if (!isReached) return undefined;
+      const isOfHttp = (error: unknown) => error instanceof HttpRequestError;
+      if (cause instanceof BaseError && cause.walk(isOfHttp)) return undefined;
       throw new TransferRefused(reasonOf(cause), { cause });
     });
 }

@@ -81,11 +81,8 @@ export async function findEmbeddedPostgres(
   if (!(await isRunning(folder))) return 'not running';
   const location: SocketLocation = { socketFolder: folder, user, database };
   const hadUsers = await isUsedByOthers(location);
-  return {
-    location,
-    ended: untilServerIsGone(folder),
-    stop: async () => void (hadUsers && (await stopServer(location))),
-  };
+  const stop = async () => void (hadUsers && (await stopServer(location)));
+  return { location, ended: untilServerIsGone(folder), stop };
 }
 
 async function findBinaries(): Promise<{ postgres: string; initdb: string }> {
@@ -159,19 +156,10 @@ async function createCluster(initdb: string, folder: string, account: Account | 
     unfinished = await mkdtemp(`${folder}.new-${process.pid}-`);
     unfinishedHere.add(unfinished);
     if (account !== undefined) await chown(unfinished, account.uid, account.gid);
-    await run(
-      initdb,
-      [
-        `--pgdata=${unfinished}`,
-        `--username=${user}`,
-        '--encoding=UTF8',
-        '--locale=C',
-        // Only the folder's owner and root can reach the socket.
-        '--auth=trust',
-        '--no-instructions',
-      ],
-      { ...account, cwd: unfinished, env: ownEnvironment() },
-    );
+    // Only the folder's owner and root can reach the socket.
+    const access = [`--username=${user}`, '--auth=trust'];
+    const flags = [`--pgdata=${unfinished}`, ...access, '--encoding=UTF8', '--locale=C', '--no-instructions'];
+    await run(initdb, flags, { ...account, cwd: unfinished, env: ownEnvironment() });
     // Another process may have been first: then its cluster is kept.
     await rename(unfinished, folder).catch(async (error) => {
       if (!existsSync(join(folder, 'PG_VERSION'))) throw error;
@@ -210,13 +198,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
     postgres,
     ['-D', folder, '-k', folder, '-c', 'listen_addresses=', '-c', 'unix_socket_permissions=0700'],
     // In its own process group, so that Ctrl-C reaches only this process, which stops the database last.
-    {
-      ...account,
-      cwd: folder,
-      env: ownEnvironment(),
-      detached: true,
-      stdio: ['ignore', 'ignore', 'pipe'],
-    },
+    { ...account, cwd: folder, env: ownEnvironment(), detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
   );
   let said = 'PostgreSQL ended';
   await new Promise<void>((ready, failed) => {
@@ -327,10 +309,8 @@ async function makeExecutable(path: string): Promise<void> {
 
 function folderError(folder: string, cause: unknown): StartupError {
   const reason = (cause instanceof Error ? cause.message : String(cause)).trim().split('\n').at(-1);
-  return new StartupError(
-    `the embedded PostgreSQL cannot use ${folder}: ${reason}. ${remedyFor(reason ?? '')}`,
-    { cause },
-  );
+  const remedy = remedyFor(reason ?? '');
+  return new StartupError(`the embedded PostgreSQL cannot use ${folder}: ${reason}. ${remedy}`, { cause });
 }
 
 function remedyFor(reason: string): string {

@@ -4,7 +4,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { ChainFacilitator, Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { chainNamed, networkFor } from '../contract/chains.ts';
+import { chainNamed, type Network, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { findAnvil } from './anvil.ts';
@@ -56,10 +56,7 @@ export function runLocalChains(
   const ends: (() => Promise<void>)[] = [];
   const start = async () => {
     const started = await startLocalChains({ dataDir, chains, isBusy, logger });
-    if ('missing' in started) {
-      logger.warn(`no local chains: ${started.missing}`);
-      return;
-    }
+    if ('missing' in started) return logger.warn(`no local chains: ${started.missing}`);
     ends.push(started.stop);
     const nodes = Object.values(started.chains).map(({ network, rpcUrl }) => ({
       ...chainNamed('testnet', network.chain),
@@ -100,20 +97,15 @@ export async function startLocalChains({ dataDir, isBusy, logger, chains }: Loca
   const program = findAnvil();
   if (typeof program !== 'string') return program;
   // They load viem, which takes a while.
-  const [{ readUsdcArtifacts }, { runLocalChain }] = await Promise.all([
-    import('./contracts.ts'),
-    import('./local-chain.ts'),
-  ]);
+  const modules = [import('./contracts.ts'), import('./local-chain.ts')] as const;
+  const [{ readUsdcArtifacts }, { runLocalChain }] = await Promise.all(modules);
   try {
     readUsdcArtifacts();
   } catch {
     return { missing: missingUsdc };
   }
-  const started = await Promise.allSettled(
-    chains.map((chain) =>
-      runLocalChain({ program, dataDir, network: networkFor('testnet', chain), isBusy, logger }),
-    ),
-  );
+  const run = (network: Network) => runLocalChain({ program, dataDir, network, isBusy, logger });
+  const started = await Promise.allSettled(chains.map((chain) => run(networkFor('testnet', chain))));
   const running = started.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   /** Saves the states and ends the chains, unless another process still uses them. */
   const stop = async () => void (await Promise.all(running.map((chain) => chain.stop())));

@@ -30,11 +30,7 @@ export interface TestWalletOptions {
   /** The secret that opens the checkout, whose requests are counted together with these. */
   admit: Authenticate<OpenedIntent>;
   /** Pays the intent. Returns the hash of the transaction, or nothing while it is not known. */
-  pay: (
-    intent: OpenedIntent,
-    amount: TestPaymentKind,
-    context: RequestContext,
-  ) => Promise<string | undefined>;
+  pay(intent: OpenedIntent, amount: TestPaymentKind, context: RequestContext): Promise<string | undefined>;
   isDraining: () => boolean;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
@@ -72,9 +68,7 @@ function amountIn(json: IJsonValue): TestPaymentKind {
   const known = testPaymentKinds.find((name) => name === amount);
   const violations = Object.keys(others).map((name, i) => notAField('', name, ['amount'], i));
   if (known !== undefined && violations.length === 0) return known;
-  if (known === undefined) {
-    const words = testPaymentKinds.map((name) => JSON.stringify(name)).join(' or ');
-    violations.push({ field: 'amount', message: `must be ${words}` });
-  }
+  if (known === undefined)
+    violations.push({ field: 'amount', message: `must be "${testPaymentKinds.join('" or "')}"` });
   throw invalidBody(violations);
 }

@@ -83,10 +83,7 @@ const signer = mnemonicToAccount('test test test test test test test test test t
 });
 
 /** Signs what `ask` offers, and sends it. Resolves with the last answer, which is a refusal if nothing is offered. */
-async function signIntent(
-  local: LocalChain,
-  ask: (signature: string | null) => Promise<PayAnswer>,
-): Promise<PayAnswer> {
+async function signIntent(local: LocalChain, ask: (signature: string | null) => Promise<PayAnswer>) {
   const offered = await ask(null);
   if (offered.status !== 402) return offered;
   const { x402Version, accepts } = JSON.parse(offered.body) as PaymentRequired;
@@ -100,12 +97,8 @@ async function signIntent(
 
 /** Mints what the account lacks, and waits for its block. */
 async function give({ client, network, payer }: LocalChain, units: bigint): Promise<void> {
-  const balance = await client.readContract({
-    address: network.tokenAddress,
-    abi: erc20Abi,
-    functionName: 'balanceOf',
-    args: [signer.address],
-  });
+  const call = { abi: erc20Abi, functionName: 'balanceOf', args: [signer.address] } as const;
+  const balance = await client.readContract({ address: network.tokenAddress, ...call });
   if (balance >= units) return;
   const hash = await payer.mint(signer.address, units);
   await client.waitForTransactionReceipt({ hash });

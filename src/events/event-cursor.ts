@@ -9,10 +9,7 @@ import type { Identity } from '../requests/request-context.ts';
 import { firstEpoch, newestEpoch, validUpTo } from './event-epochs.ts';
 
 /** A position, and the epoch in which the reader got it. */
-export interface EventCursor {
-  epoch: bigint;
-  position: bigint;
-}
+export type EventCursor = { epoch: bigint; position: bigint };
 
 /** What a database says about the cursors of an epoch. */
 interface CursorLimits {
@@ -70,8 +67,7 @@ export function createEventCursors(em: EntityManager) {
 
   /** The refusal of a cursor that was valid up to a position. */
   const lost = async (position: bigint, { merchantId, mode }: Identity) => {
-    const { rows } = await run(findLastEvent, [merchantId, mode, String(position)]);
-    const [last] = rows;
+    const [last] = (await run(findLastEvent, [merchantId, mode, String(position)])).rows;
     return new ServiceError('cursor_expired', {
       message: lostMessage,
       ...(last !== undefined && { resumeAfter: formatIdentifier('evt', last.id) }),
@@ -90,8 +86,7 @@ export function createEventCursors(em: EntityManager) {
     async afterEvent(id: string, identity: Identity): Promise<EventCursor> {
       const uuid = parseIdentifier('evt', id);
       if (uuid === undefined) throw invalidBody([{ field: 'after', message: 'must be the id of an event' }]);
-      const { rows } = await run(findCursor, [uuid, identity.merchantId, identity.mode]);
-      const [row] = rows;
+      const [row] = (await run(findCursor, [uuid, identity.merchantId, identity.mode])).rows;
       if (row === undefined) {
         const { rows: epochs } = await run(findEpochAfter, [uuid]);
         if (epochs[0] === undefined) throw new ServiceError('resource_missing');

@@ -25,11 +25,7 @@ const maxStreams = 1_024;
 const maxStreamsOfKey = 32;
 
 /** Who reads a stream. */
-interface Reader {
-  keyId: string;
-  merchantId: string;
-  mode: ModeName;
-}
+type Reader = { keyId: string; merchantId: string; mode: ModeName };
 
 /** An open stream. */
 interface Stream extends Reader {

@@ -4,9 +4,8 @@ import { create } from '@bufbuild/protobuf';
 import { ConnectError } from '@connectrpc/connect';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { wantedEventType } from '../contract/event-types.ts';
+import type { EventService, ListEventsRequest } from '../contract/gen/payments/v1/event_service_pb.ts';
 import {
-  type EventService,
-  type ListEventsRequest,
   ListEventsResponseSchema,
   WatchEventsResponseSchema,
 } from '../contract/gen/payments/v1/event_service_pb.ts';
@@ -42,11 +41,9 @@ export function listEvents(
             ? await cursors.afterEvent(after, identity)
             : beforeAll;
       const size = pageSizeOf(request.pageSize);
-      const page = await chargedByRows(
-        context,
-        size,
-        () => reader.page(identity, { type, paymentIntent, refund }, behind, size),
-        ({ rows }) => rows.reduce((sum, row) => sum + rowsOf(row), 0),
+      const work = () => reader.page(identity, { type, paymentIntent, refund }, behind, size);
+      const page = await chargedByRows(context, size, work, ({ rows }) =>
+        rows.reduce((sum, row) => sum + rowsOf(row), 0),
       );
       if (after !== '') await cursors.assertKept(behind, identity, page.limits);
       if (pageToken !== '') await cursors.assertNotLost(behind, identity, page.limits);
@@ -72,9 +69,7 @@ export function getEvent(reader: EventReader): MethodsOf<typeof EventService>['g
 }
 
 /** The rows that an event counts as in the rate limit: one, or one for each 2 KiB of its data. */
-function rowsOf({ data }: EventRow): number {
-  return Math.max(1, rowsOfText(data));
-}
+const rowsOf = ({ data }: EventRow): number => Math.max(1, rowsOfText(data));
 
 function violationsOf(request: ListEventsRequest): FieldViolation[] {
   const { type, after, pageToken, paymentIntent, refund } = request;

@@ -1,11 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
-import {
-  type Event,
-  type EventData,
-  EventDataSchema,
-  EventSchema,
-} from '../contract/gen/payments/v1/event_pb.ts';
+import type { Event, EventData } from '../contract/gen/payments/v1/event_pb.ts';
+import { EventDataSchema, EventSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import { modeWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import type { EventRow } from '../database/entities/event.ts';

@@ -31,8 +31,7 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
     transaction(async (runInside) => {
       await lockPositions(runInside);
       await beginEpochOfHistory(runInside);
-      const { rows } = await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries]);
-      const [batch] = rows;
+      const [batch] = (await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries])).rows;
       if (batch === undefined) return { size: 0, hasMore: false };
       const after = BigInt(batch.before);
       await onPositioned?.(runInside, after, after + BigInt(batch.size));

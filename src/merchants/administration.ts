@@ -6,12 +6,7 @@ import { invisibleProblem } from '../contract/visible-text.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
-import {
-  CheckoutSettingsEntity,
-  MerchantEntity,
-  maxMerchantNameLength,
-  PayoutWalletEntity,
-} from '../database/entities/merchant.ts';
+import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { apiKeyHint, generateSecret } from './api-keys.ts';
 import { AdministrationError, keyUuidOf, merchantUuidOf } from './operator-ids.ts';
@@ -31,18 +26,16 @@ export interface ApiKeySummary {
   revokedAt: Date | undefined;
 }
 
+/** In characters. */
+const maxMerchantNameLength = 200;
+
 /** A new key: the whole key is only ever returned here. */
 export interface NewApiKey extends ApiKeySummary {
   apiKey: string;
 }
 
 /** Creates a merchant who is paid to these wallets in that mode. Returns the merchant's id. */
-export async function createMerchant(
-  em: EntityManager,
-  name: string,
-  mode: ModeName,
-  wallets: Wallets,
-): Promise<string> {
+export async function createMerchant(em: EntityManager, name: string, mode: ModeName, wallets: Wallets) {
   if (name.length < 1 || [...name].length > maxMerchantNameLength) {
     throw new AdministrationError(`a merchant's name has 1 to ${maxMerchantNameLength} characters`);
   }
@@ -70,12 +63,7 @@ export async function listMerchants(em: EntityManager) {
 }
 
 /** Changes where a merchant is paid from now on. Intents that exist keep the wallet they were created with. */
-export async function setWallets(
-  em: EntityManager,
-  merchantId: string,
-  mode: ModeName,
-  wallets: Wallets,
-): Promise<void> {
+export async function setWallets(em: EntityManager, merchantId: string, mode: ModeName, wallets: Wallets) {
   const id = await findMerchant(em, merchantId);
   await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
 }
@@ -220,12 +208,7 @@ async function insertKey(
   return { ...summarize(key), apiKey };
 }
 
-async function upsertWallets(
-  tx: EntityManager,
-  merchantId: string,
-  mode: ModeName,
-  wallets: Wallets,
-): Promise<void> {
+async function upsertWallets(tx: EntityManager, merchantId: string, mode: ModeName, wallets: Wallets) {
   const updatedAt = new Date();
   for (const [name, address] of Object.entries(wallets)) {
     const own = { merchantId, mode, chain: name as ChainName };

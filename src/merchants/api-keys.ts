@@ -28,13 +28,7 @@ const maxBatchSize = 256;
  */
 const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyFormat, number>;
 
-export type ApiKeys = ReturnType<typeof createApiKeys>;
-
-interface KnownKey {
-  identity: Identity;
-  expiresAtMs: number;
-  revoked: boolean;
-}
+type KnownKey = { identity: Identity; expiresAtMs: number; revoked: boolean };
 
 interface ApiKeysOptions {
   /** Longest time that a lookup waits, also for a database that fails over. */
@@ -43,10 +37,7 @@ interface ApiKeysOptions {
   onLookup?: (remembered: boolean) => void;
 }
 
-interface Lookup {
-  apiKey: string;
-  trace: Trace | undefined;
-}
+type Lookup = { apiKey: string; trace: Trace | undefined };
 
 /** Looks keys up by their keyed hash, under every pepper in the ring. */
 export function createApiKeys(
@@ -138,18 +129,11 @@ function createLookupBatchers(
   };
   const createLookupBatcher = (slots: number): LookupBatcher =>
     new Batcher({ maxBatchSize, maxWaitMs, slots, isHeldAfter: isServerGone, run });
-  return {
-    crc32: createLookupBatcher(lookupSlots.crc32),
-    keyed: createLookupBatcher(lookupSlots.keyed),
-  };
+  return { crc32: createLookupBatcher(lookupSlots.crc32), keyed: createLookupBatcher(lookupSlots.keyed) };
 }
 
 /** Finds keys and their merchants' wallets, which every request needs, in one query. Unknown keys are undefined. */
-async function findKeys(
-  em: EntityManager,
-  peppers: KeyRing,
-  lookups: readonly Lookup[],
-): Promise<(KnownKey | undefined)[]> {
+async function findKeys(em: EntityManager, peppers: KeyRing, lookups: readonly Lookup[]) {
   const hashes = lookups.map(({ apiKey }) =>
     peppers.versions.map((version) => peppers.hmac(version, apiKey, 'hex')),
   );

@@ -19,10 +19,7 @@ type ChangeableFields = Partial<
 >;
 
 /** One step of a change, and the event that reports it. */
-export interface ChangeStep {
-  type: EventType;
-  fields: ChangeableFields;
-}
+export type ChangeStep = { type: EventType; fields: ChangeableFields };
 
 export type PaymentIntentChange = ReturnType<typeof changeOf>;
 
@@ -70,10 +67,7 @@ export function endOf(row: PaymentIntentRow, end: 'expired' | 'canceled', at: Da
 }
 
 /** The labels without duplicates, in order of appearance; null if there are none. */
-export function withLabels(
-  labels: readonly string[] | null | undefined,
-  more: readonly string[],
-): string[] | null {
+export function withLabels(labels: readonly string[] | null | undefined, more: readonly string[]) {
   const all = [...new Set([...(labels ?? []), ...more])];
   return all.length > 0 ? all : null;
 }

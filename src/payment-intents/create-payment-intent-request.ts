@@ -152,30 +152,22 @@ function hasNegativeZero(value: JsonValue, nesting: number): boolean {
 }
 
 function findValueProblem(value: JsonValue, nesting: number): string | undefined {
-  switch (typeof value) {
-    case 'string':
-      return findStringProblem(value);
-    case 'number':
-      if (!Number.isFinite(value)) return 'must not hold NaN or an infinity, which JSON cannot write';
-      if (Number.isInteger(value) && !Number.isSafeInteger(value)) {
-        return 'must not hold integers beyond 9007199254740991, which come back changed; send them as strings';
-      }
-      return undefined;
-    case 'object': {
-      if (value === null) return undefined;
-      if (nesting > maxMetadataNesting) return `must not be nested deeper than ${maxMetadataNesting} levels`;
-      const isArray = Array.isArray(value);
-      for (const name of Object.keys(value)) {
-        const problem =
-          (isArray ? undefined : findStringProblem(name)) ??
-          findValueProblem((value as Record<string, JsonValue>)[name] as JsonValue, nesting + 1);
-        if (problem !== undefined) return problem;
-      }
-      return undefined;
-    }
-    default:
-      return undefined;
+  if (typeof value === 'string') return findStringProblem(value);
+  if (typeof value === 'number') {
+    if (!Number.isFinite(value)) return 'must not hold NaN or an infinity, which JSON cannot write';
+    if (!Number.isInteger(value) || Number.isSafeInteger(value)) return undefined;
+    return 'must not hold integers beyond 9007199254740991, which come back changed; send them as strings';
   }
+  if (typeof value !== 'object' || value === null) return undefined;
+  if (nesting > maxMetadataNesting) return `must not be nested deeper than ${maxMetadataNesting} levels`;
+  const isArray = Array.isArray(value);
+  for (const name of Object.keys(value)) {
+    const problem =
+      (isArray ? undefined : findStringProblem(name)) ??
+      findValueProblem((value as Record<string, JsonValue>)[name] as JsonValue, nesting + 1);
+    if (problem !== undefined) return problem;
+  }
+  return undefined;
 }
 
 /** Returns why a text cannot be stored, as the end of a sentence. */

@@ -1,4 +1,5 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { Logger } from 'pino';
 import { networks } from '../contract/chains.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -17,6 +18,10 @@ export interface Expiry {
   /** True if there are probably more. */
   hasMore: boolean;
 }
+
+/** For `onUnreadable`. */
+export const logUnreadable = (logger: Logger) => (id: string, reason: unknown) =>
+  logger.error({ err: reason, payment_intent: id }, 'cannot expire a payment intent: its row is unreadable');
 
 /** Most unreadable intents that are skipped. */
 const maxUnreadable = 10_000;
@@ -80,10 +85,7 @@ export function createExpireSome(em: EntityManager, onUnreadable: (id: string, r
 }
 
 /** Returns a function that expires some intents by this machine's clock, on chains that are not watched. */
-export function createExpiry(
-  em: EntityManager,
-  onUnreadable: (id: string, reason: unknown) => void,
-): () => Promise<Expiry> {
+export function createExpiry(em: EntityManager, onUnreadable: (id: string, reason: unknown) => void) {
   const { transaction } = createPreparedStatements(em);
   const expireSome = createExpireSome(em, onUnreadable);
   return async () => {

@@ -1,13 +1,9 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { QueueLimits } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { Batcher } from '../database/batcher.ts';
 import { modeType } from '../database/entities/network.ts';
-import {
-  laterProperties,
-  type NewPaymentIntentRow,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-} from '../database/entities/payment-intent.ts';
+import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { laterProperties, PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { commitNothing } from '../database/writability.ts';
@@ -24,10 +20,7 @@ import { traceStatement } from '../telemetry/spans.ts';
 
 export type PaymentIntentStore = ReturnType<typeof createPaymentIntentStore>;
 
-interface StoredIntent {
-  intent: NewPaymentIntentRow;
-  replayed: boolean;
-}
+type StoredIntent = { intent: NewPaymentIntentRow; replayed: boolean };
 
 /** Concurrent statements: while two are written and flushed, the next one fills. */
 const slots = 2;
@@ -41,15 +34,12 @@ interface StoreObserver {
 }
 
 /** An intent to store, and the trace of its request. */
-interface Create {
-  intent: NewPaymentIntentRow;
-  trace: Trace | undefined;
-}
+type Create = { intent: NewPaymentIntentRow; trace: Trace | undefined };
 
 /** Stores intents by group commit: concurrent creates share one statement and one flush to disk. */
 export function createPaymentIntentStore(
   em: EntityManager,
-  queue: QueueLimits,
+  queue: Config['queue'],
   { onBatch, onWrite, onFailedWrite }: StoreObserver = {},
 ) {
   const insert = createInsert(em);

@@ -48,11 +48,8 @@ export function listPaymentIntents(
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await readPayments(run, rows);
-    return mapLargeInSlices(
-      rows,
-      ({ id }) => 1 + (payments.get(id)?.length ?? 0),
-      (row) => presentPaymentIntent(row, payments.get(row.id) ?? []),
-    );
+    const weightOf = ({ id }: PaymentIntentRow) => 1 + (payments.get(id)?.length ?? 0);
+    return mapLargeInSlices(rows, weightOf, (row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
   };
 
   /** Writes JSON directly, except for intents that need a message. */
@@ -76,11 +73,9 @@ export function listPaymentIntents(
       const token = ['payment_intents', identity.merchantId, identity.mode, filtersOf(request)];
       const below = uuidCursorOf(request.pageToken, token);
       const size = pageSizeOf(request.pageSize);
-      const { rows, next } = await chargedByRows(
-        context,
-        size,
-        () => readPage(identity, request, below, size),
-        (page) => page.rows.reduce((sum, row) => sum + rowsOf(row), 0),
+      const work = () => readPage(identity, request, below, size);
+      const { rows, next } = await chargedByRows(context, size, work, (page) =>
+        page.rows.reduce((sum, row) => sum + rowsOf(row), 0),
       );
       const nextPageToken = uuidPageTokenOf(token, next);
       if (context.door === 'public') {
@@ -283,10 +278,7 @@ const columns = [
 const nullable: ReadonlySet<string> = new Set(columns.slice(-5));
 
 /** A row as selected: its columns in one text, and its metadata separately, because it may contain any character. */
-interface ShownRow {
-  readonly shown: string;
-  readonly metadata: string;
-}
+type ShownRow = { readonly shown: string; readonly metadata: string };
 
 /**
  * The expressions to SELECT for `readShownRow`, of the table or subquery with this alias. The columns come as one
@@ -343,9 +335,7 @@ export function parseShownColumns(row: ShownColumns): Record<string, unknown> {
 }
 
 /** The elements of an array of names, which PostgreSQL does not quote. */
-function labelsOf(array: string): string[] {
-  return array === '{}' ? [] : array.slice(1, -1).split(',');
-}
+const labelsOf = (array: string): string[] => (array === '{}' ? [] : array.slice(1, -1).split(','));
 
 /** The parts of the JSON that depend on the network: before and after the amount. */
 const networkTexts = new Map(
@@ -407,9 +397,7 @@ function momentOf(text: string): string {
   return time === undefined ? new Date(text).toISOString() : `${date}T${time}.${fraction.padEnd(3, '0')}Z`;
 }
 
-function moment(name: string, text: string): string {
-  return text === '' ? '' : `,"${name}":"${momentOf(text)}"`;
-}
+const moment = (name: string, text: string): string => (text === '' ? '' : `,"${name}":"${momentOf(text)}"`);
 
 /** Whole minutes of less than a day; undefined for anything else. */
 function minutesBetween(begin: string, end: string): number | undefined {
@@ -420,6 +408,4 @@ function minutesBetween(begin: string, end: string): number | undefined {
 }
 
 /** The service writes JSON without spaces; text written by hand may have some. */
-function compact(json: string): string {
-  return /\s/.test(json) ? JSON.stringify(JSON.parse(json)) : json;
-}
+const compact = (json: string): string => (/\s/.test(json) ? JSON.stringify(JSON.parse(json)) : json);

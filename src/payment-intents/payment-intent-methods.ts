@@ -3,11 +3,8 @@ import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { Batcher } from '../database/batcher.ts';
-import {
-  type NewPaymentIntentRow,
-  PaymentIntentEntity,
-  type PaymentIntentRow,
-} from '../database/entities/payment-intent.ts';
+import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
@@ -18,11 +15,8 @@ import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { chargeRows } from '../requests/row-cost.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
-import {
-  fingerprintOf,
-  type NewPaymentIntent,
-  parseCreatePaymentIntentRequest,
-} from './create-payment-intent-request.ts';
+import type { NewPaymentIntent } from './create-payment-intent-request.ts';
+import { fingerprintOf, parseCreatePaymentIntentRequest } from './create-payment-intent-request.ts';
 import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { createdPaymentIntent, presentPaymentIntent } from './payment-intent.ts';
 import { createTransfersReader, maxPayments } from './payments.ts';
@@ -48,7 +42,7 @@ type IntentKey = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'mode'>;
 
 const keyOf = ({ id, merchantId, mode }: IntentKey) => `${id} ${merchantId} ${mode}`;
 
-export type PaymentIntentReader = ReturnType<typeof createPaymentIntentReader>;
+type PaymentIntentReader = ReturnType<typeof createPaymentIntentReader>;
 
 /** Retrieves intents by id. Concurrent requests share a statement. */
 export function createPaymentIntentReader(em: EntityManager) {
@@ -76,11 +70,7 @@ export function createPaymentIntentReader(em: EntityManager) {
   });
   return {
     /** Returns the intent, noted for the log. The same `resource_missing` for a malformed id, an unknown or another's. */
-    async find(
-      publicId: string,
-      { merchantId, mode }: Identity,
-      context: RequestContext,
-    ): Promise<PaymentIntentRow> {
+    async find(publicId: string, { merchantId, mode }: Identity, context: RequestContext) {
       const id = parseIdentifier('pi', publicId);
       if (id !== undefined) context.paymentIntent = publicId;
       const found = id === undefined ? undefined : await intents.add({ id, merchantId, mode });
@@ -128,10 +118,7 @@ export function cancelPaymentIntent(
   };
 
   /** Undefined if the row has changed since it was read. */
-  const cancel = async (
-    row: PaymentIntentRow,
-    trace: Trace | undefined,
-  ): Promise<PaymentIntentRow | undefined> => {
+  const cancel = async (row: PaymentIntentRow, trace: Trace | undefined) => {
     const at = new Date();
     const payments = await reader.paymentsOf(row);
     const change = changeOf(row, [endOf(row, 'canceled', at)], payments, at, traceparentOf(trace));

@@ -3,11 +3,8 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { KeyRing } from '../config/key-ring.ts';
 import { networkOf } from '../contract/chains.ts';
-import {
-  type PaymentIntent,
-  PaymentIntentSchema,
-  PaymentIntentStatus,
-} from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
+import { PaymentIntentSchema, PaymentIntentStatus } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { chainWords, laneWords, modeWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { isNewer, numberOf } from '../contract/words.ts';

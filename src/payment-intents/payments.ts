@@ -3,6 +3,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { QueryResultRow } from 'pg';
 import { networkOf } from '../contract/chains.ts';
 import { type Payment, PaymentSchema } from '../contract/gen/payments/v1/payment_pb.ts';
 import { paymentStatusWords } from '../contract/gen/words.ts';
@@ -50,17 +51,14 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
     const required = new Map(
       owners.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
     );
-    await mapLargeInSlices(
-      rows,
-      () => 1,
-      (found) => {
-        const { owner } = found;
-        const payment = toPayment(columns.read(found), Number(found.head), required.get(owner) ?? 0);
-        const known = payments.get(owner);
-        if (known === undefined) payments.set(owner, [payment]);
-        else known.push(payment);
-      },
-    );
+    const add = (found: QueryResultRow) => {
+      const { owner } = found;
+      const payment = toPayment(columns.read(found), Number(found.head), required.get(owner) ?? 0);
+      const known = payments.get(owner);
+      if (known === undefined) payments.set(owner, [payment]);
+      else known.push(payment);
+    };
+    await mapLargeInSlices(rows, () => 1, add);
     return payments;
   };
 }

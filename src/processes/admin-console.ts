@@ -6,33 +6,24 @@ import type { SessionSummary } from '../console/sessions.ts';
 import { modeNames } from '../contract/words.ts';
 import { AdministrationError, merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, parseDuration } from './admin-options.ts';
-import {
-  changing,
-  command,
-  formatMinute,
-  group,
-  peppersOf,
-  print,
-  type Row,
-  withDatabase,
-} from './admin-program.ts';
+import type { Row } from './admin-program.ts';
+import { changing, command, formatMinute, group, peppersOf, print, withDatabase } from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/sessions.ts');
 
 export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');
+  const ofMerchant = idOption(
+    '--merchant <id>',
+    'only this merchant; without it, an operator',
+    merchantUuidOf,
+  );
 
   command(commands, 'link --for "Anna Meier"')
     .description('print a link that opens the console once, within ten minutes')
     .requiredOption('--for <name>', 'whose session it will be')
-    .addOption(
-      idOption(
-        '--merchant <id>',
-        'only this merchant; without it, an operator',
-        merchantUuidOf,
-      ).makeOptionMandatory(false),
-    )
+    .addOption(ofMerchant.makeOptionMandatory(false))
     .addOption(new Option('--mode <mode>', "the merchant's mode").choices([...modeNames]))
     .option('--read-only', 'nothing can be changed')
     .addOption(

@@ -100,9 +100,7 @@ function addEventLists(): void {
     .description('list events, newest first')
     .addOption(choice('--type <type>', eventTypes))
     .addOption(ofIntentOption())
-    .addOption(
-      idOption('--refund <id>', 'only those of this refund', refundUuidOf).makeOptionMandatory(false),
-    )
+    .addOption(optionalId('--refund <id>', 'only those of this refund', refundUuidOf))
     .action(shows(async () => (await loadTasks()).listEvents, 'There are none.'));
 
   command(event, 'new-epoch')
@@ -125,9 +123,7 @@ function addEventLists(): void {
     .description('list deliveries of webhooks, those of the newest event first')
     .addOption(choice('--status <status>', deliveryStatusNames))
     .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
-    .addOption(
-      idOption('--endpoint <id>', 'only those to this endpoint', endpointUuidOf).makeOptionMandatory(false),
-    )
+    .addOption(optionalId('--endpoint <id>', 'only those to this endpoint', endpointUuidOf))
     .action(shows(async () => (await loadTasks()).listDeliveries, 'There are none.'));
 }
 
@@ -157,8 +153,8 @@ function addExport(): void {
     });
 }
 
-const ofIntentOption = () =>
-  idOption('--intent <id>', 'only those of this intent', intentUuidOf).makeOptionMandatory(false);
+const optionalId = (...of: Parameters<typeof idOption>) => idOption(...of).makeOptionMandatory(false);
+const ofIntentOption = () => optionalId('--intent <id>', 'only those of this intent', intentUuidOf);
 
 function hexOption(flags: string, description: string, digits: number): Option {
   return new Option(flags, description).argParser((text) => {

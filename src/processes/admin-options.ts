@@ -42,10 +42,7 @@ export function idOption(flags: string, description: string, uuidOf: (id: string
 export class WrongId extends Error {}
 
 /** With `wallet`, or `walletBase` and its like, one for each chain. */
-interface WalletOptions {
-  mode: ModeName;
-  wallet?: WalletAddress;
-}
+type WalletOptions = { mode: ModeName; wallet?: WalletAddress };
 
 const ownWallet = (chain: ChainName) =>
   new Option(`--wallet-${chain} <address>`, `payout wallet on ${chain}`);

@@ -35,14 +35,12 @@ class AdminCommand extends Command {
     const [unknown = ''] = parsed.unknown;
     const isLeaf = this.commands.length === 0;
     const wantsHelp = parsed.unknown.some((option) => option === '--help' || option === '-h');
-    if (isLeaf && unknown.startsWith('-') && !wantsHelp) refuseUnknownOption(this, unknown);
+    if (isLeaf && unknown.startsWith('-') && !wantsHelp) {
+      // Commander's own refusal, with what was probably meant. Its types do not have it.
+      (this as Command as Command & { unknownOption(flag: string): void }).unknownOption(unknown);
+    }
     return parsed;
   }
-}
-
-/** Commander's own refusal, with what was probably meant. Its types do not have it. */
-function refuseUnknownOption(command: Command, option: string): void {
-  (command as Command & { unknownOption(flag: string): void }).unknownOption(option);
 }
 
 export const program: Command = new AdminCommand('admin')
@@ -117,10 +115,7 @@ export function changing(use: (database: Database) => Promise<unknown>): Promise
   });
 }
 
-export async function withDatabase(
-  use: (database: Database) => Promise<void>,
-  allowsPending = false,
-): Promise<void> {
+export async function withDatabase(use: (database: Database) => Promise<void>, allowsPending = false) {
   const { openDatabase } = await import('./open-database.ts');
   for (const misspelt of misspeltVariables(process.env)) {
     console.error(`admin: note: ${visible(misspeltProblem(misspelt))}`);

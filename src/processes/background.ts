@@ -10,7 +10,7 @@ import { createReportFolding } from '../console/reports.ts';
 import { readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
-import { createExpiry } from '../payment-intents/expire-payment-intents.ts';
+import { createExpiry, logUnreadable } from '../payment-intents/expire-payment-intents.ts';
 import { createMetadataIndexing } from '../payment-intents/metadata-index.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { type Repeater, type RepeaterOptions, startRepeater } from '../scheduling/repeater.ts';
@@ -117,12 +117,7 @@ function startPositions(em: EntityManager, options: BackgroundOptions, onDeliver
 
 function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () => void): Repeater[] {
   const { config, metrics, logger } = options;
-  const expire = createExpiry(em, (id, reason) => {
-    logger.error(
-      { err: reason, payment_intent: id },
-      'cannot expire a payment intent: its row is unreadable',
-    );
-  });
+  const expire = createExpiry(em, logUnreadable(logger));
   let expiredAtMs = Date.now();
   const removeEvents = createEventRemoval(em, config.eventRetentionDays);
   return [

@@ -57,11 +57,8 @@ export async function createDoors(
       ...common,
       openRoutes: (router) => {
         const contract = services.map(({ desc }) => desc);
-        registerHealth(
-          router,
-          readiness,
-          contract.map(({ typeName }) => typeName),
-        );
+        const names = contract.map(({ typeName }) => typeName);
+        registerHealth(router, readiness, names);
         registerReflection(router, [...contract, Health], [file_google_rpc_error_details]);
       },
       shutdownSignal,

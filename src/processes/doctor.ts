@@ -7,15 +7,8 @@ import { access, constants, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { createFacilitator } from '../authorizations/facilitator.ts';
-import {
-  type ChainFacilitator,
-  type Config,
-  loadConfig,
-  misspeltProblem,
-  misspeltVariables,
-  reachable,
-  readTls,
-} from '../config/config.ts';
+import type { ChainFacilitator, Config } from '../config/config.ts';
+import { loadConfig, misspeltProblem, misspeltVariables, reachable, readTls } from '../config/config.ts';
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { blocksIn, type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
@@ -323,19 +316,13 @@ async function checkChains(database: Database): Promise<string> {
     if (unverified > blocksIn(settings, maxUnverifiedMs))
       problems.push(`${name}: ${unverified} final blocks were not read a second time: see "chain status"`);
   }
-  const found = [
-    ...(watched.length > 0 ? [`${watched.join(', ')} watched`] : []),
-    ...(beforeStart.length > 0
-      ? [`${beforeStart.join(', ')} watched from the start of a process with the role watcher`]
-      : []),
-    ...(unwatched.length > 0
-      ? [
-          `${unwatched.join(', ')} not watched: payments there are not seen, and intents expire by the service's clock`,
-        ]
-      : []),
-  ].join('; ');
   if (problems.length > 0) throw new StartupError(problems.join('; '));
-  return found;
+  const say = (names: string[], what: string) => (names.length > 0 ? [`${names.join(', ')} ${what}`] : []);
+  return [
+    ...say(watched, 'watched'),
+    ...say(beforeStart, 'watched from the start of a process with the role watcher'),
+    ...say(unwatched, "not watched: payments there are not seen, and intents expire by the service's clock"),
+  ].join('; ');
 }
 
 async function checkClock({ orm }: Database): Promise<string> {
@@ -354,12 +341,7 @@ async function checkCertificate(tls: NonNullable<Config['tls']>): Promise<string
   throw new StartupError(`${found}: renew ${tls.certFile} and send the service SIGHUP`);
 }
 
-async function checkPort(
-  { host: usual, metricsPort }: Config,
-  variable: string,
-  port: number,
-  host: string,
-): Promise<string> {
+async function checkPort({ host: usual, metricsPort }: Config, variable: string, port: number, host: string) {
   if (port === 0) return '0: any free port';
   const server = createServer().listen(port, host);
   const error: NodeJS.ErrnoException | undefined = await once(server, 'listening').then(

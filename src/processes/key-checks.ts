@@ -22,10 +22,7 @@ const versionsInUse: Record<SecretName, string> = {
 };
 
 /** Throws StartupError if a ring lacks a version in use. */
-export async function assertVersions(
-  { orm, keyRing }: Database,
-  names: readonly SecretName[] = secretNames,
-): Promise<void> {
+export async function assertVersions({ orm, keyRing }: Database, names: readonly SecretName[] = secretNames) {
   const em = orm.em.fork();
   const missing: string[] = [];
   for (const name of names) {
@@ -62,10 +59,7 @@ export async function assertSecrets(database: Database): Promise<void> {
 }
 
 /** As for a server, and throws StartupError too if none has the newest key yet: what is made with it would be valid nowhere. */
-export async function assertKeys(
-  { orm, keyRing }: Database,
-  names: readonly SecretName[] = secretNames,
-): Promise<void> {
+export async function assertKeys({ orm, keyRing }: Database, names: readonly SecretName[] = secretNames) {
   const known = await readChecks(orm.em);
   assertSame(known, checksOf(keyRing, names));
   for (const name of names) {
@@ -104,22 +98,17 @@ async function noteKeys(em: EntityManager, given: readonly KeyCheck[]): Promise<
     await em.fork().execute(insert, [JSON.stringify(given)]);
   } catch (cause) {
     // A standby answers, or nobody does: the next start notes them.
-    if (!isDatabaseUnavailable(cause)) throw withRemedy(cause);
+    if (!isDatabaseUnavailable(cause)) throwWithRemedy(cause);
   }
 }
 
 const readChecks = (em: EntityManager): Promise<KeyCheck[]> =>
-  em
-    .fork()
-    .execute<KeyCheck[]>('select name, version, value from key_checks')
-    .catch((cause) => {
-      throw withRemedy(cause);
-    });
+  em.fork().execute<KeyCheck[]>('select name, version, value from key_checks').catch(throwWithRemedy);
 
-function withRemedy(cause: unknown): unknown {
-  if (faultOf(cause)?.code !== insufficientPrivilege) return cause;
+function throwWithRemedy(cause: unknown): never {
+  if (faultOf(cause)?.code !== insufficientPrivilege) throw cause;
   const remedy = 'run "npm run -s admin -- doctor", which says what it lacks';
-  return new StartupError(`the role may not read and insert key_checks: ${remedy}`, { cause });
+  throw new StartupError(`the role may not read and insert key_checks: ${remedy}`, { cause });
 }
 
 const checksOf = (keyRing: Database['keyRing'], names: readonly SecretName[]): KeyCheck[] =>

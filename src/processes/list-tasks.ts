@@ -6,22 +6,19 @@ import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import { TransferSchema } from '../contract/gen/payments/v1/transfer_pb.ts';
-import {
-  type WebhookDelivery,
-  WebhookDeliverySchema,
-} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import type { WebhookDelivery } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { WebhookDeliverySchema } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
-import {
-  type ChainName,
-  type DeliveryStatusName,
-  type LaneName,
-  type ModeName,
-  modeNames,
-  nameOf,
-  type RefundStatusName,
-  type StatusName,
+import type {
+  ChainName,
+  DeliveryStatusName,
+  LaneName,
+  ModeName,
+  RefundStatusName,
+  StatusName,
 } from '../contract/words.ts';
+import { modeNames, nameOf } from '../contract/words.ts';
 import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
@@ -53,11 +50,7 @@ import type { Database } from './open-database.ts';
 const maxScanned = 10_000;
 
 /** Filters of every list, and its number of rows. */
-interface ListOptions {
-  merchant?: string;
-  mode?: ModeName;
-  limit: number;
-}
+type ListOptions = { merchant?: string; mode?: ModeName; limit: number };
 
 /** Its conditions are on `t`, or on a joined table. */
 interface Selection {
@@ -104,12 +97,9 @@ async function readNewest(
   if (rows.length >= limit || where === '') return { rows };
   const counted = preparedStatement(`admin_count_${table}`, `select count(*)::int as n from ${from}`);
   const scanned = (await run(counted, scannedValues)).rows[0]?.n ?? 0;
-  return scanned < maxScanned
-    ? { rows }
-    : {
-        rows,
-        note: `only the newest ${scanned} rows were searched; there may be older matches${merchant === undefined ? ': --merchant searches those of one merchant' : ''}`,
-      };
+  if (scanned < maxScanned) return { rows };
+  const hint = merchant === undefined ? ': --merchant searches those of one merchant' : '';
+  return { rows, note: `only the newest ${scanned} rows were searched; there may be older matches${hint}` };
 }
 
 const ofMerchant = (row: { merchantId: string; mode: ModeName }) => ({
@@ -246,10 +236,7 @@ export async function findTransfer(em: EntityManager, transfer: string): Promise
   return existing(row, `transfer ${transfer}`, 'transfer list');
 }
 
-export async function showTransfer(
-  { orm: { em } }: Database,
-  { transfer }: { transfer: string },
-): Promise<Output> {
+export async function showTransfer({ orm: { em } }: Database, { transfer }: { transfer: string }) {
   return single(await ofTransfers(em, [await findTransfer(em, transfer)]));
 }
 
@@ -376,13 +363,12 @@ export async function listDeliveries(
     ],
   });
   const present = createDeliveryPresenter(em, createPreparedStatements(em).read);
-  const deliveries = await present(
-    rows.map((row) => ({
-      row: columns.read(row),
-      eventType: String(row.event_type),
-      paymentIntent: row.payment_intent as string | null,
-    })),
-  );
+  const shown = rows.map((row) => ({
+    row: columns.read(row),
+    eventType: String(row.event_type),
+    paymentIntent: row.payment_intent as string | null,
+  }));
+  const deliveries = await present(shown);
   const about = rows.map((row) => ({
     merchant_id: formatIdentifier('mer', String(row.merchant_id)),
     mode: row.mode as ModeName,

@@ -10,7 +10,6 @@ import { chains } from '../contract/chains.ts';
 import type { ChainName } from '../contract/words.ts';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
-import { watchedChainsChangedChannel } from '../database/entities/settlement.ts';
 import { listenForNotifications } from '../database/notifications.ts';
 import { createOutageLog, type OutageLog } from '../database/outage-log.ts';
 import { Strangers } from '../doors/strangers.ts';
@@ -31,12 +30,7 @@ import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 export type RunningServer = Awaited<ReturnType<typeof startServer>>;
 
 /** The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others are 0. */
-interface Ports {
-  http: number;
-  grpc: number;
-  metrics: number;
-  console?: number;
-}
+type Ports = { http: number; grpc: number; metrics: number; console?: number };
 
 interface ServerOptions {
   droppedLines?: LogOutput['droppedLines'];
@@ -191,7 +185,8 @@ function listenForChanges(
       feed.notify();
       onDeliveries();
     },
-    [watchedChainsChangedChannel]: onWatchedChains,
+    // A chain is watched, or no longer is.
+    watched_chains_changed: onWatchedChains,
   };
   return listenForNotifications(location, listeners, logger);
 }
@@ -288,11 +283,9 @@ async function reportUnwatched(
   if (isWatcher) for (const { mode, chain } of without) metrics.unwatchedChain(mode, chain);
   const reported = isWatcher ? without : expected;
   if (reported.length === 0) return;
+  const names = reported.map(({ mode, chain }) => `${mode} ${chain}`);
   logger[expected.length > 0 ? 'warn' : 'info'](
-    {
-      chains: reported.map(({ mode, chain }) => `${mode} ${chain}`),
-      variables: reported.map(({ rpcVariable }) => rpcVariable),
-    },
+    { chains: names, variables: reported.map(({ rpcVariable }) => rpcVariable) },
     'no node is configured for these chains: payments on them are not seen. Set the variables',
   );
 }

@@ -13,12 +13,8 @@ import { readTls } from '../config/config.ts';
 import { Listener, type Port } from '../doors/listener.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import type { Strangers } from '../doors/strangers.ts';
-import {
-  answerMalformedHttp,
-  createProtocolLog,
-  type ExpectedProtocol,
-  expectProtocol,
-} from '../doors/unreadable-input.ts';
+import type { ExpectedProtocol } from '../doors/unreadable-input.ts';
+import { answerMalformedHttp, createProtocolLog, expectProtocol } from '../doors/unreadable-input.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
 import type { createDoors } from './create-doors.ts';
 
@@ -26,9 +22,7 @@ import type { createDoors } from './create-doors.ts';
 export async function createServers(config: Config, limits: TransportLimits) {
   const pair = config.tls && (await readTls(config.tls));
   const tlsServer = (...ALPNProtocols: string[]) =>
-    pair && {
-      tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }),
-    };
+    pair && { tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }) };
   // Node's HTTP/1.1 server ends the connection itself; HTTP/2 and TLS end with the client's side.
   const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {

@@ -58,18 +58,10 @@ async function callFor<Request>(
   request: Request,
 ): Promise<Transfer> {
   const { merchantId, mode } = await findTransfer(em, transfer);
-  const identity = {
-    merchantId,
-    mode,
-    merchantTypeId: formatIdentifier('mer', merchantId),
-    keyTypeId: '',
-    payoutWallets: {},
-  };
-  const call = {
-    context: newRequestContext('internal'),
-    header: new Headers(),
-    signal: new AbortController().signal,
-  };
+  const merchantTypeId = formatIdentifier('mer', merchantId);
+  const identity = { merchantId, mode, merchantTypeId, keyTypeId: '', payoutWallets: {} };
+  const { signal } = new AbortController();
+  const call = { context: newRequestContext('internal'), header: new Headers(), signal };
   return strict(method)
     .run(request, identity, call)
     .catch((reason) => {

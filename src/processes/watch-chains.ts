@@ -74,16 +74,9 @@ function watchedChainOf(
     faults: nodeFaults,
     events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
   });
-  const nodes = urls.map(
-    (url) =>
-      new Node({
-        url,
-        chainId: settings.chainId,
-        tokens: settings.tokens,
-        onFault: chainMetrics.nodeFault,
-        onRequest: chainMetrics.nodeRequest,
-      }),
-  ) as [Node, ...Node[]];
+  const { chainId, tokens } = settings;
+  const observer = { onFault: chainMetrics.nodeFault, onRequest: chainMetrics.nodeRequest };
+  const nodes = urls.map((url) => new Node({ url, chainId, tokens, ...observer })) as [Node, ...Node[]];
 
   const start = (em: EntityManager): (() => Promise<void>) => {
     const ledger = createLedger(em, {

@@ -45,10 +45,8 @@ export function createApplyRefunds(em: EntityManager) {
     ): Promise<{ rows: RefundRow[]; changes: RefundChange[] }> {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return { rows: [], changes: [] };
-      const transfers = await readTransfers(
-        inside,
-        changing.map(([row]) => row),
-      );
+      const before = changing.map(([row]) => row);
+      const transfers = await readTransfers(inside, before);
       const changed = await mapInSlices(changing, ([before, own]) => {
         let row = before;
         const events = own.map(({ type, fields }) => {

@@ -5,15 +5,10 @@ import type { RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { withLabels } from '../payment-intents/change-payment-intents.ts';
 
-/** The fields that a change of a refund may set. */
-type RefundFields = Partial<
-  Pick<RefundRow, 'status' | 'labels' | 'succeededAt' | 'canceledAt' | 'expiredAt'>
->;
-
 /** One step of a change, and the event that reports it. */
 export interface RefundStep {
   type: 'processing' | 'succeeded' | 'canceled' | 'expired' | 'reorged' | 'unexpected';
-  fields: RefundFields;
+  fields: Partial<Pick<RefundRow, 'status' | 'labels' | 'succeededAt' | 'canceledAt' | 'expiredAt'>>;
 }
 
 /** A transfer that has the refund's id, or that the merchant has named. */
@@ -83,11 +78,7 @@ type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>
  * The steps of a refund after transfers of it were reverted. Of those that remain, in the order of the chain, one that came
  * second takes the place of the one that is gone: `promoted`.
  */
-export function revert(
-  refund: RefundRow,
-  remaining: readonly RemainingTransfer[],
-  at: Date,
-): { promoted: string | undefined; steps: RefundStep[] } {
+export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[], at: Date) {
   const isPaid = refund.status === 'processing' || refund.status === 'succeeded';
   const isVacant = isPaid && !remaining.some(({ counts }) => counts);
   const next = isVacant

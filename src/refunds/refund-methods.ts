@@ -4,10 +4,8 @@ import { MAX as highestUuid } from 'uuid';
 import { networkOf } from '../contract/chains.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
-import {
-  ListRefundsResponseSchema,
-  type RefundService,
-} from '../contract/gen/payments/v1/refund_service_pb.ts';
+import type { RefundService } from '../contract/gen/payments/v1/refund_service_pb.ts';
+import { ListRefundsResponseSchema } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { refundStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
@@ -15,12 +13,8 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  type PreparedStatement,
-  preparedStatement,
-  type RunPrepared,
-} from '../database/prepared.ts';
+import type { PreparedStatement, RunPrepared } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
@@ -66,11 +60,8 @@ function createRefundReader(em: EntityManager) {
     },
     async present(run: RunPrepared, rows: readonly RefundRow[]): Promise<Refund[]> {
       const transfers = await readTransfers(run, rows);
-      return mapLargeInSlices(
-        rows,
-        ({ id }) => 1 + (transfers.get(id)?.length ?? 0),
-        (row) => toRefund(row, transfers.get(row.id) ?? []),
-      );
+      const weightOf = ({ id }: RefundRow) => 1 + (transfers.get(id)?.length ?? 0);
+      return mapLargeInSlices(rows, weightOf, (row) => toRefund(row, transfers.get(row.id) ?? []));
     },
   };
 }
@@ -112,15 +103,10 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       ]);
       const matching =
         values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
-      const page = { columns: columns.of('r'), table: 'refunds', alias: 'r', order: 'r.id desc' };
+      const of = { columns: columns.of('r'), table: 'refunds', alias: 'r', order: 'r.id desc' };
+      const page = { ...of, range, matching, values, size };
       const work = async () => {
-        const { rows, next } = await readScannedPage(read, merchantId, {
-          ...page,
-          range,
-          matching,
-          values,
-          size,
-        });
+        const { rows, next } = await readScannedPage(read, merchantId, page);
         return { refunds: await present((...of) => read(merchantId, ...of), rows.map(columns.read)), next };
       };
       const { refunds, next } = await chargedByRows(context, size, work, (found) =>

@@ -41,10 +41,7 @@ export function refundableUnits({ confirmedUnits, committedUnits }: ReturnedMone
 }
 
 /** Stores what was returned of these intents. The refund's events, in the same transaction, tell of it, not the intent's. */
-export async function storeRefundedUnits(
-  inside: RunPrepared,
-  money: ReadonlyMap<string, ReturnedMoney>,
-): Promise<void> {
+export async function storeRefundedUnits(inside: RunPrepared, money: ReadonlyMap<string, ReturnedMoney>) {
   if (money.size === 0) return;
   await inside(storeRefunded, [[...money.keys()], [...money.values()].map((of) => String(of.refundedUnits))]);
 }

@@ -1,13 +1,7 @@
 import { durationFromMs } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
-import {
-  type CatalogueRow,
-  catalogue,
-  docPathOf,
-  type ErrorCode,
-  type FieldViolation,
-  invalidBodyOf,
-} from '../contract/error-catalogue.ts';
+import type { CatalogueRow, ErrorCode, FieldViolation } from '../contract/error-catalogue.ts';
+import { catalogue, docPathOf, invalidBodyOf } from '../contract/error-catalogue.ts';
 import {
   BadRequestSchema,
   ErrorInfoSchema,

@@ -4,10 +4,11 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { mustBe, nameOf } from '../contract/words.ts';
 
 type Words = Readonly<Record<string, number>>;
+type Texts = Readonly<Record<string, string>>;
 
 /** Filters by the numbers of enums, which stand for words. */
 export function wordViolations(
-  filters: Readonly<Record<string, readonly [number: number, words: Words]>>,
+  filters: Readonly<Record<string, readonly [number, Words]>>,
 ): FieldViolation[] {
   return Object.entries(filters).flatMap(([field, [number, words]]) =>
     number === 0 || nameOf(words, number) !== undefined ? [] : [{ field, message: mustBe(words) }],
@@ -15,11 +16,7 @@ export function wordViolations(
 }
 
 /** Filters by bytes in hexadecimal digits. */
-function hexViolations(
-  filters: Readonly<Record<string, string>>,
-  digits: number,
-  what: string,
-): FieldViolation[] {
+function hexViolations(filters: Texts, digits: number, what: string): FieldViolation[] {
   const form = new RegExp(`^0x[0-9a-fA-F]{${digits}}$`);
   return Object.entries(filters).flatMap(([field, text]) =>
     text === '' || form.test(text)
@@ -29,11 +26,9 @@ function hexViolations(
 }
 
 /** Filters by wallet, in any case: they find nothing that they should not. */
-export const addressViolations = (filters: Readonly<Record<string, string>>) =>
-  hexViolations(filters, 40, 'an address');
+export const addressViolations = (filters: Texts) => hexViolations(filters, 40, 'an address');
 
-export const hashViolations = (filters: Readonly<Record<string, string>>) =>
-  hexViolations(filters, 64, 'the hash of a transaction');
+export const hashViolations = (filters: Texts) => hexViolations(filters, 64, 'the hash of a transaction');
 
 /** An address or a hash as a parameter of type `bytea`; undefined for a filter that is not set. */
 export const byteaOf = (text: string) => (text === '' ? undefined : `\\x${text.slice(2)}`);

@@ -162,6 +162,4 @@ function strictStream<Caller>(
   };
 }
 
-function nameOf(method: DescMethod): string {
-  return `${method.parent.typeName}.${method.name}`;
-}
+const nameOf = (method: DescMethod): string => `${method.parent.typeName}.${method.name}`;

@@ -18,18 +18,13 @@ export interface RepeaterOptions {
   logger: Logger;
 }
 
-export interface Repeater {
-  /** Runs the task now, or once more after the current run. */
-  wake(): void;
-  /** Resolves when the current run has ended. There is no further run. */
-  stop(): Promise<void>;
-}
+export type Repeater = ReturnType<typeof startRepeater>;
 
 /** Pause after the first failure; each further failure doubles it. */
 const firstRetryMs = 500;
 
 /** Starts with a run. A failure is logged and retried with growing pauses. */
-export function startRepeater(options: RepeaterOptions): Repeater {
+export function startRepeater(options: RepeaterOptions) {
   const { name, work, intervalMs, paceMs = 0, maxRetryMs = 15_000, onWorked, logger } = options;
   let timer: NodeJS.Timeout | undefined;
   let running: Promise<void> | undefined;
@@ -69,11 +64,13 @@ export function startRepeater(options: RepeaterOptions): Repeater {
 
   begin();
   return {
+    /** Runs the task now, or once more after the current run. */
     wake() {
       isWoken = true;
       // Do not wake during a retry pause: frequent wakes would become a statement each.
       if (failures === 0) begin();
     },
+    /** Resolves when the current run has ended. There is no further run. */
     async stop() {
       isStopped = true;
       clearTimeout(timer);

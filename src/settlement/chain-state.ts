@@ -53,11 +53,7 @@ export interface WatchContext extends Watched {
   identity: ReturnType<typeof createChainIdentity>;
 }
 
-interface FinalBlock {
-  number: number;
-  timeMs: number;
-  readAtMs: number;
-}
+type FinalBlock = { number: number; timeMs: number; readAtMs: number };
 
 /** If a node has no `finalized` block, blocks that are about this old count as final. */
 const finalAfterMs = 2_000_000;

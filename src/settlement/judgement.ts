@@ -41,10 +41,7 @@ const sumOf = (arrivals: readonly Arrival[]) =>
   arrivals.reduce((sum, { amountUnits }) => sum + amountUnits, 0n);
 
 /** The steps of an intent for these transfers of one block. */
-export function arrive(
-  row: PaymentIntentRow,
-  arrivals: readonly (Arrival & { judged: Judged })[],
-): ChangeStep[] {
+export function arrive(row: PaymentIntentRow, arrivals: readonly (Arrival & { judged: Judged })[]) {
   const amount = BigInt(row.amountUnits);
   const counting = arrivals.filter(({ judged }) => judged.counts);
   const late = arrivals.filter(({ judged, isRightToken }) => !judged.counts && isRightToken);
@@ -109,10 +106,7 @@ export function isOpen({ status }: Pick<PaymentIntentRow, 'status'>): boolean {
 }
 
 /** The labels of an intent after payments were removed. Labels that do not come from payments stay. */
-function labelsOf(
-  row: PaymentIntentRow,
-  { receivedUnits, labels }: Omit<Remaining, 'wasConfirmed'>,
-): string[] {
+function labelsOf(row: PaymentIntentRow, { receivedUnits, labels }: Omit<Remaining, 'wasConfirmed'>) {
   const amount = BigInt(row.amountUnits);
   const isUnpaid = row.status === 'expired' || row.status === 'canceled';
   const lasting = (row.labels ?? []).filter((label) => !labelsOfPayments.has(label));
@@ -130,10 +124,7 @@ function openStatusOf(row: PaymentIntentRow, receivedUnits: bigint): StatusName 
 }
 
 /** The steps of an intent after payments were reverted or returned. */
-export function revert(
-  row: PaymentIntentRow,
-  { receivedUnits, labels, wasConfirmed }: Remaining,
-): ChangeStep[] {
+export function revert(row: PaymentIntentRow, { receivedUnits, labels, wasConfirmed }: Remaining) {
   return withOverpaid(row, [
     {
       type: 'payment_intent.reorged',

@@ -1,12 +1,7 @@
 // What metrics show of transfers and refunds.
 
 import { chains, networks } from '../contract/chains.ts';
-import {
-  type ChainName,
-  type ModeName,
-  type RefundStatusName,
-  refundStatusNames,
-} from '../contract/words.ts';
+import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
@@ -14,15 +9,8 @@ const dayMs = 86_400_000;
 /** Older unattributed transfers are left out: some will never be attributed. */
 const unattributedDays = 7;
 
-/** The amount received on a chain, in USDC's smallest unit. */
-interface Received {
-  mode: ModeName;
-  chain: ChainName;
-  units: number;
-}
-
-/** Today's (UTC) confirmed payments that count, by chain. Reads every transfer of the day. */
-export async function measureReceived(run: RunPrepared): Promise<Received[]> {
+/** Today's (UTC) confirmed payments that count, by chain, in USDC's smallest unit. Reads every transfer of the day. */
+export async function measureReceived(run: RunPrepared) {
   const { rows } = await run(sumReceived, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
   return chains.map(({ mode, chain, chainId }) => ({
     mode,
@@ -69,21 +57,17 @@ const findUnattributed = preparedStatement(
                          order by t.id limit 1) oldest`,
 );
 
-interface RefundMeasure {
-  /** Refunds that are open, or ended within the last 30 days; of more than 100,000 some. */
-  counts: Readonly<Record<RefundStatusName, number>>;
-  /** Age of the oldest that waits for its transfer, in milliseconds; 0 if there is none. */
-  oldestMs: number;
-}
-
-/** Counts the refunds whose transfers are watched for. */
-export async function measureRefunds(run: RunPrepared): Promise<RefundMeasure> {
+/**
+ * Counts the refunds that are open, or ended within the last 30 days; of more than 100,000 some. `oldestMs`: the age of the
+ * oldest that waits for its transfer; 0 if there is none.
+ */
+export async function measureRefunds(run: RunPrepared) {
   const { rows } = await run(countRefunds, [networks.map(({ id }) => id)]);
   const counts = Object.fromEntries(refundStatusNames.map((status) => [status, 0]));
   for (const { status, count } of rows) counts[status] = count;
   const waiting = rows.find(({ status }) => status === 'requires_transfer');
   return {
-    counts: counts as RefundMeasure['counts'],
+    counts: counts as Readonly<Record<RefundStatusName, number>>,
     oldestMs: waiting === undefined ? 0 : Math.max(0, Date.now() - new Date(waiting.oldest).getTime()),
   };
 }

@@ -40,32 +40,29 @@ const execTransaction = toFunctionSelector(
   'function execTransaction(address to, uint256 value, bytes data, uint8 operation, uint256 safeTxGas, uint256 baseGas, uint256 gasPrice, address gasToken, address refundReceiver, bytes signatures)',
 );
 
-/** Reads the ids that the owner of the money wrote for the transfers of one transaction. */
-interface NamedIntents {
-  /**
-   * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
-   * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.
-   */
-  needsReceipt(log: TransferLog): Promise<boolean>;
-  /** Returns the public id (`pi_…` or `rf_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
-  of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined>;
-}
-
-/** Strangers choose how long the calldata is and how many transfers: it is read once for all of them, in slices. */
-export function readNamedIntents(transaction: Transaction): NamedIntents {
+/**
+ * Reads the ids that the owner of the money wrote for the transfers of one transaction. Strangers choose how long the calldata
+ * is and how many transfers: it is read once for all of them, in slices.
+ */
+export function readNamedIntents(transaction: Transaction) {
   const { input, to } = transaction;
   const direct = once(() => onlyIdIn(input.slice(2 + transferDigits)));
   const calls = once(() => callsWithId(input));
   const counts = once((logs: readonly PlainLog[]) => countTransfers(logs));
   const bundle = once((logs: readonly PlainLog[]) => readBundle(to, input, logs));
   return {
-    async needsReceipt(log) {
+    /**
+     * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
+     * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.
+     */
+    async needsReceipt(log: TransferLog): Promise<boolean> {
       if (isDirectTransfer(log, transaction) || idSourceOf(log, transaction) === undefined) return false;
       // A plain `transfer` logs what it was called with: another log is one that the node has made up.
       const isOther = to === log.token && input.startsWith(`0x${transferSelector}`);
       return isOther || (await calls()).has(callOf(log));
     },
-    async of(log, logs) {
+    /** Returns the public id (`pi_…` or `rf_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
+    async of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined> {
       if (isDirectTransfer(log, transaction)) return direct();
       switch (idSourceOf(log, transaction)) {
         case 'bundle': {
@@ -104,10 +101,7 @@ function idSourceOf(
 }
 
 /** A part of the input, in hexadecimal digits. */
-interface Place {
-  begin: number;
-  end: number;
-}
+type Place = { begin: number; end: number };
 
 /** The calls of `transfer` that an id directly follows, by the digits of the call: their places, ascending. */
 type CallsWithId = ReadonlyMap<string, { begins: number[]; ids: string[]; lastChangeAt: number[] }>;
@@ -116,18 +110,10 @@ type CallsWithId = ReadonlyMap<string, { begins: number[]; ids: string[]; lastCh
 type TransferCounts = ReadonlyMap<string, number>;
 
 /** A user operation that made a log, and the transfers that it made. */
-interface Operation {
-  sender: string;
-  place: Place;
-  made: () => Promise<TransferCounts>;
-}
+type Operation = { sender: string; place: Place; made: () => Promise<TransferCounts> };
 
 /** Returns the operations of a bundle, by the index of each log that they made: those before a `UserOperationEvent`. */
-async function readBundle(
-  entryPoint: Address | null,
-  input: Hex,
-  logs: readonly PlainLog[],
-): Promise<Map<number, Operation>> {
+async function readBundle(entryPoint: Address | null, input: Hex, logs: readonly PlainLog[]) {
   const places = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
   const madeBy = new Map<number, Operation>();
   let begin: number | undefined;
@@ -192,9 +178,7 @@ function callOf({ to, amountUnits }: TransferLog): string {
 }
 
 /** A number as 32 bytes, in hexadecimal digits. */
-function wordOf(value: bigint): string {
-  return value.toString(16).padStart(64, '0');
-}
+const wordOf = (value: bigint): string => value.toString(16).padStart(64, '0');
 
 /** Returns the id in these bytes if they contain exactly one. */
 function onlyIdIn(digits: string): string | undefined {
@@ -241,12 +225,7 @@ async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts
  * Returns the id that follows the call of this transfer in this part of the input. The number of such calls with an id
  * must equal the number of such transfers: otherwise one of the transfers is somebody else's.
  */
-function idOf(
-  log: TransferLog,
-  calls: CallsWithId,
-  { begin, end }: Place,
-  made: TransferCounts,
-): string | undefined {
+function idOf(log: TransferLog, calls: CallsWithId, { begin, end }: Place, made: TransferCounts) {
   const equal = calls.get(callOf(log));
   if (equal === undefined) return undefined;
   const from = firstAtLeast(equal.begins, begin);

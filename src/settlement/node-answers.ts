@@ -57,12 +57,7 @@ export interface TransferLog {
   blockHash: Hash;
 }
 
-export interface PlainLog {
-  address: Address;
-  topics: readonly Hex[];
-  data: Hex;
-  logIndex: number;
-}
+export type PlainLog = { address: Address; topics: readonly Hex[]; data: Hex; logIndex: number };
 
 export interface Transaction {
   hash: Hash;
@@ -225,9 +220,7 @@ function readPlainLog(log: Readonly<Record<string, unknown>>): PlainLog {
   };
 }
 
-function malformed(what: string): NodeError {
-  return new NodeError('malformed', `the node answered with ${what}`);
-}
+const malformed = (what: string): NodeError => new NodeError('malformed', `the node answered with ${what}`);
 
 function objectOf(value: unknown, name: string): Readonly<Record<string, unknown>> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) {

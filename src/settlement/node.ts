@@ -4,13 +4,10 @@ import * as Bloom from 'ox/Bloom';
 import type { Hash, Hex } from 'viem';
 import { traceNodeRequest } from '../telemetry/spans.ts';
 import { callJsonRpc } from './json-rpc.ts';
+import type { Elements, Header, NodeFault, Receipt, Transaction, TransferLog } from './node-answers.ts';
 import {
   blockTransactions,
-  type Elements,
-  type Header,
   NodeError,
-  type NodeFault,
-  type Receipt,
   readBytes,
   readFirstTransaction,
   readFullBlock,
@@ -20,8 +17,6 @@ import {
   readTransaction,
   readTransferLogs,
   receiptLogs,
-  type Transaction,
-  type TransferLog,
   transferLogs,
   transferTopic,
 } from './node-answers.ts';
@@ -43,13 +38,7 @@ const keptMs = 10_000;
 const wholeBlockFrom = 10;
 
 /** Faults that mean that the node does not work, or not for us. */
-const failureFaults: ReadonlySet<NodeFault> = new Set([
-  'unreachable',
-  'late',
-  'malformed',
-  'refused',
-  'another_chain',
-]);
+const failureFaults = new Set<NodeFault>(['unreachable', 'late', 'malformed', 'refused', 'another_chain']);
 
 interface NodeOptions {
   url: string;
@@ -185,10 +174,7 @@ export class Node {
   }
 
   /** The transactions of one block with these hashes, as far as the node has them. */
-  async transactionsOf(
-    block: Pick<Header, 'hash' | 'number'>,
-    hashes: readonly Hash[],
-  ): Promise<Map<Hash, Transaction>> {
+  async transactionsOf(block: Pick<Header, 'hash' | 'number'>, hashes: readonly Hash[]) {
     const found =
       hashes.length < wholeBlockFrom
         ? await Promise.all(hashes.map((hash) => this.#transaction(hash))).then((some) => some.flat())

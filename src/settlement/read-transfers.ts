@@ -6,11 +6,8 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
 import { chains, networks } from '../contract/chains.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import {
-  type TransferCandidate,
-  TransferCandidateSchema,
-  TransferStatus,
-} from '../contract/gen/payments/v1/transfer_pb.ts';
+import type { TransferCandidate } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { TransferCandidateSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import {
   type ListTransfersRequest,
   ListTransfersResponseSchema,

@@ -79,10 +79,7 @@ async function assertNotConfirmed(
  * Returns the first index for which `isTrue`, or `count` if there is none. It must be true from that index on. Makes
  * few calls: the distance doubles from the beginning, then a binary search follows.
  */
-export async function firstIndexWhere(
-  count: number,
-  isTrue: (place: number) => Promise<boolean>,
-): Promise<number> {
+export async function firstIndexWhere(count: number, isTrue: (place: number) => Promise<boolean>) {
   let [from, to] = [0, count];
   for (let step = 1; from < to; step *= 2) {
     const place = Math.min(from + step, to) - 1;

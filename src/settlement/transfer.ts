@@ -1,12 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import { networks } from '../contract/chains.ts';
 import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
-import {
-  type Transfer,
-  type TransferCandidate,
-  TransferSchema,
-  TransferStatus,
-} from '../contract/gen/payments/v1/transfer_pb.ts';
+import type { TransferCandidate } from '../contract/gen/payments/v1/transfer_pb.ts';
+import { TransferSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import { chainWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
@@ -16,11 +12,7 @@ import { confirmationsOf, transferFields } from '../payment-intents/payments.ts'
 const dataCodec = createJsonCodec(EventDataSchema);
 
 /** Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain. */
-export function toTransfer(
-  row: TransferRow,
-  head: number,
-  candidates: readonly TransferCandidate[] = [],
-): Transfer {
+export function toTransfer(row: TransferRow, head: number, candidates: readonly TransferCandidate[] = []) {
   const network = networks.findLast(({ chainId }) => chainId === row.chainId);
   if (network === undefined)
     throw new Error(`the database holds chain ${row.chainId}, which is newer than this process`);

@@ -8,11 +8,7 @@ const settledBuckets = [1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300];
 export type ChainMetrics = ReturnType<typeof metricsOf>;
 
 /** What a chain's events are counted by from the start. */
-interface CountedOfChain {
-  blockTimeMs: number;
-  faults: readonly string[];
-  events: readonly string[];
-}
+type CountedOfChain = { blockTimeMs: number; faults: readonly string[]; events: readonly string[] };
 
 function createExpiryMetrics({ counter, gauge }: Instruments) {
   const expirations = counter('expired_total', 'Payment intents that this process has expired.');

@@ -1,9 +1,9 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
-import type { LogLevel } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { visibleLines } from '../contract/visible-text.ts';
 
 /** Returns a logger of JSON, one object per line. What a terminal obeys or hides is escaped: logs are read there, too. */
-export function createLogger(level: LogLevel, destination: DestinationStream): Logger {
+export function createLogger(level: Config['logLevel'], destination: DestinationStream): Logger {
   return pino(
     {
       level,

@@ -182,10 +182,7 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
   };
 }
 
-interface ChainLabels {
-  mode: string;
-  chain: string;
-}
+type ChainLabels = { mode: string; chain: string };
 
 /** The metrics of payments by a signature. When their transfers arrive is counted by the chain's watcher. */
 function createPayMetrics({ counter }: Instruments) {

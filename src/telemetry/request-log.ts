@@ -5,12 +5,7 @@ import type { RequestContext, RequestObserver, RequestOutcome } from '../request
 const maxRefusalLines = 100;
 const summaryIntervalMs = 1_000;
 
-interface Refusals {
-  door: string;
-  rpc: string | undefined;
-  code: RequestOutcome;
-  count: number;
-}
+type Refusals = { door: string; rpc: string | undefined; code: RequestOutcome; count: number };
 
 /**
  * Logs one line per request. A flood of refusals of one kind (door, method and code) is summarised each second, and so

@@ -1,17 +1,8 @@
 // The spans of what is done for requests, for deliveries and for chains. Until `tracing.ts` has started the SDK, OpenTelemetry's
 // API does nothing: whoever calls this need not know whether traces are on.
 
-import {
-  type Attributes,
-  propagation,
-  ROOT_CONTEXT,
-  type Span,
-  SpanKind,
-  type SpanOptions,
-  SpanStatusCode,
-  type TextMapGetter,
-  trace,
-} from '@opentelemetry/api';
+import type { Attributes, Span, SpanOptions, TextMapGetter } from '@opentelemetry/api';
+import { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 

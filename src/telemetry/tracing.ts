@@ -3,17 +3,14 @@
 // semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter } from '@opentelemetry/api';
 import {
-  type Attributes,
-  type DiagLogFunction,
-  type DiagLogger,
   DiagLogLevel,
   diag,
   propagation,
   ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
-  type TextMapGetter,
   trace,
 } from '@opentelemetry/api';
 import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';

@@ -69,9 +69,7 @@ export function createAddressPolicy(allowed: AllowedTargets) {
 }
 
 /** The host of a URL without IPv6 brackets. The URL parser has already normalised it: `0x7f.1` is `127.0.0.1`. */
-function hostOf({ hostname }: URL): string {
-  return hostname.startsWith('[') ? hostname.slice(1, -1) : hostname;
-}
+const hostOf = ({ hostname }: URL): string => (hostname.startsWith('[') ? hostname.slice(1, -1) : hostname);
 
 /** Returns the IPv4 address in a mapped or translated IPv6 address. */
 function unwrapped(address: Address): Address {

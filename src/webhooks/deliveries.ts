@@ -20,20 +20,16 @@ import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
-import {
-  WebhookAttemptEntity,
-  type WebhookAttemptRow,
-  WebhookDeliveryEntity,
-  type WebhookDeliveryRow,
-  type WebhookEndpointRow,
+import type {
+  WebhookAttemptRow,
+  WebhookDeliveryRow,
+  WebhookEndpointRow,
 } from '../database/entities/webhook.ts';
+import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
-import {
-  createPreparedStatements,
-  type PreparedStatements,
-  preparedStatement,
-} from '../database/prepared.ts';
+import type { PreparedStatements } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
@@ -102,17 +98,13 @@ export function createDeliveryMethods(
         const size = pageSizeOf(request.pageSize);
         const status = nameOf(webhookDeliveryStatusWords, request.status) ?? null;
         const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
-        const page = await chargedByRows(
-          context,
-          size,
-          async () => {
-            const { id } = await endpoints.get(identity, parseIdentifier('we', request.id));
-            const found = await read(merchantId, list, [merchantId, id, below, status, size + 2]);
-            const { rows, next } = pageOfScanned(found.rows, size);
-            return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
-          },
-          ({ deliveries }) => rowsOf(deliveries),
-        );
+        const work = async () => {
+          const { id } = await endpoints.get(identity, parseIdentifier('we', request.id));
+          const found = await read(merchantId, list, [merchantId, id, below, status, size + 2]);
+          const { rows, next } = pageOfScanned(found.rows, size);
+          return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
+        };
+        const page = await chargedByRows(context, size, work, ({ deliveries }) => rowsOf(deliveries));
         return create(ListWebhookDeliveriesResponseSchema, {
           webhookDeliveries: page.deliveries,
           nextPageToken: uuidPageTokenOf(filter, page.next),

@@ -92,15 +92,9 @@ export interface InFlight {
 export type DeliveryQueue = ReturnType<typeof createDeliveryQueue>;
 
 /** A delivery after an attempt. */
-interface AttemptOutcome {
-  status: DeliveryStatusName;
-  attempts: number;
-}
+type AttemptOutcome = { status: DeliveryStatusName; attempts: number };
 
-interface AttemptRecord {
-  delivery: ClaimedDelivery;
-  result: AttemptResult;
-}
+type AttemptRecord = { delivery: ClaimedDelivery; result: AttemptResult };
 
 /** Returns the queue. Processes claim concurrently without blocking each other. */
 export function createDeliveryQueue(em: EntityManager) {
@@ -122,10 +116,7 @@ export function createDeliveryQueue(em: EntityManager) {
     run: async (records) => {
       const { rows } = await run(recordAttempts, recordValues(records));
       const recorded = new Map(
-        rows.map(({ event_id, endpoint_id, ...row }) => [
-          `${event_id} ${endpoint_id}`,
-          { status: row.status, attempts: row.attempts },
-        ]),
+        rows.map((row) => [`${row.event_id} ${row.endpoint_id}`, row as AttemptOutcome]),
       );
       return records.map(({ delivery: { event, endpointId } }) => recorded.get(`${event.id} ${endpointId}`));
     },

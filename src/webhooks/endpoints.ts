@@ -8,10 +8,8 @@ import { NIL } from 'uuid';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { eventTypes, wantedEventType } from '../contract/event-types.ts';
-import {
-  type WebhookEndpoint,
-  WebhookEndpointSchema,
-} from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import type { WebhookEndpoint } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
+import { WebhookEndpointSchema } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import {
   DeleteWebhookEndpointResponseSchema,
   ListWebhookEndpointsResponseSchema,
@@ -19,10 +17,7 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { modeWords } from '../contract/gen/words.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
-import type { ModeName } from '../contract/words.ts';
 import {
-  maxDescriptionLength,
-  maxUrlLength,
   WebhookEndpointEntity,
   type WebhookEndpointRow,
   WebhookSecretEntity,
@@ -36,16 +31,12 @@ import { invalidState, ServiceError } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
-import type { RequestContext } from '../requests/request-context.ts';
+import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { type SecretGeneration, webhookSecret } from './signature.ts';
 
-export interface Owner {
-  /** UUID. */
-  merchantId: string;
-  mode: ModeName;
-}
+export type Owner = Pick<Identity, 'merchantId' | 'mode'>;
 
 interface EndpointSettings {
   url: string;
@@ -59,22 +50,21 @@ interface EndpointSettings {
 type GivenSettings = { [Name in keyof EndpointSettings]?: EndpointSettings[Name] | undefined };
 
 /** An endpoint with its secret. `replayed`: an earlier call created it. */
-export interface EndpointWithSecret {
-  endpoint: WebhookEndpointRow;
-  secret: string;
-  replayed: boolean;
-}
+type EndpointWithSecret = { endpoint: WebhookEndpointRow; secret: string; replayed: boolean };
 
+/** Longest URL and longest description of an endpoint, in characters. */
+const maxUrlLength = 2_048;
+const maxDescriptionLength = 200;
 /** Most endpoints of a merchant in one mode. */
 export const maxEndpoints = 100;
 /** Longest overlap, in hours, in which a replaced secret still signs. */
-export const maxOverlapHours = 168;
+const maxOverlapHours = 168;
 /** Most replaced secrets of an endpoint that still sign. */
 const maxRetiredSecrets = 5;
 const hourMs = 3_600_000;
 
 /** Returns the violations of the settings, by the field names of the API. */
-export function settingsViolations(
+function settingsViolations(
   { url, eventTypes: types, description }: GivenSettings,
   policy: AddressPolicy,
 ): FieldViolation[] {
@@ -326,9 +316,7 @@ async function lockEndpoint(
 }
 
 /** Returns the SHA-256, in hexadecimal, of a request with its defaults applied. */
-function fingerprintOf(request: readonly unknown[]): string {
-  return hash('sha256', JSON.stringify(request), 'hex');
-}
+const fingerprintOf = (request: readonly unknown[]): string => hash('sha256', JSON.stringify(request), 'hex');
 
 const defaultOverlapHours = 24;
 const endpointIdOf = ({ id }: { id: string }) => parseIdentifier('we', id);
@@ -342,12 +330,8 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
       async run(request, identity, { context, header }) {
         const idempotencyKey = parseIdempotencyKey(header.get('idempotency-key'));
         const { url, eventTypes, enabled = true, description = '' } = request;
-        const settings = {
-          url,
-          eventTypes: eventTypes.length === 0 ? ['*'] : eventTypes,
-          enabled,
-          description,
-        };
+        const types = eventTypes.length === 0 ? ['*'] : eventTypes;
+        const settings = { url, eventTypes: types, enabled, description };
         const create = () => createEndpoint(em, keys, identity, settings, idempotencyKey);
         return answerWithSecret(await inChangeTurn(em, identity.merchantId, create), context);
       },
@@ -365,12 +349,8 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
         const filter = ['webhook_endpoints', identity.merchantId, identity.mode];
         const below = uuidCursorOf(request.pageToken, filter);
         const size = pageSizeOf(request.pageSize);
-        const found = await chargedByRows(
-          context,
-          size,
-          () => endpoints.list(identity, below, size + 1),
-          (rows) => rows.length,
-        );
+        const work = () => endpoints.list(identity, below, size + 1);
+        const found = await chargedByRows(context, size, work, (rows) => rows.length);
         const page = found.slice(0, size);
         return create(ListWebhookEndpointsResponseSchema, {
           webhookEndpoints: page.map((row) => toWebhookEndpoint(row)),
@@ -382,19 +362,16 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
     updateWebhookEndpoint: {
       ratePolicy: 'changes',
       violations: (request) => settingsViolations(request, policy),
-      run: async (request, identity) =>
-        toWebhookEndpoint(
-          await inChangeTurn(em, identity.merchantId, () =>
-            updateEndpoint(em, identity, endpointIdOf(request), request),
-          ),
-        ),
+      async run(request, identity) {
+        const update = () => updateEndpoint(em, identity, endpointIdOf(request), request);
+        return toWebhookEndpoint(await inChangeTurn(em, identity.merchantId, update));
+      },
     },
     deleteWebhookEndpoint: {
       ratePolicy: 'changes',
       async run(request, identity) {
-        await inChangeTurn(em, identity.merchantId, () =>
-          deleteEndpoint(em, identity, endpointIdOf(request)),
-        );
+        const remove = () => deleteEndpoint(em, identity, endpointIdOf(request));
+        await inChangeTurn(em, identity.merchantId, remove);
         return create(DeleteWebhookEndpointResponseSchema);
       },
     },
@@ -415,10 +392,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
   } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;
 }
 
-function answerWithSecret(
-  { endpoint, secret, replayed }: EndpointWithSecret,
-  context: RequestContext,
-): WebhookEndpoint {
+function answerWithSecret({ endpoint, secret, replayed }: EndpointWithSecret, context: RequestContext) {
   if (replayed) context.replayed = true;
   return toWebhookEndpoint(endpoint, secret);
 }

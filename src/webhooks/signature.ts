@@ -13,11 +13,7 @@ export interface SecretGeneration {
 }
 
 /** Returns a secret in base64: an HMAC of the endpoint and the generation, so it is never stored. */
-function secretBase64(
-  keys: KeyRing,
-  endpointId: string,
-  { generation, keyVersion }: SecretGeneration,
-): string {
+function secretBase64(keys: KeyRing, endpointId: string, { generation, keyVersion }: SecretGeneration) {
   return keys.hmac(keyVersion, `webhook:${formatIdentifier('we', endpointId)}:${generation}`, 'base64');
 }
 

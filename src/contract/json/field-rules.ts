@@ -1,15 +1,8 @@
 // What the contract says of the public JSON of its fields and enums: which are required, which may be absent, their
 // words and ranges.
 
-import {
-  type DescEnum,
-  type DescEnumValue,
-  type DescField,
-  type DescMessage,
-  getOption,
-  hasOption,
-  ScalarType,
-} from '@bufbuild/protobuf';
+import type { DescEnum, DescEnumValue, DescField, DescMessage } from '@bufbuild/protobuf';
+import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 

@@ -207,9 +207,6 @@ function sameDecimal(a: Decimal, b: Decimal): boolean {
 
 /** Sets an own property, even if the name is `__proto__`. */
 function setOwn(object: { [name: string]: IJsonValue }, name: string, value: IJsonValue): void {
-  if (name === '__proto__') {
-    Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
-  } else {
-    object[name] = value;
-  }
+  if (name !== '__proto__') object[name] = value;
+  else Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }

@@ -7,14 +7,8 @@ import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import { type FieldViolation, maxViolations } from '../error-catalogue.ts';
 import { nearestName } from '../nearest-name.ts';
 import { unitsHint } from '../units.ts';
-import {
-  enumWords,
-  type IntegerRange,
-  integerRangeOf,
-  mayBeAbsent,
-  refusesEmptyList,
-  suchAs,
-} from './field-rules.ts';
+import type { IntegerRange } from './field-rules.ts';
+import { enumWords, integerRangeOf, mayBeAbsent, refusesEmptyList, suchAs } from './field-rules.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
 
 /** A message and the faults of the fields that could not be read. Faulty fields are left unset. */
@@ -78,7 +72,6 @@ interface ValueCodec {
   encode(value: unknown): string;
 }
 
-const isListField = (field: DescField) => field.fieldKind === 'list';
 const isUnset = (value: unknown) => value === undefined;
 const isEmpty = (value: unknown) => value === undefined || value === '';
 const isEmptyList = (value: unknown) => (value as readonly unknown[] | undefined)?.length === 0;
@@ -101,12 +94,8 @@ function compileMessage(
   compiled: CompiledMessages,
   without: readonly DescField[] = [],
 ): ValueCodec {
-  switch (desc.typeName) {
-    case 'google.protobuf.Struct':
-      return structCodec;
-    case 'google.protobuf.Timestamp':
-      return timestampCodec;
-  }
+  if (desc.typeName === 'google.protobuf.Struct') return structCodec;
+  if (desc.typeName === 'google.protobuf.Timestamp') return timestampCodec;
   const known = compiled.get(desc);
   if (known !== undefined) return known;
   const fields: FieldCodec[] = [];
@@ -115,9 +104,7 @@ function compileMessage(
   const names = descFields.map((field) => field.name);
   const codec: ValueCodec = {
     decode(json, path, violations) {
-      if (!isObject(json)) {
-        return violate(violations, path, 'must be an object');
-      }
+      if (!isObject(json)) return violate(violations, path, 'must be an object');
       const message = create(desc) as Message & Record<string, unknown>;
       for (const [name, value] of Object.entries(json)) {
         const field = fieldsByName.get(name);
@@ -148,7 +135,7 @@ function compileMessage(
   for (const field of descFields) {
     const { name, localName } = field;
     const prefix = `${JSON.stringify(name)}:`;
-    const isOmitted = mayBeAbsent(field) ? (isListField(field) ? isEmptyList : isEmpty) : isUnset;
+    const isOmitted = mayBeAbsent(field) ? (field.fieldKind === 'list' ? isEmptyList : isEmpty) : isUnset;
     fields.push({ name, localName, prefix, codec: compileField(field, compiled), isOmitted });
   }
   for (const field of fields) fieldsByName.set(field.name, field);
@@ -169,12 +156,8 @@ function compileValue(field: DescField, compiled: CompiledMessages): ValueCodec 
 }
 
 function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
-  switch (scalar) {
-    case ScalarType.STRING:
-      return stringCodec;
-    case ScalarType.BOOL:
-      return boolCodec;
-  }
+  if (scalar === ScalarType.STRING) return stringCodec;
+  if (scalar === ScalarType.BOOL) return boolCodec;
   const range = integerRangeOf(scalar);
   if (range === undefined) throw unsupported(field, ScalarType[scalar].toLowerCase());
   return integerCodec(field, range, scalar === ScalarType.INT64 ? BigInt : Number);
@@ -278,9 +261,7 @@ const structCodec: ValueCodec = {
   decode(json, path, violations) {
     if (!isObject(json)) return violate(violations, path, 'must be an object');
     const inexact = findInexactNumber(json);
-    if (inexact !== undefined) {
-      return violate(violations, path, unsafeNumber(inexact));
-    }
+    if (inexact !== undefined) return violate(violations, path, unsafeNumber(inexact));
     return json as JsonObject;
   },
   encode: (value) => JSON.stringify(value),
@@ -291,12 +272,7 @@ const timestampCodec: ValueCodec = {
   decode(json, path, violations) {
     const [, date = '', time, fraction = '', zone] = (typeof json === 'string' && rfc3339.exec(json)) || [];
     const ms = isDate(date) ? Date.parse(`${date}T${time}${zone?.toUpperCase()}`) : Number.NaN;
-    if (Number.isNaN(ms))
-      return violate(
-        violations,
-        path,
-        'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z',
-      );
+    if (Number.isNaN(ms)) return violate(violations, path, notAMoment);
     return {
       $typeName: 'google.protobuf.Timestamp',
       seconds: BigInt(ms / 1000),
@@ -309,6 +285,7 @@ const timestampCodec: ValueCodec = {
   },
 };
 
+const notAMoment = 'must be a date and time as in RFC 3339, such as 2026-11-21T12:00:00Z';
 const rfc3339 =
   /^(\d{4}-\d{2}-\d{2})[Tt]((?:[01]\d|2[0-3]):\d{2}:\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})$/;
 
@@ -345,12 +322,7 @@ function join(path: string, name: string): string {
 }
 
 /** The violation for an unknown name, with the one probably meant, unless `violationsBefore` others keep it from the list. */
-export function notAField(
-  path: string,
-  name: string,
-  names: readonly string[],
-  violationsBefore: number,
-): FieldViolation {
+export function notAField(path: string, name: string, names: readonly string[], violationsBefore: number) {
   const field = join(path, printable(name));
   if (violationsBefore >= maxViolations) return { field, message: 'is not a field here' };
   const nearest = nearestName(name, names);

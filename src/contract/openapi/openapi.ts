@@ -1,25 +1,14 @@
 // Creates the public door's OpenAPI document from the contract: annotations become paths, messages schemas, comments
 // descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
-import {
-  type DescField,
-  type DescMessage,
-  type DescMethod,
-  type DescService,
-  getOption,
-} from '@bufbuild/protobuf';
+import type { DescField, DescMessage, DescMethod, DescService } from '@bufbuild/protobuf';
+import { getOption } from '@bufbuild/protobuf';
 import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, httpRoutesOf, takesIdempotencyKey } from '../http-routes.ts';
 import { enumWords, hasRequiredField, integerRangeOf, isRequiredField } from '../json/field-rules.ts';
 import { errorReference, errorSchema, refsTo, refusalsOf, requestIdExample } from './refusals.ts';
-import {
-  type Direction,
-  type JsonSchema,
-  refTo,
-  type SchemaContext,
-  schemaOptionsOf,
-  typeOf,
-} from './schemas.ts';
+import type { Direction, JsonSchema, SchemaContext } from './schemas.ts';
+import { refTo, schemaOptionsOf, typeOf } from './schemas.ts';
 
 interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
   title: string;
@@ -56,10 +45,8 @@ export function createOpenApi(options: OpenApiOptions): object {
       if (operationIds.has(localName))
         throw new Error(`two methods are called ${name}: an operation needs a name of its own`);
       operationIds.add(localName);
-      paths[route.path] = {
-        ...paths[route.path],
-        [route.httpMethod.toLowerCase()]: operationOf(service, route, context),
-      };
+      const operation = operationOf(service, route, context);
+      paths[route.path] = { ...paths[route.path], [route.httpMethod.toLowerCase()]: operation };
     }
   }
   const webhooks = options.webhooks && webhooksOf(options.webhooks, context);
@@ -72,10 +59,7 @@ export function createOpenApi(options: OpenApiOptions): object {
       license: { name: 'Proprietary', identifier: 'LicenseRef-Proprietary' },
     },
     servers: [{ url: '/', description: 'The service that answers this document.' }],
-    tags: options.services.map((service) => ({
-      name: nounOf(service),
-      description: options.commentOf(service),
-    })),
+    tags: options.services.map((each) => ({ name: nounOf(each), description: options.commentOf(each) })),
     security: [{ api_key: [] }],
     paths,
     ...(webhooks && { webhooks }),
@@ -109,12 +93,10 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
   const takesKey = takesIdempotencyKey(route);
   const isForPayers = getOption(method, json_method).takesClientSecret;
   const [summary = '', ...details] = context.commentOf(method).split('\n\n');
-  const content = (desc: DescMessage, direction: Direction, example: object) => ({
-    'application/json': {
-      schema: refTo(desc, direction, context, direction === 'request' ? inPath : []),
-      example,
-    },
-  });
+  const content = (desc: DescMessage, direction: Direction, example: object) => {
+    const schema = refTo(desc, direction, context, direction === 'request' ? inPath : []);
+    return { 'application/json': { schema, example } };
+  };
   return {
     operationId: method.localName,
     summary: summary.replace(/\n/g, ' '),
@@ -167,6 +149,7 @@ function webhooksOf(
   { message, descriptions }: NonNullable<OpenApiOptions['webhooks']>,
   context: SchemaContext,
 ): Record<string, object> {
+  const schema = refTo(message, 'response', context);
   const sent = (type: string, description: string) => ({
     post: {
       operationId: `on_${type.replace('.', '_')}`,
@@ -178,12 +161,7 @@ function webhooksOf(
       parameters: signatureHeaders,
       requestBody: {
         required: true,
-        content: {
-          'application/json': {
-            schema: refTo(message, 'response', context),
-            example: exampleOfEvent(message, type),
-          },
-        },
+        content: { 'application/json': { schema, example: exampleOfEvent(message, type) } },
       },
       responses: {
         '2XX': { description: 'Received. Anything else, or no answer within 10 seconds: it is sent again.' },
@@ -258,7 +236,8 @@ function parameterOf(field: DescField, place: 'path' | 'query', context: SchemaC
 }
 
 function headers(): Record<string, object> {
-  const header = (description: string, schema: JsonSchema, example: string | number) => ({
+  type Example = string | number;
+  const header = (description: string, schema: JsonSchema, example: Example) => ({
     description,
     schema,
     example,
@@ -311,10 +290,8 @@ function answerExample({ method, successStatus }: HttpRoute): JsonSchema {
     const { afterCreation, secret } = getOption(field, json_field);
     return (successStatus !== 201 || !afterCreation) && (answersSecret || !secret);
   };
-  return withoutNulls({
-    ...exampleOfMessage(method.output, isShown),
-    ...(replaced !== '' && JSON.parse(replaced)),
-  });
+  const others = replaced === '' ? {} : JSON.parse(replaced);
+  return withoutNulls({ ...exampleOfMessage(method.output, isShown), ...others });
 }
 
 const withoutNulls = (example: JsonSchema): JsonSchema =>
@@ -336,10 +313,7 @@ function exampleOfMessage(
     if (message === undefined || message.typeName.startsWith('google.protobuf.')) return example;
     // A message is shown if the contract says so: an event is about one of several.
     if (field.fieldKind === 'message' && example === undefined) return undefined;
-    const inside = {
-      ...exampleOfMessage(message, isAlwaysThere),
-      ...(example as JsonSchema | undefined),
-    };
+    const inside = { ...exampleOfMessage(message, isAlwaysThere), ...(example as JsonSchema | undefined) };
     if (field.fieldKind !== 'list') return inside;
     return getOption(field, json_field).keepEmpty ? [inside] : undefined;
   };

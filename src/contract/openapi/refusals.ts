@@ -1,15 +1,8 @@
 // What the OpenAPI document says of refusals: which a method may answer with, and their one form.
 
 import { getOption } from '@bufbuild/protobuf';
-import {
-  type CatalogueRow,
-  catalogue,
-  docPathOf,
-  type ErrorCode,
-  invalidBodyOf,
-  isRetryable,
-  toErrorJson,
-} from '../error-catalogue.ts';
+import type { CatalogueRow, ErrorCode } from '../error-catalogue.ts';
+import { catalogue, docPathOf, invalidBodyOf, isRetryable, toErrorJson } from '../error-catalogue.ts';
 import { json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { expectationFailed, requestIsLate } from '../limits.ts';
@@ -63,6 +56,8 @@ const malformed = {
 const docUrlExample = (code: ErrorCode) => `http://127.0.0.1:8080${docPathOf(code)}`;
 export const requestIdExample = 'req_abffebd5ec294d3ab04df8cd235f8c89';
 
+const errorRef = { $ref: '#/components/schemas/Error' };
+
 function answerOf(codes: readonly ErrorCode[]): object {
   const rows: CatalogueRow[] = codes.map((code) => catalogue[code]);
   const names = new Set(rows.flatMap(({ httpHeaders = {} }) => Object.keys(httpHeaders)));
@@ -75,12 +70,7 @@ function answerOf(codes: readonly ErrorCode[]): object {
   return {
     description: codes.map((code) => `\`${code}\`: ${catalogue[code].message}`).join('\n\n'),
     headers: refsTo('X-Request-Id', ...names),
-    content: {
-      'application/json': {
-        schema: { $ref: '#/components/schemas/Error' },
-        examples: Object.fromEntries(examples),
-      },
-    },
+    content: { 'application/json': { schema: errorRef, examples: Object.fromEntries(examples) } },
   };
 }
 
@@ -89,7 +79,7 @@ function malformedAnswer(message: string): object {
   return {
     description: `\`invalid_body\`: ${message}`,
     headers: refsTo('X-Request-Id'),
-    content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' }, example } },
+    content: { 'application/json': { schema: errorRef, example } },
   };
 }
 
@@ -156,6 +146,7 @@ export function errorReference(): Record<string, object> {
 }
 
 export function errorSchema(): JsonSchema {
+  const text = { type: 'string' };
   return {
     type: 'object',
     description: 'Why a request was refused. Log all of it: the request id finds the request in our logs.',
@@ -194,12 +185,8 @@ export function errorSchema(): JsonSchema {
             items: {
               type: 'object',
               properties: {
-                field: { type: 'string', description: 'The field.', examples: ['amount_units'] },
-                message: {
-                  type: 'string',
-                  description: 'What is wrong with it.',
-                  examples: ['must be an integer'],
-                },
+                field: { ...text, description: 'The field.', examples: ['amount_units'] },
+                message: { ...text, description: 'What is wrong with it.', examples: ['must be an integer'] },
               },
               required: ['field', 'message'],
             },

@@ -1,15 +1,14 @@
 // The schemas of the OpenAPI document, from the messages of the contract.
 
-import {
-  type DescEnum,
-  type DescEnumValue,
-  type DescField,
-  type DescMessage,
-  type DescMethod,
-  type DescService,
-  getOption,
-  ScalarType,
+import type {
+  DescEnum,
+  DescEnumValue,
+  DescField,
+  DescMessage,
+  DescMethod,
+  DescService,
 } from '@bufbuild/protobuf';
+import { getOption, ScalarType } from '@bufbuild/protobuf';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import {
   enumWords,
@@ -81,9 +80,8 @@ function propertyOf(field: DescField, direction: Direction, context: SchemaConte
           .filter(({ word }) => taken?.includes(word) ?? true)
           .map(({ word, value }) => `- \`${word}\`: ${context.commentOf(value)}`)
       : [];
-  const description = [context.commentOf(field), ...(words.length > 0 ? [words.join('\n')] : [])].join(
-    '\n\n',
-  );
+  const listed = words.length > 0 ? [words.join('\n')] : [];
+  const description = [context.commentOf(field), ...listed].join('\n\n');
   const schema: JsonSchema = { ...type, description, ...options };
   return direction === 'response' ? openToGrowth(schema) : withoutDefault(schema, isRequiredField(field));
 }
@@ -114,11 +112,8 @@ function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: b
 }
 
 export function typeOf(field: DescField, direction: Direction, context: SchemaContext): JsonSchema {
-  if (field.fieldKind === 'map') {
-    throw new Error(
-      `${field.parent.typeName}.${field.name}: teach src/contract/openapi/schemas.ts about maps`,
-    );
-  }
+  const name = `${field.parent.typeName}.${field.name}`;
+  if (field.fieldKind === 'map') throw new Error(`${name}: teach src/contract/openapi/schemas.ts about maps`);
   const type = valueTypeOf(field, direction, context);
   if (field.fieldKind !== 'list') return type;
   const isFilled = direction === 'request' && refusesEmptyList(field);
@@ -135,12 +130,8 @@ function valueTypeOf(
   if (message?.typeName === 'google.protobuf.Struct') return { type: 'object', additionalProperties: true };
   if (message?.typeName === 'google.protobuf.Timestamp') return { type: 'string', format: 'date-time' };
   if (message !== undefined) return refTo(message, direction, context);
-  switch (scalar) {
-    case ScalarType.STRING:
-      return { type: 'string' };
-    case ScalarType.BOOL:
-      return { type: 'boolean' };
-  }
+  if (scalar === ScalarType.STRING) return { type: 'string' };
+  if (scalar === ScalarType.BOOL) return { type: 'boolean' };
   if (integerRangeOf(scalar) !== undefined) return { type: 'integer' };
   throw new Error(
     `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,

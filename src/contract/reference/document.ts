@@ -50,16 +50,6 @@ export interface OpenApiDocument {
 /** An operation with its method and path. */
 export type Route = { method: string; path: string; operation: Operation };
 
-export function routesOf(document: OpenApiDocument): Route[] {
-  return Object.entries(document.paths).flatMap(([path, operations]) =>
-    Object.entries(operations).map(([method, operation]) => ({
-      method: method.toUpperCase(),
-      path,
-      operation,
-    })),
-  );
-}
-
 export function successesOf(operation: Operation): [string, Response][] {
   return Object.entries(operation.responses).filter(([status]) => status.startsWith('2'));
 }

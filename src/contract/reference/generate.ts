@@ -9,15 +9,7 @@ const [source, folder] = process.argv.slice(2);
 if (source === undefined || folder === undefined) throw new Error('usage: generate.ts openapi.json FOLDER');
 const read = (path: string) => readFile(new URL(path, import.meta.url), 'utf8');
 /** In the order in which a reader needs them. */
-const guides = [
-  'quickstart',
-  'webhooks',
-  'settlement',
-  'exceptional-payments',
-  'refunds',
-  'client',
-  'checkout',
-];
+const guides = 'quickstart webhooks settlement exceptional-payments refunds client checkout'.split(' ');
 const { page, index } = renderPage({
   document: JSON.parse(await readFile(source, 'utf8')),
   guides: await Promise.all(guides.map((name) => read(`guides/${name}.md`))),

@@ -2,17 +2,8 @@
 
 import * as openapi from './document.ts';
 import { credentialOf, exampleOfParameter, samplesOf } from './samples.ts';
-import {
-  blockOf,
-  codeOnly,
-  Html,
-  html,
-  inlineOf,
-  jsonBlock,
-  type Section,
-  sectionsOf,
-  slugOf,
-} from './text.ts';
+import type { Section } from './text.ts';
+import { blockOf, codeOnly, Html, html, inlineOf, jsonBlock, sectionsOf } from './text.ts';
 
 interface PageOptions {
   document: openapi.OpenApiDocument;
@@ -108,7 +99,9 @@ interface Topic {
 
 /** The operations by their first tag, with the messages used only in answers. */
 function topicsOf(document: openapi.OpenApiDocument): Topic[] {
-  const routes = openapi.routesOf(document);
+  const routes = Object.entries(document.paths).flatMap(([path, operations]) =>
+    Object.entries(operations).map(([verb, operation]) => ({ method: verb.toUpperCase(), path, operation })),
+  );
   const taken = new Set(['Error']);
   const homeOf = (name: string) =>
     document.tags.find((tag) => slugOf(tag.name) === slugOf(`${nameOf(name)}s`))?.name;
@@ -137,13 +130,8 @@ function guideSection({ index }: PageContext, parts: readonly Section[]): Html {
   const guideId = slugOf(owner);
   const rows = parts.map(({ title, body, side }, i) => {
     const id = i === 0 ? guideId : `${guideId}-${slugOf(title)}`;
-    index.push([
-      id,
-      title,
-      'guide',
-      i === 0 ? '' : owner,
-      body.text.replace(/<[^>]*>|\s+/g, ' ').slice(0, 160),
-    ]);
+    const text = body.text.replace(/<[^>]*>|\s+/g, ' ').slice(0, 160);
+    index.push([id, title, 'guide', i === 0 ? '' : owner, text]);
     const own = i > 0 && html` id="${id}"`;
     return html`<div class="row"${own}><div class="text">${heading(i === 0 ? 2 : 3, id, title)}${body}</div>${side && html`<div class="side">${side}</div>`}</div>`;
   });
@@ -285,9 +273,14 @@ ${entries}
 `;
 }
 
-function errorId(code: string): string {
-  return `error-${code}`;
+function slugOf(title: string): string {
+  return title
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, '-')
+    .replace(/^-|-$/g, '');
 }
+
+const errorId = (code: string) => `error-${code}`;
 
 function heading(level: 2 | 3, id: string, title: Html | string): Html {
   const link = html`<a class="anchor" href="#${id}">${title}</a>`;
@@ -331,9 +324,7 @@ interface FieldsContext extends PageContext {
 }
 
 /** The id of a message's section. */
-function objectId(name: string): string {
-  return `object-${name}`;
-}
+const objectId = (name: string) => `object-${name}`;
 
 /** Renders the fields of a message. Each field's id begins with `idPrefix`, so that it can be linked to. */
 function fieldsOf(context: FieldsContext, schema: openapi.Schema, idPrefix: string, above: string[] = []) {
@@ -353,7 +344,7 @@ function fieldsOf(context: FieldsContext, schema: openapi.Schema, idPrefix: stri
 
 /** Renders the parameters of an operation in the same form as fields. */
 function parametersOf(context: FieldsContext, parameters: readonly openapi.Parameter[], idPrefix: string) {
-  const rows = parameters.map((each) => row(context, `${idPrefix}-${each.name}`, each.name, each));
+  const rows = parameters.map((each) => row(context, `${idPrefix}-${each.name}`, each.name, each, []));
   return html`<ul class="fields" role="list">${rows}</ul>`;
 }
 
@@ -362,7 +353,7 @@ function row(
   id: string,
   name: string,
   field: openapi.Described,
-  path: string[] = [],
+  path: string[],
 ): Html {
   const { description = '', schema, required } = field;
   const [text = ''] = description.replace(/[`*]|\n.*/gs, '').split(/(?<=\.) /);

@@ -65,13 +65,6 @@ export function sectionsOf(text: string): Section[] {
   });
 }
 
-export function slugOf(title: string): string {
-  return title
-    .toLowerCase()
-    .replace(/[^a-z0-9]+/g, '-')
-    .replace(/^-|-$/g, '');
-}
-
 // HTML from template literals. Values are escaped unless they are already HTML.
 
 export class Html {

@@ -8,16 +8,8 @@ import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { schemaOptionsOf } from '../openapi/schemas.ts';
-import {
-  type Contract,
-  docComment,
-  fileHead,
-  isAnswer,
-  isOurs,
-  isSecret,
-  lowerFirst,
-  tableSource,
-} from './text.ts';
+import type { Contract } from './text.ts';
+import { docComment, fileHead, isAnswer, isOurs, isSecret } from './text.ts';
 
 /** A field's type in the client, and what its row in a table says, as client/resource-fields.ts reads it. */
 interface FieldSource {
@@ -53,17 +45,12 @@ function formsOf(desc: DescMessage): Form[] {
     return [{ name, fields: plain, own: plain }, withSecret];
   }
   const atOnce = plain.filter((field) => !isLater(field));
+  const base = `Any${name}`;
   return [
-    {
-      name: `Any${name}`,
-      about: 'What is known from creation on.',
-      fields: atOnce,
-      own: atOnce,
-      isBase: true,
-    },
+    { name: base, about: 'What is known from creation on.', fields: atOnce, own: atOnce, isBase: true },
     {
       name,
-      base: `Any${name}`,
+      base,
       about: 'As its creation returned it. A later call with the same key returns the same again.',
       fields: fields.filter((field) => !isLater(field)),
       own: secrets,
@@ -71,7 +58,7 @@ function formsOf(desc: DescMessage): Form[] {
     },
     {
       name: `${name}State`,
-      base: `Any${name}`,
+      base,
       about: 'In its present state; in an event, as it was right after the change.',
       fields: plain,
       own: plain.filter(isLater),
@@ -100,6 +87,14 @@ function formAnswered(route: HttpRoute): string {
   if (!output.fields.some(isLater)) return `${output.name}WithSecret`;
   return takesIdempotencyKey(route) ? output.name : `Retrieved${output.name}`;
 }
+
+/** A table of fields, with what `rowOf` says of each. */
+function tableSource(name: string, fields: readonly DescField[], rowOf: (field: DescField) => string) {
+  const rows = fields.map((field) => `  ${field.localName}: { ${rowOf(field)} },\n`);
+  return `export const ${name}: Fields = {\n${rows.join('')}};\n`;
+}
+
+const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
 
 /** The name of a form's table. */
 const fieldsOf = (form: string) => `${lowerFirst(form)}Fields`;
@@ -170,10 +165,8 @@ function sourceOf(field: DescField): FieldSource {
 function valueSource(field: DescField): FieldSource {
   if (field.message !== undefined) return messageSource(field.message);
   if (field.enum !== undefined) {
-    return {
-      type: `words.${field.enum.name} | Unknown`,
-      row: `type: 'word', words: words.${wordsOf(field.enum)}`,
-    };
+    const row = `type: 'word', words: words.${wordsOf(field.enum)}`;
+    return { type: `words.${field.enum.name} | Unknown`, row };
   }
   switch (field.scalar) {
     case ScalarType.BOOL:
@@ -185,11 +178,10 @@ function valueSource(field: DescField): FieldSource {
       return field.name.endsWith('_units')
         ? { type: 'bigint', row: "type: 'units'" }
         : { type: 'number', row: "type: 'integer'" };
-    default:
-      return {
-        type: namedTexts[field.name] ?? 'string',
-        row: `type: '${isKept(field) ? 'filledText' : 'text'}'`,
-      };
+    default: {
+      const row = isKept(field) ? "type: 'filledText'" : "type: 'text'";
+      return { type: namedTexts[field.name] ?? 'string', row };
+    }
   }
 }
 

@@ -78,8 +78,6 @@ function clientText(text: string, names: ReadonlySet<string>): string {
 
 const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 
-export const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1);
-
 const lineWidth = 110;
 
 /** A doc comment of paragraphs, each line behind that many spaces. */
@@ -87,10 +85,8 @@ export function docComment(paragraphs: readonly string[], indent = 0): string {
   const margin = ' '.repeat(indent);
   const [only = ''] = paragraphs;
   if (paragraphs.length === 1 && only.length + indent + 7 <= lineWidth) return `${margin}/** ${only} */\n`;
-  const lines = paragraphs.flatMap((text, i) => [
-    ...(i > 0 ? [''] : []),
-    ...wrapped(text, lineWidth - indent - 3),
-  ]);
+  const width = lineWidth - indent - 3;
+  const lines = paragraphs.flatMap((text, i) => [...(i > 0 ? [''] : []), ...wrapped(text, width)]);
   return `${margin}/**\n${lines.map((line) => `${margin} *${line === '' ? '' : ` ${line}`}\n`).join('')}${margin} */\n`;
 }
 
@@ -107,23 +103,9 @@ function wrapped(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** A table of fields, with what `rowOf` says of each. */
-export function tableSource(
-  name: string,
-  fields: readonly DescField[],
-  rowOf: (field: DescField) => string,
-): string {
-  const rows = fields.map((field) => `  ${field.localName}: { ${rowOf(field)} },\n`);
-  return `export const ${name}: Fields = {\n${rows.join('')}};\n`;
-}
-
 /** The first line of a generated file, and its imports. */
 export function fileHead(imports: readonly string[]): string {
-  return [
-    '// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.',
-    '',
-    ...imports,
-    '',
-    '',
-  ].join('\n');
+  const first =
+    '// Generated from the contract by src/contract/typescript: change proto/ and run `npm run generate`.';
+  return [first, '', ...imports, '', ''].join('\n');
 }

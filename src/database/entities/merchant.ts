@@ -4,9 +4,6 @@ import { chainNames, modeNames } from '../../contract/words.ts';
 /** The channel on which PostgreSQL notifies every process that its cached keys and wallets are out of date. */
 export const keysChangedChannel = 'api_keys_changed';
 
-/** Longest name of a merchant, in characters. */
-export const maxMerchantNameLength = 200;
-
 /** A merchant, who is paid. */
 export const MerchantEntity = defineEntity({
   name: 'Merchant',

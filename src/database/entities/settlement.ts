@@ -3,9 +3,6 @@ import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
-/** The channel on which PostgreSQL notifies every process that a chain is watched, or no longer is. */
-export const watchedChainsChangedChannel = 'watched_chains_changed';
-
 /**
  * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line removes
  * it. While it exists, intents of this chain expire by the chain's clock. Triggers notify of new and removed rows, not of
@@ -44,7 +41,6 @@ export const WatchedChainEntity = defineEntity({
 export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
 
 const stateNames = ['pending', 'confirmed', 'reorged'] as const;
-export type TransferState = (typeof stateNames)[number];
 
 /**
  * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a reorganisation

@@ -3,10 +3,6 @@ import { deliveryStatusNames, modeNames } from '../../contract/words.ts';
 import { HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
-/** Longest URL and longest description of an endpoint, in characters. */
-export const maxUrlLength = 2_048;
-export const maxDescriptionLength = 200;
-
 /** A webhook endpoint. Deleted ones are kept, because deliveries refer to them. */
 export const WebhookEndpointEntity = defineEntity({
   name: 'WebhookEndpoint',

@@ -2,22 +2,15 @@
 // `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
 
 import { hash } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import type { DescMethodUnary, Message } from '@bufbuild/protobuf';
-import {
-  type ConnectRouter,
-  createConnectRouter,
-  createContextValues,
-  type HandlerContext,
-} from '@connectrpc/connect';
-import {
-  createAsyncIterable,
-  type UniversalHandler,
-  type UniversalServerResponse,
-} from '@connectrpc/connect/protocol';
+import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
+import { createConnectRouter, createContextValues } from '@connectrpc/connect';
+import type { UniversalHandler, UniversalServerResponse } from '@connectrpc/connect/protocol';
+import { createAsyncIterable } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { type Actor, type Audit, auditedMethod } from '../../console/audit.ts';
 import type { OpenExport } from '../../console/export-payments.ts';
@@ -29,14 +22,8 @@ import { maxBodyBytes } from '../../contract/limits.ts';
 import type { FindMerchant } from '../../merchants/api-keys.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ImplementedService, Method } from '../../requests/method.ts';
-import {
-  type Identity,
-  newRequestContext,
-  type RequestContext,
-  type RequestObserver,
-  requestContextKey,
-  requestContextOf,
-} from '../../requests/request-context.ts';
+import type { Identity, RequestContext, RequestObserver } from '../../requests/request-context.ts';
+import { newRequestContext, requestContextKey, requestContextOf } from '../../requests/request-context.ts';
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
@@ -80,9 +67,7 @@ const headers = {
 };
 
 /** The console's listener for node:http's `request` event. */
-export function createConsoleDoor(
-  options: ConsoleDoorOptions,
-): (request: IncomingMessage, response: ServerResponse) => void {
+export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener {
   const { scheme, origin, pages, onEnd, onValidSession } = options;
   const handlers = compileHandlers(options);
 
@@ -128,10 +113,7 @@ export function createConsoleDoor(
 }
 
 /** Answers 304 to a page that names the answer it has: most of those who ask every few seconds are told nothing new. */
-async function unlessKnown(
-  answer: UniversalServerResponse,
-  header: RequestHeader,
-): Promise<UniversalServerResponse> {
+async function unlessKnown(answer: UniversalServerResponse, header: RequestHeader) {
   if (answer.status !== 200 || answer.body === undefined) return answer;
   const body = await buffer(answer.body);
   const tag = `"${hash('sha256', body, 'base64url')}"`;
@@ -143,11 +125,7 @@ async function unlessKnown(
 const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
 
 /** Throws unless the request comes to this port by its own name and, if it calls something, from a page of its own. */
-function assertOwnPage(
-  request: IncomingMessage,
-  scheme: 'http' | 'https',
-  origin: string | undefined,
-): RawHeaders {
+function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origin: string | undefined) {
   const header = new RawHeaders(request.rawHeaders);
   const { localPort } = request.socket;
   const port = localPort === (scheme === 'http' ? 80 : 443) ? '' : `:${localPort}`;
@@ -191,10 +169,7 @@ async function sendExport(
 }
 
 /** `POST /console/session`: exchanges the code of a link. */
-async function exchangeCode(
-  request: IncomingMessage,
-  { sessions, requestTimeoutMs }: ConsoleDoorOptions,
-): Promise<object> {
+async function exchangeCode(request: IncomingMessage, { sessions, requestTimeoutMs }: ConsoleDoorOptions) {
   if (!/^application\/json(?:;|$)/i.test(request.headers['content-type'] ?? '')) {
     throw new ServiceError('unsupported_media_type');
   }
@@ -276,9 +251,8 @@ function serve(
   };
   const answer = async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
     const call = { context: requestContextOf(values), header: requestHeader, signal };
-    return withoutClientSecret(
-      (await run(request, admittedCaller(values) as ConsoleCaller, call)) as Message,
-    );
+    const caller = admittedCaller(values) as ConsoleCaller;
+    return withoutClientSecret((await run(request, caller, call)) as Message);
   };
   // Connect reads these two only here, though their type does not say so.
   const options = { requestGate: requestGateOf(admit), grpc: false, grpcWeb: false };
@@ -304,9 +278,7 @@ function withoutClientSecret<T extends Message>(message: T): T {
 
 function send(response: ServerResponse, status: number, body: object): void {
   const text = JSON.stringify(body);
-  response.writeHead(status, {
-    'Content-Type': 'application/json',
-    'Content-Length': Buffer.byteLength(text),
-  });
+  const bytes = Buffer.byteLength(text);
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': bytes });
   response.end(text);
 }

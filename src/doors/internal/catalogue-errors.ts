@@ -3,13 +3,8 @@
 // of the call with the very error that they send next, in each of its three protocols, and that error is turned into a
 // refusal then.
 
-import {
-  Code,
-  ConnectError,
-  createContextKey,
-  type HandlerContext,
-  type Interceptor,
-} from '@connectrpc/connect';
+import type { HandlerContext, Interceptor } from '@connectrpc/connect';
+import { Code, ConnectError, createContextKey } from '@connectrpc/connect';
 import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
@@ -24,8 +19,9 @@ import { beforeAbort } from '../call.ts';
 export const refuseByCatalogue: Interceptor = (next) => (request) => {
   const { signal } = request;
   const refuse = (reason: unknown): never => {
-    const isAbort = signal.aborted && reason === signal.reason;
-    throw refusalOf(isAbort ? endedByClient(reason) : reason, requestContextOf(request.contextValues));
+    // A call is aborted by its deadline or because its client has gone, whatever error the transport reports.
+    const isGone = signal.aborted && reason === signal.reason && !isEndedByClient(reason);
+    throw refusalOf(isGone ? clientGone : reason, requestContextOf(request.contextValues));
   };
   const response = beforeAbort(signal, () => next(request));
   if (!request.stream) return response.catch(refuse);
@@ -36,10 +32,7 @@ export const refuseByCatalogue: Interceptor = (next) => (request) => {
 };
 
 /** An error thrown at `yield` means that the client has gone. It does not come from the method. */
-async function* refusing<T>(
-  messages: AsyncIterable<T>,
-  refuse: (reason: unknown) => never,
-): AsyncIterable<T> {
+async function* refusing<T>(messages: AsyncIterable<T>, refuse: (reason: unknown) => never) {
   const iterator = messages[Symbol.asyncIterator]();
   try {
     for (;;) {
@@ -54,11 +47,6 @@ async function* refusing<T>(
 
 /** The client no longer waits for the answer. */
 export const clientGone = new ConnectError('the client has gone', Code.Canceled);
-
-/** A call is aborted by its deadline or because its client has gone, whatever error the transport reports. */
-function endedByClient(reason: unknown): ConnectError {
-  return isEndedByClient(reason) ? reason : clientGone;
-}
 
 /** The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed. */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
@@ -75,18 +63,13 @@ export function refusalOf(reason: unknown, context: RequestContext): ConnectErro
 }
 
 function isEndedByClient(reason: unknown): reason is ConnectError {
-  return (
-    reason instanceof ConnectError && (reason.code === Code.DeadlineExceeded || reason.code === Code.Canceled)
-  );
+  return reason instanceof ConnectError && [Code.DeadlineExceeded, Code.Canceled].includes(reason.code);
 }
 
 /** The message for calls whose bytes are invalid. */
 export const callIsUnreadable = 'The call or its message is not well formed. Check it against the contract.';
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
-
-/** True for the content type of gRPC proper, whose errors are HTTP trailers. */
-export const isGrpc = (contentType: string) => /^application\/grpc(?:$|[+;])/.test(contentType);
 
 /** True once the message of a call could be read: what Connect refuses from then on is not the client's fault. */
 export const isReadKey = createContextKey(false, { description: 'whether the message could be read' });
@@ -97,13 +80,9 @@ export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }:
     const context = requestContextOf(values);
     const error = signal.reason;
     if (!(error instanceof ConnectError) || context.error !== undefined) return;
-    const compressions = [
-      ...compressionHeaders.map((name) => requestHeader.get(name)),
-      new URL(url).searchParams.get('compression'),
-    ];
-    const isCompressionKnown = compressions.every(
-      (name) => name === null || knownCompressions.includes(name),
-    );
+    const inHeaders = compressionHeaders.map((name) => requestHeader.get(name));
+    const compressions = [...inHeaders, new URL(url).searchParams.get('compression')];
+    const isCompressionKnown = compressions.every((name) => knownCompressions.includes(name ?? 'identity'));
     const refusal = refusalOfConnect(error, { isRead: values.get(isReadKey), isCompressionKnown });
     if (refusal === undefined) return;
     context.error = refusal;

@@ -14,11 +14,7 @@ import type { Readiness, ReadinessStatus } from '../operations/readiness.ts';
 const maxHealthWatches = 256;
 
 /** Registers the health of the server (service "") and of each service by its full name. */
-export function registerHealth(
-  router: ConnectRouter,
-  readiness: Readiness,
-  services: readonly string[],
-): void {
+export function registerHealth(router: ConnectRouter, readiness: Readiness, services: readonly string[]) {
   const known = new Set(['', ...services]);
   let watches = 0;
   router.service(Health, {

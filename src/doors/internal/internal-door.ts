@@ -3,23 +3,11 @@
 // every call made with a merchant's key, and the catalogue's details on refusals that Connect makes before any gate or
 // interceptor runs.
 
-import {
-  constants,
-  Http2ServerRequest,
-  Http2ServerResponse,
-  type Http2Stream,
-  type IncomingHttpHeaders,
-  type ServerHttp2Stream,
-} from 'node:http2';
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import { constants, Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import type { Message } from '@bufbuild/protobuf';
-import {
-  Code,
-  ConnectError,
-  type ConnectRouter,
-  createConnectRouter,
-  createContextValues,
-  type HandlerContext,
-} from '@connectrpc/connect';
+import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
+import { Code, ConnectError, createConnectRouter, createContextValues } from '@connectrpc/connect';
 import {
   type Compression,
   createAsyncIterable,
@@ -53,7 +41,6 @@ import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
   callIsUnreadable,
-  isGrpc,
   isReadKey,
   notOneMessage,
   refuseByCatalogue,
@@ -74,12 +61,10 @@ interface InternalDoorOptions extends UnaryGrpcOptions {
 }
 
 /** The internal door's listener for node:http2's `stream` event. There must be no `request` listener beside it. */
-export function createInternalDoor(
-  options: InternalDoorOptions,
-): (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]) => void {
+export function createInternalDoor(options: InternalDoorOptions) {
   const plainCallOf = createUnaryGrpc(options);
   const serveByConnect = createConnectDoor(options);
-  return (stream, headers, _flags, rawHeaders) => {
+  return (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, rawHeaders: string[]) => {
     // A stream may be reset before its turn comes.
     stream.on('error', () => {});
     const servePlainCall = plainCallOf(headers);
@@ -95,12 +80,10 @@ export function createInternalDoor(
   };
 }
 
-function createConnectDoor(
-  options: InternalDoorOptions,
-): (request: Http2ServerRequest, response: Http2ServerResponse) => void {
+function createConnectDoor(options: InternalDoorOptions) {
   const handlers = compileHandlers(options);
 
-  return (request, response) => {
+  return (request: Http2ServerRequest, response: Http2ServerResponse) => {
     const context = newRequestContext('internal');
     response.setHeader('x-request-id', context.requestId);
     // Emitted once the answer is sent. An unread rest of a refused body would keep the stream open.
@@ -155,12 +138,11 @@ function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
     }
   }
   options.openRoutes(router);
-  return new Map(
-    router.handlers.map((handler) => [
-      handler.requestPath,
-      { handler, checkStructs: createStructCheck(handler.method.input) },
-    ]),
-  );
+  const calledBy = (handler: UniversalHandler): Called => ({
+    handler,
+    checkStructs: createStructCheck(handler.method.input),
+  });
+  return new Map(router.handlers.map((handler) => [handler.requestPath, calledBy(handler)]));
 }
 
 type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
@@ -228,7 +210,7 @@ async function serve(
     // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has
     // gone.
     universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
-    await closeOf(request.stream);
+    if (!request.stream.destroyed) await new Promise((resolve) => request.stream.once('close', resolve));
     const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
     if (isOurs) {
       const outcome = context.error?.code ?? context.endedByClient ?? (isGone ? 'canceled' : 'ok');
@@ -245,14 +227,6 @@ async function serve(
   await universalResponseToNodeResponse(answer, response).catch(() => {});
 }
 
-/** Resolves when the stream is closed. */
-function closeOf(stream: Http2Stream): Promise<void> {
-  return new Promise((resolve) => {
-    if (stream.destroyed) resolve();
-    else stream.once('close', resolve);
-  });
-}
-
 /** The answer to another HTTP method or content type than those of an RPC. */
 function notACall(status: 405 | 415, context: RequestContext): UniversalServerResponse {
   context.error = new ServiceError(status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
@@ -264,14 +238,11 @@ function notACall(status: 405 | 415, context: RequestContext): UniversalServerRe
 }
 
 /** An unknown path, or a content type that RPC clients do not use. */
-function answerNotFound(
-  request: Http2ServerRequest,
-  response: Http2ServerResponse,
-  context: RequestContext,
-): void {
+function answerNotFound(request: Http2ServerRequest, response: Http2ServerResponse, context: RequestContext) {
   context.error = new ServiceError('not_found');
   const contentType = request.headers['content-type'] ?? '';
-  if (isGrpc(contentType)) {
+  // The errors of gRPC proper are HTTP trailers.
+  if (/^application\/grpc(?:$|[+;])/.test(contentType)) {
     const answer = {
       status: 200,
       header: new Headers({ 'content-type': contentType }),
@@ -305,10 +276,7 @@ const compressions: Compression[] = [compressionGzip, compressionBrotli].map((co
 }));
 
 /** Returns the request of a method that takes one message. Its body is in one piece, and refused if it is not valid. */
-function withWholeBody(
-  request: UniversalServerRequest,
-  check: StructCheck | undefined,
-): UniversalServerRequest {
+function withWholeBody(request: UniversalServerRequest, check: StructCheck | undefined) {
   const { header, body } = request;
   const contentType = header.get('content-type') ?? '';
   const isBinary = binaryContentType.test(contentType);

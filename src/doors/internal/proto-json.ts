@@ -4,7 +4,7 @@
 
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
-import { integerRangeOf, refusesEmptyList } from '../../contract/json/field-rules.ts';
+import { type IntegerRange, integerRangeOf, refusesEmptyList } from '../../contract/json/field-rules.ts';
 import { type IJsonValue, InexactNumber } from '../../contract/json/i-json.ts';
 import {
   emptyList,
@@ -78,12 +78,7 @@ class Normalizer {
   }
 
   /** Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's range. */
-  integer(
-    field: DescField,
-    { min, max }: { min: bigint; max: bigint },
-    json: IJsonValue,
-    path: string,
-  ): unknown {
+  integer(field: DescField, { min, max }: IntegerRange, json: IJsonValue, path: string): unknown {
     let value: bigint | undefined;
     if (typeof json === 'number' && Number.isInteger(json)) value = BigInt(json);
     else if (json instanceof InexactNumber && json.isInteger) value = json.toBigInt(min, max);

@@ -1,15 +1,8 @@
 // gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node. Tools then need no proto files.
 
 import { setImmediate } from 'node:timers/promises';
-import {
-  createRegistry,
-  type DescExtension,
-  type DescFile,
-  type DescService,
-  type MessageInitShape,
-  type Registry,
-  toBinary,
-} from '@bufbuild/protobuf';
+import type { DescExtension, DescFile, DescService, MessageInitShape, Registry } from '@bufbuild/protobuf';
+import { createRegistry, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
 import { Code, type ConnectRouter } from '@connectrpc/connect';
 import {
@@ -61,29 +54,25 @@ export function registerReflection(
 type Answer = MessageInitShape<typeof ServerReflectionResponseSchema>;
 
 /** The two protocol versions differ only in package name, so the same fields serve both. */
-function createAnswers(
-  services: readonly DescService[],
-  otherFiles: readonly DescFile[],
-): (request: ServerReflectionRequest) => Answer {
+function createAnswers(services: readonly DescService[], otherFiles: readonly DescFile[]) {
   const files = new Map<string, DescFile>();
   for (const file of [...services.map((service) => service.file), ...otherFiles]) collect(file, files);
   const registry = createRegistry(...files.values());
   const fileNames = fileNamesBySymbol(registry);
   const serialize = createSerializer();
+  const names = services.map(({ typeName }) => ({ name: typeName }));
   const extensions = [...registry].filter((desc): desc is DescExtension => desc.kind === 'extension');
 
-  return ({ host, messageRequest }) => {
+  return ({ host, messageRequest }: ServerReflectionRequest): Answer => {
     const respond = (messageResponse: Answer['messageResponse']): Answer => ({
       validHost: host,
       originalRequest: { host, messageRequest },
       // The initialisers of a oneof: the compiler cannot follow the union through the outer message.
       messageResponse: messageResponse as never,
     });
-    const notFound = (what: string) =>
-      respond({
-        case: 'errorResponse',
-        value: { errorCode: Code.NotFound, errorMessage: `${what} not found` },
-      });
+    const refuse = (errorCode: Code, errorMessage: string) =>
+      respond({ case: 'errorResponse', value: { errorCode, errorMessage } });
+    const notFound = (what: string) => refuse(Code.NotFound, `${what} not found`);
     const withFile = (file: DescFile | undefined, what: string) =>
       file === undefined
         ? notFound(what)
@@ -91,10 +80,7 @@ function createAnswers(
 
     switch (messageRequest.case) {
       case 'listServices':
-        return respond({
-          case: 'listServicesResponse',
-          value: { service: services.map(({ typeName }) => ({ name: typeName })) },
-        });
+        return respond({ case: 'listServicesResponse', value: { service: names } });
       case 'fileByFilename':
         return withFile(files.get(messageRequest.value.replace(/\.proto$/, '')), 'file');
       case 'fileContainingSymbol':
@@ -109,19 +95,12 @@ function createAnswers(
       case 'allExtensionNumbersOfType': {
         const typeName = messageRequest.value;
         if (registry.getMessage(typeName) === undefined) return notFound('type');
-        const numbers = extensions
-          .filter((desc) => desc.extendee.typeName === typeName)
-          .map((desc) => desc.number);
-        return respond({
-          case: 'allExtensionNumbersResponse',
-          value: { baseTypeName: typeName, extensionNumber: numbers },
-        });
+        const own = extensions.filter((desc) => desc.extendee.typeName === typeName);
+        const value = { baseTypeName: typeName, extensionNumber: own.map((desc) => desc.number) };
+        return respond({ case: 'allExtensionNumbersResponse', value });
       }
       default:
-        return respond({
-          case: 'errorResponse',
-          value: { errorCode: Code.InvalidArgument, errorMessage: 'the request asks for nothing' },
-        });
+        return refuse(Code.InvalidArgument, 'the request asks for nothing');
     }
   };
 }

@@ -41,14 +41,10 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
           failingSinceMs = undefined;
           return isWritable;
         })
-        .finally(() => {
-          probe = undefined;
-        });
+        .finally(() => (probe = undefined));
     }
-    running ??= Promise.race([
-      probe,
-      new Promise<never>((_, reject) => setTimeout(reject, probeTimeoutMs).unref()),
-    ])
+    const late = () => new Promise<never>((_, reject) => setTimeout(reject, probeTimeoutMs).unref());
+    running ??= Promise.race([probe, late()])
       .then(
         (isWritable) => {
           wasReady ||= isWritable;
@@ -60,9 +56,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
           return become(isTolerated ? 'ready' : 'database_unreachable');
         },
       )
-      .finally(() => {
-        running = undefined;
-      });
+      .finally(() => (running = undefined));
     return running;
   };
 

@@ -164,10 +164,8 @@ interface LoadedFile {
  */
 async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
   const { name, files } = options;
-  const loaded = await Promise.all(
-    files.map(async (file) => [file.path, await load(file, options)] as const),
-  );
-  const fileOf = new Map(loaded);
+  const entryOf = async (file: SiteFile) => [file.path, await load(file, options)] as const;
+  const fileOf = new Map(await Promise.all(files.map(entryOf)));
   return {
     name,
     has: (path) => fileOf.has(path),
@@ -178,18 +176,15 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
       if (method !== 'GET' && method !== 'HEAD') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET, HEAD' } });
       }
-      answer(file, exchange);
+      send(file, exchange);
     },
   };
 }
 
-async function load(
-  { name, edit, headers }: SiteFile,
-  { title, folder, headers: siteHeaders }: StaticSiteOptions,
-): Promise<LoadedFile> {
-  const read = await readFile(new URL(name, folder)).catch((cause) => {
+async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions): Promise<LoadedFile> {
+  const read = await readFile(new URL(name, site.folder)).catch((cause) => {
     throw new StartupError(
-      `${title} cannot be read (${cause.message}): install the service again, or make the file readable`,
+      `${site.title} cannot be read (${cause.message}): install the service again, or make the file readable`,
       { cause },
     );
   });
@@ -198,7 +193,7 @@ async function load(
     body,
     compressed: {},
     etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
-    headers: { ...commonHeaders, ...siteHeaders, ...headers, 'Content-Type': contentTypes[extname(name)] },
+    headers: { ...commonHeaders, ...site.headers, ...headers, 'Content-Type': contentTypes[extname(name)] },
   };
 }
 
@@ -224,10 +219,7 @@ const compress: Record<Coding, (body: Buffer) => Buffer> = {
   gzip: gzipSync,
 };
 
-function answer(
-  { body, compressed, etag, headers }: LoadedFile,
-  { request, response, context }: SiteRequest,
-): void {
+function send({ body, compressed, etag, headers }: LoadedFile, { request, response, context }: SiteRequest) {
   const accepted = String(request.headers['accept-encoding'] ?? '');
   const coding = codings.find((each) => accepts[each].test(accepted));
   if (coding !== undefined) compressed[coding] ??= compress[coding](body);

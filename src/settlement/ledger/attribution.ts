@@ -147,11 +147,7 @@ export function createAttribution(
 }
 
 /** The lowest id of an intent that a transfer at this time can be for. Bounds the search. */
-async function oldestCandidate(
-  run: RunPrepared,
-  networkIds: readonly number[],
-  timeMs: number,
-): Promise<string> {
+async function oldestCandidate(run: RunPrepared, networkIds: readonly number[], timeMs: number) {
   const { rows } = await run(findOldestOpen, [networkIds]);
   const oldestOpenMs = rows[0]?.expires_at == null ? timeMs : new Date(rows[0].expires_at).getTime();
   const longestMs = maxExpiryMinutes * 60_000;

@@ -98,10 +98,7 @@ export async function findClaims(
       networks.map(({ id }) => id),
     ]);
     for (const { place, id, payment_intent: intent } of rows) {
-      claims.set(some[place] as KnownTransfer, {
-        id: id ?? undefined,
-        intent,
-      });
+      claims.set(some[place] as KnownTransfer, { id: id ?? undefined, intent });
     }
   }
   return claims;

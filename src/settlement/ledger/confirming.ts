@@ -16,11 +16,7 @@ import { findTransfersById } from './reverting.ts';
 import { hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
-export interface RecordedTransfer {
-  id: string;
-  blockTime: Date;
-  log: TransferLog;
-}
+export type RecordedTransfer = { id: string; blockTime: Date; log: TransferLog };
 
 export function createConfirming(
   run: RunPrepared,

@@ -1,5 +1,6 @@
 // Stores how far a chain has been read, and the headers of its blocks.
 
+import type { QueryResultRow } from 'pg';
 import type { Hash } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
@@ -10,11 +11,7 @@ import { bytes, hashOf } from './values.ts';
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 
 /** How far a chain has been read and verified. */
-export interface Progress {
-  genesisHash: Hash;
-  cursor: Tip;
-  verifiedNumber: number;
-}
+export type Progress = { genesisHash: Hash; cursor: Tip; verifiedNumber: number };
 
 export function createCursor(
   run: RunPrepared,
@@ -24,19 +21,10 @@ export function createCursor(
   return {
     /** Undefined if the chain is not watched. */
     async progress(): Promise<Progress | undefined> {
-      const { rows } = await run(findProgress, [chainId]);
-      const [row] = rows;
-      return (
-        row && {
-          genesisHash: hashOf(row.genesis_hash),
-          cursor: {
-            number: Number(row.cursor_number),
-            hash: hashOf(row.cursor_hash),
-            time: new Date(row.cursor_time),
-          },
-          verifiedNumber: Number(row.second_number),
-        }
-      );
+      const [row] = (await run(findProgress, [chainId])).rows;
+      if (row === undefined) return undefined;
+      const { genesis_hash: genesis, second_number: verified } = row;
+      return { genesisHash: hashOf(genesis), cursor: tipOf(row), verifiedNumber: Number(verified) };
     },
     /** Starts watching the chain after this block. Does nothing if it is watched already. */
     async begin(genesisHash: Hash, from: Header): Promise<void> {
@@ -53,11 +41,7 @@ export function createCursor(
     /** Blocks up to this one whose hash is known, newest first: those with a stored header or a payment. */
     async knownBlocks(upTo: number, limit: number): Promise<Tip[]> {
       const { rows } = await run(findKnownBlocks, [chainId, upTo, limit]);
-      return rows.map((row) => ({
-        number: Number(row.number),
-        hash: hashOf(row.hash),
-        time: new Date(row.time),
-      }));
+      return rows.map(tipOf);
     },
     /** Doubtful blocks of the last day, newest first. */
     async doubtful(limit: number): Promise<{ number: number; hash: Hash }[]> {
@@ -81,6 +65,12 @@ export function createCursor(
     },
   };
 }
+
+const tipOf = ({ number, hash, time }: QueryResultRow): Tip => ({
+  number: Number(number),
+  hash: hashOf(hash),
+  time: new Date(time),
+});
 
 /**
  * Moves the cursor to the block that follows `after`, and stores its header and those known of the blocks `between`. Throws
@@ -114,7 +104,8 @@ export async function moveCursorBack(inside: RunPrepared, chainId: number, to: T
 
 const findProgress = preparedStatement(
   'find_watched_chain',
-  `select genesis_hash, cursor_number, cursor_hash, cursor_time, second_number from watched_chains where chain_id = $1`,
+  `select genesis_hash, cursor_number as number, cursor_hash as hash, cursor_time as time, second_number
+     from watched_chains where chain_id = $1`,
 );
 const insertChain = preparedStatement(
   'insert_watched_chain',

@@ -2,7 +2,11 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
-import { createExpireSome, type Expiry } from '../../payment-intents/expire-payment-intents.ts';
+import {
+  createExpireSome,
+  type Expiry,
+  logUnreadable,
+} from '../../payment-intents/expire-payment-intents.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import type { Lease } from './lease.ts';
 
@@ -14,18 +18,12 @@ export function createExpireByChain(
   { mode, chainId, networks }: ChainSettings,
   logger: Logger,
 ): (lease: bigint, minDepthMs: number) => Promise<Expiry> {
-  const expire = createExpireSome(em, (id, reason) =>
-    logger.error(
-      { err: reason, payment_intent: id },
-      'cannot expire a payment intent: its row is unreadable',
-    ),
-  );
+  const expire = createExpireSome(em, logUnreadable(logger));
   return (lease, minDepthMs) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
       for (const { id, confirmationsRequired } of networks) {
-        const { rows } = await inside(findClock, [chainId, confirmationsRequired - 1, mode, minDepthMs]);
-        const [row] = rows;
+        const [row] = (await inside(findClock, [chainId, confirmationsRequired - 1, mode, minDepthMs])).rows;
         if (row === undefined) continue;
         // The deadline is inclusive: only a later block expires an intent.
         const until = new Date(new Date(row.time).getTime() - 1);

@@ -217,27 +217,18 @@ export class Recording {
       const isForeign = isLater && known.isOlder && known.before === undefined;
       if (intentId === undefined && (known.isThere || !known.isReported || isForeign)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
+      const claim = claims.get(known);
+      // The authorization was used for it, unless another intent than its own is paid.
+      const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
-      else
-        entries.push({
-          ...known,
-          id: newUuid(at.getTime()),
-          intentId,
-          authorizedBy: usedFor(claims.get(known), intentId),
-        });
+      else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy });
     }
     reportLargest(entries);
     return { entries, dust, contradicted };
   }
 
   /** Records a chunk in one transaction. The last one moves the cursor. */
-  #recordSome(
-    lease: bigint,
-    block: Block,
-    some: readonly Entry[],
-    at: Date,
-    after: Hash | undefined,
-  ): Promise<Change[]> {
+  #recordSome(lease: bigint, block: Block, some: readonly Entry[], at: Date, after: Hash | undefined) {
     const { settings } = this.#options;
     return this.#options.lease.holding(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
@@ -319,11 +310,6 @@ export class Recording {
 /** The public id of the intent that was shown the authorization. */
 function namedBy(claim: Claim | undefined): string | undefined {
   return claim && formatIdentifier('pi', claim.intent);
-}
-
-/** The UUID of the authorization, unless another intent than its own is paid. */
-function usedFor(claim: Claim | undefined, intentId: string | undefined): string | undefined {
-  return intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
 }
 
 /** Updates the entry to its current row. Returns nothing if it is recorded already. */

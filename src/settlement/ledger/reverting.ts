@@ -2,7 +2,7 @@
 
 import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
-import type { TransferState } from '../../database/entities/settlement.ts';
+import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
@@ -17,7 +17,7 @@ import { hashOf, idsOf, inChunks, inGroups } from './values.ts';
 /** A transfer to revert, and its intent. */
 interface ReorgedTransfer {
   id: string;
-  state: TransferState;
+  state: TransferRow['state'];
   payment_intent: string | null;
   refund: string | null;
 }

@@ -40,11 +40,7 @@ interface Arrived {
   reportedCount?: number | undefined;
 }
 
-export interface StoringOptions {
-  settings: ChainSettings;
-  steps: ApplySteps;
-  refunding: Refunding;
-}
+export type StoringOptions = { settings: ChainSettings; steps: ApplySteps; refunding: Refunding };
 
 /** Returns a function that stores transfers of one block, their effect on intents and their events, in a transaction. */
 export function createStoring(
@@ -67,20 +63,16 @@ export function createStoring(
     at: Date,
   ): Promise<Change[]> => {
     if (entries.length === 0) return [];
-    const intents = await steps.lock(
-      inside,
-      entries.flatMap(({ intentId }) => intentId ?? []),
-      entries.flatMap(({ refund }) => refund?.id ?? []),
-    );
+    const intentIds = entries.flatMap(({ intentId }) => intentId ?? []);
+    const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
+    const intents = await steps.lock(inside, intentIds, refundIds);
     await keepSums(inside, intents.values());
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
     );
     const rows = arrived.map(({ row }) => row);
-    const refunds = await refunding.arrive(
-      inside,
-      arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row),
-    );
+    const ofRefunds = arrived.filter(({ refundId }) => refundId !== undefined).map(({ row }) => row);
+    const refunds = await refunding.arrive(inside, ofRefunds);
     await noteLanded(inside, rows);
     await inside(upsert, [transfers.json(rows)]);
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
@@ -129,20 +121,13 @@ function arrivedOf(
   intent: PaymentIntentRow | undefined,
   at: Date,
 ): Arrived {
-  const {
-    transfer: { log, blockTime },
-    before,
-  } = entry;
+  const { transfer, before } = entry;
+  const { log, blockTime } = transfer;
   const row = newRow(settings, entry, at);
   if (entry.refund !== undefined) return { row, refundId: entry.refund.id };
   if (intent === undefined) {
-    return {
-      row: {
-        ...row,
-        labels: settings.networks.some((each) => isRightToken(each, log.token)) ? null : ['wrong_token'],
-      },
-      reportedCount: entry.reportedCount,
-    };
+    const isUsdc = settings.networks.some((each) => isRightToken(each, log.token));
+    return { row: { ...row, labels: isUsdc ? null : ['wrong_token'] }, reportedCount: entry.reportedCount };
   }
   const network = networkOf(intent.network);
   const isReturned = before?.paymentIntent === intent.id;
@@ -157,13 +142,10 @@ function arrivedOf(
   const judged: Judged = isRestored
     ? { counts: before.counts, labels: before.labels ?? [] }
     : judge(intent, arrival);
+  const { counts } = judged;
+  const labels = judged.labels.length > 0 ? judged.labels : null;
   return {
-    row: {
-      ...row,
-      paymentIntent: intent.id,
-      counts: judged.counts,
-      labels: judged.labels.length > 0 ? judged.labels : null,
-    },
+    row: { ...row, paymentIntent: intent.id, counts, labels },
     intent,
     ...(!isRestored && { arrival: { ...arrival, judged } }),
   };
@@ -177,13 +159,8 @@ async function stepsOf(
   const steps = new Map<PaymentIntentRow, ChangeStep[]>();
   const paid = arrived.filter(({ intent }) => intent !== undefined);
   for (const [intent, own] of Map.groupBy(paid, (each) => each.intent as PaymentIntentRow)) {
-    steps.set(
-      intent,
-      arrive(
-        intent,
-        own.flatMap(({ arrival }) => arrival ?? []),
-      ),
-    );
+    const arrivals = own.flatMap(({ arrival }) => arrival ?? []);
+    steps.set(intent, arrive(intent, arrivals));
   }
   const restored = new Set(paid.flatMap(({ intent, arrival }) => (arrival === undefined && intent) || []));
   const remaining = await readPaymentSums(inside, idsOf([...restored]));
