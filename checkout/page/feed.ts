@@ -82,7 +82,7 @@ export function followCheckout(secret: string, observer: FeedObserver) {
   const wake = () => void (document.hidden || refresh());
   document.addEventListener('visibilitychange', wake);
   // A page that comes back from the browser's history, and a machine that comes back to its network.
-  addEventListener('pageshow', wake);
+  addEventListener('pageshow', ({ persisted }) => persisted && wake());
   addEventListener('online', wake);
   addEventListener('offline', () => observer.onConnection('offline'));
   void refresh();

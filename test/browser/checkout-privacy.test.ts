@@ -145,7 +145,9 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     await world.service.call('cancelPaymentIntent', { id });
     const { page, view } = await other.open({ id, client_secret } as Intent);
     await view('canceled');
+    await page.waitForLoadState();
     await page.evaluate(`Object.defineProperty(document, 'hidden', { value: true, configurable: true })`);
+    expect(other.requests.filter(({ url }) => url.endsWith('/v1/checkout'))).toHaveLength(1);
     const answered = page.waitForResponse(/v1.checkout/);
     await page.clock.fastForward(20_000);
     await answered;
