@@ -112,6 +112,7 @@ describe('removal', () => {
   test.each([
     ["this process's clock is a year ahead", 365, Date.now],
     ["the database's is, and has made them old", -365, longAgoMs],
+    ["this process's clock is at its very beginning", -Date.now() / dayMs, Date.now],
   ])('keeps events although %s', async (_, days, createdAtMs) => {
     const merchant = await newMerchant();
     await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: createdAtMs() }]);

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
-import { parseIdentifier } from '../src/database/identifiers.ts';
+import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
 import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
 import { type Door, doors, pagesOf, type Request } from './support/call.ts';
@@ -106,8 +106,7 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
   await service.query(`update payment_intents set status = 'succeeded', succeeded_at = now() where id = $1`, [
     uuidOf(equal[1] as string),
   ]);
-  // Seen from a machine whose clock is ahead.
-  const blockTime = new Date(Date.now() - 60_000);
+  const blockTime = new Date(Date.now() + 1_000);
   const [id, known, reorged, early] = await insertTransfers(service, merchant, [
     { toAddress, amountUnits: 1_000, blockTime },
     { toAddress, amountUnits: 1_000, blockTime, paymentIntent: equal[0] as string },
@@ -121,6 +120,18 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
     expect(candidates.map(({ id }) => id)).toEqual([equal[0], equal[1], ids[1], ids[0], ids[2]]);
     expect(candidates[1]).toMatchObject({ amount_units: 1_000, status: 'succeeded' });
   }
+  // On a machine whose clock is ahead, by less than two minutes. They come behind the others of the amount.
+  const late = [await createIntent(1_000), await createIntent(1_000)];
+  await service.query('update payment_intents set id = $2 where id = $1', [
+    uuidOf(String(late[0])),
+    newUuid(blockTime.getTime() + 60_000),
+  ]);
+  await service.query('update payment_intents set id = $2 where id = $1', [
+    uuidOf(String(late[1])),
+    newUuid(blockTime.getTime() + 180_000),
+  ]);
+  const [first, second, third] = await candidatesOf(id);
+  expect([first?.id, second?.id, third?.amount_units]).toEqual([equal[0], equal[1], 1_000]);
   // Intents created after the block were not what it was sent for.
   for (const other of [known, reorged, early]) expect(await candidatesOf(other)).toEqual([]);
 });
@@ -168,10 +179,10 @@ test('intents are found by label, wallet, success and metadata', async () => {
   ]);
   await service.query(
     // Confirmed by a machine whose clock is behind.
-    `update payment_intents set status = 'succeeded', succeeded_at = created_at - interval '2 hours' where id = $1`,
+    `update payment_intents set status = 'succeeded', succeeded_at = created_at - interval '8 minutes' where id = $1`,
     [uuidOf(paid)],
   );
-  const before = new Date(Date.now() - 3_600_000).toISOString();
+  const before = new Date(Date.now() - 420_000).toISOString();
   const rows: Row[] = [
     [{ label: 'overpaid' }, [labeled]],
     [{ label: 'reorged' }, []],

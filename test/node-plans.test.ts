@@ -2,6 +2,7 @@
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { readRefusal } from '../src/settlement/json-rpc.ts';
+import { Node } from '../src/settlement/node.ts';
 import { createNodePace } from '../src/settlement/node-pace.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
@@ -277,6 +278,16 @@ test('Retry-After is read in seconds or as a date, up to a minute', () => {
   const after = (value: string) => readRefusal({ status: 429, retryAfter: value })?.retryAfterMs;
   expect([after('2'), after('3600'), after('soon')]).toEqual([2_000, 60_000, undefined]);
   expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
+});
+
+test('no more is sent at once than a plan allows in a second', () => {
+  const node = new Node({ url: 'http://127.0.0.1:1/burst', chainId: 1, tokens: [] });
+  expect(node.burst).toBe(16);
+  for (let i = 0; i < 8; i++) node.pace.answered();
+  node.pace.refused();
+  expect(node.burst).toBe(4);
+  for (let i = 0; i < 8; i++) node.pace.refused();
+  expect(node.burst).toBeGreaterThan(0);
 });
 
 test('a pace is halved once for concurrent refusals, and grows again', async () => {

@@ -2,6 +2,7 @@
 // payment is missed.
 
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { type Address, concatHex, type Hex } from 'viem';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
@@ -231,6 +232,32 @@ test.each([
   expect(await statuses()).toEqual(['processing', 'succeeded']);
   await watcher.catchUp();
   expect(await statuses()).toEqual(['succeeded', 'succeeded']);
+});
+
+test('a receipt that never comes, in each pass another one, holds up others for a pass', async () => {
+  await watcher.release();
+  // Longer than a pass confirms.
+  watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 5_100 });
+  const ended = new AbortController();
+  const never = once(ended.signal, 'abort');
+  const silent = new Set<unknown>();
+  node.rewrite(({ method, params: [hash] = [] }) =>
+    method === 'eth_getTransactionReceipt' && silent.has(hash) ? never.then(() => undefined) : undefined,
+  );
+  const payTwo = async () => {
+    const [honest, hostile] = [await createIntent(), await createIntent()];
+    await send(honest, BigInt(honest.amount_units));
+    await chain.mine(1);
+    silent.add(await send(hostile, BigInt(hostile.amount_units)));
+    await chain.mine(12);
+    return honest;
+  };
+  const first = await payTwo();
+  await watcher.follow();
+  await payTwo();
+  await watcher.follow();
+  expect((await getIntent(first.id)).status).toBe('succeeded');
+  ended.abort();
 });
 
 test('a payment whose receipt is larger than its node gives holds up no chain', async () => {

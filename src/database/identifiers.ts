@@ -23,7 +23,7 @@ export function lowestUuid(ms: number): string {
 
 /** SQL of the lowest UUIDv7 of so many milliseconds ago, by this machine's clock (`now`) or the database's, whichever is behind. */
 export const lowestUuidOfAge = (age: string, now: string): string =>
-  `(lpad(to_hex(least((extract(epoch from now()) * 1000)::bigint, ${now}::bigint) - ${age}::bigint), 12, '0') || repeat('0', 20))::uuid`;
+  `(lpad(to_hex(greatest(0, least((extract(epoch from now()) * 1000)::bigint, ${now}::bigint) - ${age}::bigint)), 12, '0') || repeat('0', 20))::uuid`;
 
 /** Returns the time of a UUIDv7, in milliseconds since 1970. */
 export function timeOfUuid(uuid: string): number {

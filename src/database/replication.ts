@@ -7,10 +7,8 @@ import type { Replication } from '../telemetry/metrics.ts';
 export const replicationRole = 'pg_read_all_stats';
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
-  const before = Date.now();
-  const [row] = await em.fork().execute<(Replication & { clockMs: number })[]>(
-    `select (extract(epoch from clock_timestamp()) * 1000)::float8 as "clockMs",
-            not pg_is_in_recovery() as "isPrimary",
+  const [row] = await em.fork().execute<Replication[]>(
+    `select not pg_is_in_recovery() as "isPrimary",
             case when not pg_is_in_recovery()
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,
@@ -25,6 +23,16 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
                 from pg_stat_replication where state = 'streaming') end as standbys`,
   );
   if (row === undefined) throw new Error('PostgreSQL returned nothing about replication');
-  // It was read between the two readings of this machine's.
-  return { ...row, clockAheadMs: (before + Date.now()) / 2 - row.clockMs };
+  return row;
+}
+
+/** How far this machine's clock is at least ahead of the database's; negative if it is behind. */
+export async function readClockAheadMs(em: EntityManager): Promise<number> {
+  const beganAtMs = Date.now();
+  const [row] = await em
+    .fork()
+    .execute<{ ms: number }[]>('select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms');
+  const ms = row?.ms ?? beganAtMs;
+  // It was read at some time between the beginning and now.
+  return Math.max(beganAtMs - ms, Math.min(Date.now() - ms, 0));
 }

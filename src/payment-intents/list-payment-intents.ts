@@ -232,7 +232,7 @@ function queryOf(
     [`${id} < ?`, idAt(request.createdBefore)],
     [`${id} >= ?`, idAt(request.createdFrom)],
     // Nothing succeeds before it is created, as far as the clocks of two machines can tell.
-    [`${id} < ?`, idAt(succeededBefore, 86_400_000)],
+    [`${id} < ?`, idAt(succeededBefore, 600_000)],
     ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);
   const matching = values.and([

@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { createAuditRemoval } from '../console/audit.ts';
 import { createReportFolding } from '../console/reports.ts';
-import { readReplication } from '../database/replication.ts';
+import { readClockAheadMs, readReplication } from '../database/replication.ts';
 import { createPositioner } from '../events/position-events.ts';
 import { createEventRemoval } from '../events/remove-events.ts';
 import { createExpiry, logUnreadable } from '../payment-intents/expire-payment-intents.ts';
@@ -66,7 +66,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
     // Every process measures it, because each may be the only one that Prometheus reaches.
     repeat(options, 'read the state of replication', measureEveryMs, async () => {
       const replication = await readReplication(em);
-      options.metrics.replication(replication);
+      options.metrics.replication(replication, await readClockAheadMs(em));
       // Nobody may ask this process whether it is ready.
       if (replication.isPrimary) options.onDatabaseWorked();
     }),

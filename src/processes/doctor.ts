@@ -13,7 +13,7 @@ import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { blocksIn, type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
 import { faultOf, remedyFor } from '../database/remedies.ts';
-import { readReplication, replicationRole } from '../database/replication.ts';
+import { readClockAheadMs, readReplication, replicationRole } from '../database/replication.ts';
 import { assertWritable, findMissingRights, minFreeMb, probeDisk } from '../database/writability.ts';
 import { findEmbeddedPostgres } from '../embedded/postgres.ts';
 import { findBrokenRules } from '../payment-intents/intent-rules.ts';
@@ -326,9 +326,9 @@ async function checkChains(database: Database): Promise<string> {
 }
 
 async function checkClock({ orm }: Database): Promise<string> {
-  const { clockAheadMs } = await readReplication(orm.em);
-  const found = `${Math.abs(Math.round(clockAheadMs))} ms ${clockAheadMs < 0 ? 'behind' : 'ahead of'} the database's`;
-  if (Math.abs(clockAheadMs) <= maxClockDifferenceMs) return found;
+  const aheadMs = await readClockAheadMs(orm.em);
+  const found = `${Math.abs(Math.round(aheadMs))} ms ${aheadMs < 0 ? 'behind' : 'ahead of'} the database's`;
+  if (Math.abs(aheadMs) <= maxClockDifferenceMs) return found;
   throw new StartupError(`${found}: synchronise both clocks (NTP)`);
 }
 

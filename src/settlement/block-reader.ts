@@ -8,13 +8,9 @@ import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
 import type { Authorizations } from './ledger/authorizations.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
 import type { Owners } from './ledger/owners.ts';
-import { inChunks } from './ledger/values.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
-
-/** Headers that are asked for at once. */
-const maxHeadersAtOnce = 16;
 
 /** A transfer, and the merchants that it concerns as far as its wallets say. */
 export type RelevantLog = TransferLog &
@@ -149,14 +145,16 @@ export function receiptHasTransfer(
 
 /** Returns the headers that a node has of these blocks, by their numbers. Awaits `onProgress` between requests. */
 export async function headersOf(
-  headerAt: (number: number) => Promise<Header | undefined>,
+  node: Node,
   numbers: Iterable<number>,
   onProgress: () => Promise<void>,
 ): Promise<Map<number, Header>> {
   const found = new Map<number, Header>();
-  for (const some of inChunks([...new Set(numbers)], maxHeadersAtOnce)) {
+  const wanted = [...new Set(numbers)];
+  while (wanted.length > 0) {
     await onProgress();
-    for (const header of await Promise.all(some.map(headerAt))) if (header) found.set(header.number, header);
+    const some = wanted.splice(0, node.burst).map((number) => node.header(number));
+    for (const header of await Promise.all(some)) if (header) found.set(header.number, header);
   }
   return found;
 }
@@ -175,7 +173,7 @@ export async function receiptsOf(
   const receipts = new Map<Hash, Receipt>();
   while (wanted.length > 0) {
     await onProgress();
-    const some = await node.receipts.reading(wanted.length, (count) =>
+    const some = await node.receipts.reading(Math.min(wanted.length, node.burst), (count) =>
       Promise.all(
         wanted.slice(0, count).map((hash) =>
           node.receiptOf(hash).catch((reason) => {

@@ -13,8 +13,6 @@ import { heldByAll } from './verify-payments.ts';
 
 /** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
-/** Transfers verified together. This takes a fraction of the lease. */
-const maxConfirmedAtOnce = 100;
 
 /** In place of a time: nothing is known of this block alone. */
 const onceTogether = -1;
@@ -27,7 +25,8 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
   const { settings, identity, ledger, observer, state } = context;
   const deepEnough = tip.number - settings.confirmations + 1;
   // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
-  let due = await ledger.due(deepEnough, [...new Set([...state.deniedIn, ...state.unanswered.keys()])]);
+  const failed = [...state.unanswered].flatMap(([number, untilMs]) => (untilMs < 0 ? [] : number));
+  let due = await ledger.due(deepEnough, [...new Set([...state.deniedIn, ...failed])]);
   const [oldest] = due.map(({ blockTime }) => blockTime).sort((a, b) => a.getTime() - b.getTime());
   observer.unconfirmed?.(oldest);
   if (due.length < maxDue) {
@@ -73,6 +72,8 @@ async function confirmSome(
   await identity.assertChain(confirmer);
   const head = await confirmer.header('latest');
   if (head === undefined) return false;
+  // A stranger decides how large their receipts are, and the node how many it gives in a second.
+  const atOnce = Math.min(confirmer.burst, state.node.burst);
   const confirmed = new Set<string>();
   const denying = new Set<Node>();
   let denied = 0;
@@ -82,13 +83,13 @@ async function confirmSome(
   const confirm = async (some: readonly RecordedTransfer[]) => {
     const deep = some.filter((each) => isDeep({ number: blockOf(each), time: each.blockTime }));
     const renew = () => ledger.renew(lease);
-    const headers = await headersOf((number) => confirmer.header(number), deep.map(blockOf), renew);
+    const headers = await headersOf(confirmer, deep.map(blockOf), renew);
     const isTooNew = (header: Header | undefined) => header !== undefined && !isDeep(header);
     const old = deep.filter((each) => !isTooNew(headers.get(blockOf(each))));
     const onChain = old.filter((each) => headers.get(blockOf(each))?.hash === each.log.blockHash);
     if (onChain.length < old.length) denying.add(confirmer);
     // A transaction's receipt is fetched once.
-    for (const same of inGroups(onChain, ({ log }) => log.transactionHash, maxConfirmedAtOnce)) {
+    for (const same of inGroups(onChain, ({ log }) => log.transactionHash, atOnce)) {
       // Transfers found by verification alone were never read from the reader, so both nodes are asked.
       const compared = await heldByAll(context, lease, new Set([confirmer, state.node]), same);
       for (const each of compared.denying) denying.add(each);
@@ -109,10 +110,16 @@ async function confirmSome(
 
   const startedAtMs = performance.now();
   let hasMore = false;
-  // A block that failed before is asked for alone.
-  const isNew = (each: RecordedTransfer) => !deniedIn.has(blockOf(each)) && !unanswered.has(blockOf(each));
-  const [fresh, again] = [asked.filter(isNew), asked.filter((each) => !isNew(each))];
-  const turns = [...inGroups(fresh, blockOf, maxConfirmedAtOnce), ...Map.groupBy(again, blockOf).values()];
+  // A block that failed before is asked for alone: at the end, or first if it failed together with others.
+  const isTogether = (each: RecordedTransfer) => unanswered.get(blockOf(each)) === onceTogether;
+  const isFresh = (each: RecordedTransfer) => !unanswered.has(blockOf(each)) && !deniedIn.has(blockOf(each));
+  const isKnown = (each: RecordedTransfer) => !isTogether(each) && !isFresh(each);
+  const byBlock = (some: readonly RecordedTransfer[]) => Map.groupBy(some, blockOf).values();
+  const turns = [
+    ...byBlock(asked.filter(isTogether)),
+    ...inGroups(asked.filter(isFresh), blockOf, atOnce),
+    ...byBlock(asked.filter(isKnown)),
+  ];
   for (const some of turns) {
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;

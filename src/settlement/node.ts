@@ -25,7 +25,7 @@ import { createRangeSize } from './range-size.ts';
 
 const maxRange = 2_000;
 const maxNewest = 32;
-const maxReceipts = 16;
+const maxBurst = 16;
 /** Includes reading the body. */
 const defaultTimeoutMs = 10_000;
 /** An empty answer that contradicts the block's bloom filter is accepted after this many attempts. */
@@ -72,7 +72,7 @@ export class Node {
   /** The same at the chain's tip, where a node that lags behind it refuses what is only too new. */
   readonly newest = createRangeSize(maxNewest, new Set(['too_large', 'late']));
   /** The receipts that are asked for at once. They share the time of one: a stranger decides how large they are. */
-  readonly receipts = createRangeSize(maxReceipts, new Set(['late']));
+  readonly receipts = createRangeSize(maxBurst, new Set(['late']));
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
   /** It has had the receipts from this block on, and is not asked for them again before that time. */
@@ -87,6 +87,11 @@ export class Node {
     this.#options = options;
     this.#wanted = new Set(options.tokens);
     this.name = this.#address.host;
+  }
+
+  /** The requests that are sent at once: of a node with a rate limit a second's worth, so that none waits longer. */
+  get burst(): number {
+    return Math.max(1, Math.min(maxBurst, Math.floor(this.pace.perSecond)));
   }
 
   /** Throws if the node is on another chain. */
@@ -255,15 +260,16 @@ export class Node {
     elements?: () => Elements,
   ): Promise<T> {
     const { patienceMs = defaultPatienceMs, timeoutMs = defaultTimeoutMs } = this.#options;
-    const deadlineMs = performance.now() + patienceMs;
+    let deadlineMs: number | undefined;
     for (;;) {
       // Waiting longer would lose the lease.
       const pausedMs = this.pace.pausedMs();
-      if (pausedMs > 0 && performance.now() + pausedMs > deadlineMs) {
+      if (pausedMs > 0 && performance.now() + pausedMs > (deadlineMs ?? performance.now() + patienceMs)) {
         const seconds = Math.ceil(pausedMs / 1_000);
         throw new NodeError('rate_limited', `${this.name} asked to wait ${seconds} s more (rate limit)`);
       }
       const sentAtMs = await this.pace.turn();
+      deadlineMs ??= sentAtMs + patienceMs;
       this.#options.onRequest?.(method);
       const send = async () =>
         read(await callJsonRpc(this.#address, method, params, timeoutMs, elements?.()));

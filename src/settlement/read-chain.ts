@@ -15,8 +15,6 @@ import { goneOf } from './verify-payments.ts';
 const maxRecipients = 1_000;
 /** A node may have pruned the receipts of blocks this far below the head. */
 const prunedDepth = 2_000;
-/** Blocks that are asked for again at once. */
-const maxDoubtedAtOnce = 16;
 
 export interface BlockTransfers {
   header: Header;
@@ -43,7 +41,7 @@ export async function readBetween(
   const byBlock = Map.groupBy(relevant, ({ blockNumber }) => blockNumber);
   const blocks: BlockTransfers[] = [];
   const renew = () => ledger.renew(lease);
-  const headers = await headersOf((number) => asked.header(number), byBlock.keys(), renew);
+  const headers = await headersOf(asked, byBlock.keys(), renew);
   for (const [number, own] of [...byBlock].sort(([a], [b]) => a - b)) {
     await renew();
     const header = headers.get(number);
@@ -126,8 +124,8 @@ export async function readNewest(
   const headers = new Map([[last.number, last]]);
   const readHeaders = async (numbers: Iterable<number>) => {
     const unread = [...numbers].filter((number) => !headers.has(number));
-    const found = await headersOf(identity.headerAt, unread, () => ledger.renew(lease));
-    for (const [number, header] of found) headers.set(number, header);
+    const found = await headersOf(node, unread, () => ledger.renew(lease));
+    for (const number of unread) headers.set(number, found.get(number) ?? (await identity.headerAt(number)));
   };
   const filled = new Set(logs.map(({ blockNumber }) => blockNumber));
   const empty = Array.from({ length: last.number - after.number }, (_, i) => after.number + 1 + i).filter(
@@ -138,7 +136,7 @@ export async function readNewest(
   await readHeaders([after.number + 1, Math.max(after.number, last.number - settings.confirmations) + 1]);
   const doubtful = new Set<number>();
   const doubted = empty.filter((number) => node.mayHaveTransfers(headers.get(number) as Header));
-  for (const some of inChunks(doubted, maxDoubtedAtOnce)) {
+  for (const some of inChunks(doubted, node.burst)) {
     await ledger.renew(lease);
     const again = await Promise.all(some.map((number) => node.transfersOf(headers.get(number) as Header)));
     for (const [i, found] of again.entries()) {

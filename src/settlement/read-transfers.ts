@@ -50,6 +50,7 @@ export function getTransfer(em: EntityManager): Methods['getTransfer'] {
       String(row.amountUnits),
       networks.filter(({ chainId }) => chainId === row.chainId).map(({ id }) => id),
       lowestUuid(row.blockTime.getTime() + clocksMs),
+      lowestUuid(row.blockTime.getTime() + 1_000),
     ]);
     return rows.map(({ id, amount_units, status, created_at }) =>
       create(TransferCandidateSchema, {
@@ -92,7 +93,7 @@ const findNearest = preparedStatement(
        order by i.id desc limit ${maxSearched}
     ) i
     where network = any ($4::smallint[])
-    order by abs(amount_units - $3), status not in ('requires_payment', 'expired', 'canceled'), id desc
+    order by abs(amount_units - $3), id >= $6, status not in ('requires_payment', 'expired', 'canceled'), id desc
     limit ${maxCandidates}`,
 );
 

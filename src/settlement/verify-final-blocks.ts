@@ -206,11 +206,8 @@ async function assertCommon(
   if (headers.length === 0) return;
   const last = state.cursor as Tip;
   const common = state.confirmer === state.node ? [last] : [...headers, last];
-  const own = await headersOf(
-    (number) => state.node.header(number),
-    common.map(({ number }) => number),
-    () => ledger.renew(lease),
-  );
+  const numbers = common.map(({ number }) => number);
+  const own = await headersOf(state.node, numbers, () => ledger.renew(lease));
   for (const { number, hash } of common) {
     if (own.get(number)?.hash !== hash) {
       throw new NodeError(

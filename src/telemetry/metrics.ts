@@ -16,8 +16,6 @@ export interface Replication {
   waitsFor: string;
   /** The log cannot be archived: backups end, and the log fills the disk. */
   archiveFails: boolean;
-  /** This machine's clock, ahead of the database's; negative if it is behind. */
-  clockAheadMs: number;
   /** The standbys that stream now; null if the role may not see them. */
   standbys: { synchronous: number; all: number; lagSeconds: number } | null;
 }
@@ -298,8 +296,8 @@ function createReplicationMetrics({ measured }: Instruments) {
     'clock_ahead_seconds',
     "How far this machine's clock is ahead of the database's; negative if it is behind.",
   );
-  return (found: Replication) => {
-    clock.set(found.clockAheadMs / 1_000);
+  return (found: Replication, clockAheadMs: number) => {
+    clock.set(clockAheadMs / 1_000);
     archiveFails.set(found.archiveFails ? 1 : 0);
     isPrimary.set(found.isPrimary ? 1 : 0);
     if (found.timeline !== null) timeline.set(found.timeline);

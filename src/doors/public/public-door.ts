@@ -288,7 +288,9 @@ async function messageFromQuery(
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
   // Proxies announce a body of unknown length, which then is empty.
-  if (hasBody(request, header) && (await readBody(request, requestTimeoutMs)).length > 0) {
+  const isKnown = header.get('content-length') !== null || header.get('expect') !== null;
+  const mayHaveBody = hasBody(request, header);
+  if (mayHaveBody && (isKnown || (await readBody(request, requestTimeoutMs)).length > 0)) {
     throw new ServiceError('invalid_body', {
       message: `${request.method} has no body here. Send the fields in the query.`,
     });
