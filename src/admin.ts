@@ -9,7 +9,7 @@ import { visible, visibleLines } from './contract/visible-text.ts';
 import { chainNames } from './contract/words.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
-import { AdministrationError, intentUuidOf, refundUuidOf } from './merchants/operator-ids.ts';
+import { AdministrationError } from './merchants/operator-ids.ts';
 import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
 import {
@@ -100,18 +100,17 @@ command(merchant, 'list')
   .action(() =>
     withDatabase(async ({ orm }) => {
       const { listMerchants } = await import('./merchants/administration.ts');
-      const merchants = (await listMerchants(orm.em)).map(({ merchantId, name, createdAt, wallets }) => ({
-        merchant_id: merchantId,
+      const merchants = await listMerchants(orm.em);
+      const rows = merchants.map(({ merchantId: merchant_id, name, createdAt, wallets }) => ({
+        merchant_id,
         name,
-        created_at: createdAt,
-        wallets,
-      }));
-      const rows = merchants.map(({ wallets, created_at, ...fields }) => ({
-        ...fields,
-        'created (UTC)': formatMinute(created_at),
+        'created (UTC)': formatMinute(createdAt),
         wallets: wallets.map(({ mode, chain, address }) => `${mode} ${chain} ${address}`),
       }));
-      print({ json: merchants, rows }, 'There are no merchants yet: "merchant create" makes one.');
+      print(
+        { json: merchants.map(inSnakeCase), rows },
+        'There are no merchants yet: "merchant create" makes one.',
+      );
     }),
   );
 
@@ -189,8 +188,9 @@ command(key, 'list --merchant mer_…')
   .action((options) =>
     withDatabase(async ({ orm }) => {
       const { listApiKeys } = await import('./merchants/administration.ts');
-      const keys = (await listApiKeys(orm.em, options.merchant)).map(keyFields);
-      print({ json: keys, rows: keys.map(keyRow) }, 'This merchant has no keys: "key create" issues one.');
+      const keys = await listApiKeys(orm.em, options.merchant);
+      const output = { json: keys.map(inSnakeCase), rows: keys.map(keyRow) };
+      print(output, 'This merchant has no keys: "key create" issues one.');
     }),
   );
 
@@ -206,8 +206,8 @@ command(key, 'revoke --key key_…')
         options,
         `Revoke ${options.key} (${hint}, ${mode}, of ${merchantId})? Every request with it is refused from now on, for good.`,
       );
-      const revoked = keyFields(await revokeApiKey(orm.em, options.key));
-      print({ json: revoked, rows: [keyRow(revoked)] });
+      const revoked = await revokeApiKey(orm.em, options.key);
+      print({ json: inSnakeCase(revoked), rows: [keyRow(revoked)] });
     }),
   );
 
@@ -253,7 +253,7 @@ command(chain, 'unwatch --mode testnet --chain base')
 
 command(program, 'test-pay --intent pi_…')
   .description('pay an intent with test money on the local chain')
-  .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
+  .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
   .addOption(
     new Option(
       '--amount-units <units>',
@@ -268,7 +268,7 @@ command(program, 'test-pay --intent pi_…')
 
 command(program, 'test-refund --refund rf_…')
   .description('send a refund with test money on the local chain')
-  .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
+  .addOption(idOption('--refund <id>', 'id of the refund, rf_…', 'rf'))
   .action(shows(async () => (await loadChainTasks()).testRefund));
 
 command(program, 'demo-month')
@@ -288,34 +288,22 @@ function walletFields(wallets: Wallets): Row {
   return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));
 }
 
-function keyFields(summary: ApiKeySummary) {
-  return {
-    key_id: summary.keyId,
-    merchant_id: summary.merchantId,
-    mode: summary.mode,
-    hint: summary.hint,
-    format: summary.format,
-    status: summary.status,
-    created_at: summary.createdAt,
-    expires_at: summary.expiresAt,
-    revoked_at: summary.revokedAt,
-  };
+/** The fields as scripts read them: `keyId` is `key_id`. */
+function inSnakeCase(fields: object): object {
+  const nameOf = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [nameOf(name), value]));
 }
 
 /** A key as a row of a table of at most 120 columns, without the merchant and with one column for its end. */
-function keyRow(fields: ReturnType<typeof keyFields>): Row {
-  const { merchant_id, created_at, expires_at, revoked_at, status, ...rest } = fields;
-  const end = revoked_at ?? expires_at;
-  return {
-    ...rest,
-    status: end === undefined ? status : `${status} ${formatMinute(end)}`,
-    'created (UTC)': formatMinute(created_at),
-  };
+function keyRow({ keyId: key_id, mode, hint, format, status, ...times }: ApiKeySummary): Row {
+  const end = times.revokedAt ?? times.expiresAt;
+  const until = end === undefined ? status : `${status} ${formatMinute(end)}`;
+  return { key_id, mode, hint, format, status: until, 'created (UTC)': formatMinute(times.createdAt) };
 }
 
 /** Prints a key, and warns if it cannot be used as it is. Returns its id. */
 async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: string }> {
-  const { key_id, merchant_id, mode, expires_at } = keyFields(created);
+  const { keyId: key_id, merchantId: merchant_id, mode, expiresAt: expires_at } = created;
   if (program.opts().json) printJson({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at });
   else {
     // On a line of its own, because a table could break it and the user has to copy it.

@@ -4,15 +4,13 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
-import type { ResolveAttentionRequest } from '../contract/gen/console/v1/console_service_pb.ts';
 import { AttentionKind } from '../contract/gen/console/v1/console_service_pb.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { sumsOf } from '../payment-intents/payment-sums.ts';
-import { invalidBody } from '../requests/errors.ts';
+import { invalidBody, violationsIn } from '../requests/errors.ts';
 import { chainItems } from './console-chains.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -70,20 +68,17 @@ const noSuchItem = { field: 'id', message: 'must be the id of an item' };
 /** `ResolveAttention`: the item is not listed any more. Resolving it again changes its note. */
 export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAttention'> {
   const { read, run } = createPreparedStatements(em);
-  const violations = (request: ResolveAttentionRequest) => {
-    const all: FieldViolation[] = [];
-    if ([...request.note].length > maxNote) {
-      all.push({ field: 'note', message: `must have at most ${maxNote} characters` });
-    }
-    const problem = invisibleProblem(request.note);
-    if (problem !== undefined) all.push({ field: 'note', message: problem });
-    // What the list has: a kind, an id, and what is printed of labels and times.
-    if (!/^[a-z]+:[0-9a-f-]{36}:[ -~]*$/.test(request.id) || request.id.length > maxId) all.push(noSuchItem);
-    return all;
-  };
   return {
     ratePolicy: 'changes',
-    violations,
+    violations({ id, note }) {
+      // What the list has: a kind, an id, and what is printed of labels and times.
+      const isItem = /^[a-z]+:[0-9a-f-]{36}:[ -~]*$/.test(id) && id.length <= maxId;
+      return violationsIn(
+        ['note', [...note].length > maxNote && `must have at most ${maxNote} characters`],
+        ['note', invisibleProblem(note)],
+        ['id', !isItem && noSuchItem.message],
+      );
+    },
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { id, note } = request;

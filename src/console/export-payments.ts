@@ -8,7 +8,6 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import { stringify } from 'csv-stringify/sync';
 import type { KeyRing } from '../config/key-ring.ts';
 import { chains } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { CreateExportRequest } from '../contract/gen/console/v1/console_service_pb.ts';
 import type { ModeName } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
@@ -16,7 +15,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { ServiceError, violationsIn } from '../requests/errors.ts';
 import { momentViolations } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
@@ -177,16 +176,17 @@ function rangeOf({ fromTime, beforeTime }: CreateExportRequest): [fromMs: number
   return [ms(fromTime), ms(beforeTime)];
 }
 
-function violations(request: CreateExportRequest): FieldViolation[] {
-  const all = momentViolations({ from_time: request.fromTime, before_time: request.beforeTime });
+function violations(request: CreateExportRequest) {
   const [from, before] = rangeOf(request);
-  if (Number.isNaN(from)) all.push({ field: 'from_time', message: 'is required' });
-  if (Number.isNaN(before)) all.push({ field: 'before_time', message: 'is required' });
-  if (before <= from) all.push({ field: 'before_time', message: 'must be after from_time' });
-  if (before - from > maxRangeMs) {
-    all.push({ field: 'before_time', message: 'must be at most 400 days after from_time' });
-  }
-  return all;
+  return [
+    ...momentViolations({ from_time: request.fromTime, before_time: request.beforeTime }),
+    ...violationsIn(
+      ['from_time', Number.isNaN(from) && 'is required'],
+      ['before_time', Number.isNaN(before) && 'is required'],
+      ['before_time', before <= from && 'must be after from_time'],
+      ['before_time', before - from > maxRangeMs && 'must be at most 400 days after from_time'],
+    ),
+  ];
 }
 
 interface Export {

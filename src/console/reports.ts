@@ -3,9 +3,9 @@
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { chains } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { GetSummaryRequest } from '../contract/gen/console/v1/console_service_pb.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { violationsIn } from '../requests/errors.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const dayMs = 86_400_000;
@@ -75,29 +75,22 @@ function sumsOf(figures: readonly Figures[]) {
   };
 }
 
-function violations(request: GetSummaryRequest): FieldViolation[] {
-  const all: FieldViolation[] = [];
-  const [first, last] = [dayOf(request.firstDay), dayOf(request.lastDay)];
-  const message = 'must be a day, such as 2026-11-01';
-  if (first === undefined) all.push({ field: 'first_day', message });
-  if (last === undefined) all.push({ field: 'last_day', message });
-  if (first !== undefined && last !== undefined) {
-    if (last < first) all.push({ field: 'last_day', message: 'must not be before first_day' });
-    if (last - first > maxDays * dayMs) {
-      all.push({ field: 'last_day', message: `must be at most ${maxDays} days after first_day` });
-    }
-  }
-  if (!isTimeZone(request.timeZone)) {
-    all.push({ field: 'time_zone', message: 'must be an IANA time zone, such as Europe/Berlin' });
-  }
-  return all;
+function violations({ firstDay, lastDay, timeZone }: GetSummaryRequest) {
+  const [first, last] = [dayOf(firstDay), dayOf(lastDay)];
+  const notADay = 'must be a day, such as 2026-11-01';
+  return violationsIn(
+    ['first_day', Number.isNaN(first) && notADay],
+    ['last_day', Number.isNaN(last) && notADay],
+    ['last_day', last < first && 'must not be before first_day'],
+    ['last_day', last - first > maxDays * dayMs && `must be at most ${maxDays} days after first_day`],
+    ['time_zone', !isTimeZone(timeZone) && 'must be an IANA time zone, such as Europe/Berlin'],
+  );
 }
 
-/** Midnight in UTC, in ms. */
-function dayOf(text: string): number | undefined {
-  if (!/^[12]\d{3}-\d\d-\d\d$/.test(text)) return undefined;
-  const ms = Date.parse(text);
-  return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? undefined : ms;
+/** Midnight in UTC, in ms; NaN if it is no day. */
+function dayOf(text: string): number {
+  const ms = /^[12]\d{3}-\d\d-\d\d$/.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? Number.NaN : ms;
 }
 
 /** Only names: the sign of an offset is the other way round in PostgreSQL. */

@@ -12,7 +12,7 @@ import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
-import { AdministrationError, sessionUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
 /** A session ends after this time without a call that a person has made. */
@@ -170,12 +170,10 @@ export async function listSessions(em: EntityManager): Promise<SessionSummary[]>
 
 /** Ends a session on every process, or makes its code useless. Throws AdministrationError. */
 export async function revokeSession(em: EntityManager, sessionId: string): Promise<SessionSummary> {
-  const id = sessionUuidOf(sessionId);
+  const id = uuidOf('cs', sessionId);
   return em.fork().transactional(async (tx) => {
     const session = await tx.findOne(ConsoleSessionEntity, { id });
-    if (session === null) {
-      throw new AdministrationError(`there is no session ${sessionId}: "console list" shows them`);
-    }
+    if (session === null) throw noneWith('cs', sessionId);
     session.revokedAt ??= new Date();
     await tx.flush();
     await tx.execute(`select pg_notify('${keysChangedChannel}', '')`);

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Migrator } from '@mikro-orm/migrations';
+import { Migration, Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
@@ -24,7 +24,7 @@ import {
 import { faultOf, insufficientPrivilege, lockNotAvailable } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
-/** Files of `migrations`, in the order they run. Append only. */
+/** Files of `migrations`, each a list of statements, in the order they run. Append only. */
 const migrationNames = [
   '2026-11-21-create-payment-intents',
   '2026-11-22-mark-api-key-format',
@@ -55,7 +55,15 @@ const migrationNames = [
   '2026-11-30-vacuum-early',
 ];
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
-  migrationNames.map(async (name) => ({ name, class: (await import(`./migrations/${name}.ts`)).default })),
+  migrationNames.map(async (name) => {
+    const { default: statements }: { default: readonly string[] } = await import(`./migrations/${name}.ts`);
+    class Statements extends Migration {
+      override up(): void {
+        for (const statement of statements) this.addSql(statement);
+      }
+    }
+    return { name, class: Statements };
+  }),
 );
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */

@@ -12,7 +12,7 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import { chainNames } from '../contract/words.ts';
 import { maxExpiryMinutes } from '../database/entities/payment-intent.ts';
 import { createApiKey, createMerchant, merchantExists, type Wallets } from '../merchants/administration.ts';
-import { merchantUuidOf } from '../merchants/operator-ids.ts';
+import { uuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { createPaymentIntent } from '../payment-intents/payment-intent-methods.ts';
 import { type Identity, newRequestContext } from '../requests/request-context.ts';
@@ -72,7 +72,7 @@ const minOpenMinutes = 10;
 
 /** Returns the client secret of an intent for the checkout: the open one, or a new one. Two that ask at once get the same. */
 export async function demoClientSecret({ orm: { em }, keyRing }: Database, { queue }: Config, demo: Demo) {
-  const merchantId = merchantUuidOf(demo.merchant_id);
+  const merchantId = uuidOf('mer', demo.merchant_id);
   // The number is that of the ended ones: if the intent with the next key is there, it is open.
   const [{ ended }] = await em.fork().execute<[{ ended: string }]>(
     `select count(*) as ended from payment_intents

@@ -2,7 +2,6 @@
 
 import { create } from '@bufbuild/protobuf';
 import { ConnectError } from '@connectrpc/connect';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { wantedEventType } from '../contract/event-types.ts';
 import type { EventService, ListEventsRequest } from '../contract/gen/payments/v1/event_service_pb.ts';
 import {
@@ -11,7 +10,7 @@ import {
 } from '../contract/gen/payments/v1/event_service_pb.ts';
 import type { EventRow } from '../database/entities/event.ts';
 import { idViolations, parseIdentifier } from '../database/identifiers.ts';
-import { ServiceError } from '../requests/errors.ts';
+import { ServiceError, violationsIn } from '../requests/errors.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
@@ -71,18 +70,15 @@ export function getEvent(reader: EventReader): MethodsOf<typeof EventService>['g
 /** The rows that an event counts as in the rate limit: one, or one for each 2 KiB of its data. */
 const rowsOf = ({ data }: EventRow): number => Math.max(1, rowsOfText(data));
 
-function violationsOf(request: ListEventsRequest): FieldViolation[] {
+function violationsOf(request: ListEventsRequest) {
   const { type, after, pageToken, paymentIntent, refund } = request;
-  const violations = pageSizeViolations(request.pageSize);
-  const wantedType = type === '' ? undefined : wantedEventType(type);
-  if (wantedType !== undefined) violations.push({ field: 'type', message: `must be ${wantedType}` });
-  violations.push(
+  const wanted = type === '' ? undefined : wantedEventType(type);
+  return [
+    ...pageSizeViolations(request.pageSize),
+    ...violationsIn(['type', wanted && `must be ${wanted}`]),
     ...idViolations({ payment_intent: [paymentIntent, 'pi'], refund: [refund, 'rf'], after: [after, 'evt'] }),
-  );
-  if (after !== '' && pageToken !== '') {
-    violations.push({ field: 'after', message: 'cannot be combined with page_token' });
-  }
-  return violations;
+    ...violationsIn(['after', after !== '' && pageToken !== '' && 'cannot be combined with page_token']),
+  ];
 }
 
 /** Events read at a time, each of at most about 20 KB. */

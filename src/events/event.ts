@@ -10,11 +10,13 @@ import { formatIdentifier } from '../database/identifiers.ts';
 const dataCodec = createJsonCodec(EventDataSchema);
 const eventCodec = createJsonCodec(EventSchema);
 
+type StoredEvent = Pick<EventRow, 'id' | 'type' | 'createdAt' | 'mode' | 'sequence' | 'data'>;
+
 /**
  * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. In protobuf it has the
  * fields that this version knows; others are dropped.
  */
-export function toEvent(row: EventRow): Event {
+export function toEvent(row: StoredEvent): Event {
   const { message = create(EventDataSchema) } = dataCodec.decode(JSON.parse(row.data));
   return eventWith(row, message);
 }
@@ -29,7 +31,7 @@ export function eventText(row: EventRow): string {
   return eventCodec.encode(toJsonEvent(row));
 }
 
-function eventWith(row: EventRow, data: EventData): Event {
+function eventWith(row: StoredEvent, data: EventData): Event {
   return create(EventSchema, {
     id: formatIdentifier('evt', row.id),
     type: row.type,

@@ -9,7 +9,7 @@ import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entiti
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { apiKeyHint, generateSecret } from './api-keys.ts';
-import { AdministrationError, keyUuidOf, merchantUuidOf } from './operator-ids.ts';
+import { AdministrationError, noneWith, uuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 
@@ -169,15 +169,13 @@ export async function merchantExists(em: EntityManager, merchantId: string): Pro
 
 /** Returns the UUID of a merchant. Throws AdministrationError if there is none with that id. */
 export async function findMerchant(em: EntityManager, merchantId: string): Promise<string> {
-  const id = merchantUuidOf(merchantId);
-  if (!(await merchantExists(em, merchantId))) {
-    throw new AdministrationError(`there is no merchant ${merchantId}: "merchant list" shows them`);
-  }
-  return id;
+  const id = uuidOf('mer', merchantId);
+  if (await merchantExists(em, merchantId)) return id;
+  throw noneWith('mer', merchantId);
 }
 
 async function getKey(em: EntityManager, keyId: string, lockMode?: LockMode): Promise<ApiKey> {
-  const id = keyUuidOf(keyId);
+  const id = uuidOf('key', keyId);
   const key = await em.findOne(ApiKeyEntity, { id }, lockMode === undefined ? {} : { lockMode });
   if (key === null)
     throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);

@@ -5,26 +5,33 @@ import { type IdentifierPrefix, identifierProblem, parseIdentifier } from '../da
 /** The operator asked for something that cannot be done; the message says what to do. */
 export class AdministrationError extends Error {}
 
-/** Returns the function that returns the UUID of an id. It throws AdministrationError if the text is not one. */
-const uuidOf = (prefix: IdentifierPrefix, whose: string, list: string) => (text: string) => {
-  const id = parseIdentifier(prefix, text);
-  if (id !== undefined) return id;
-  throw new AdministrationError(
-    `"${text}" is not ${whose} id: it ${identifierProblem(prefix, text)}; "${list}" shows them`,
-  );
-};
+/** What an operator names, and the command that shows all of them. */
+const kinds = {
+  mer: ['a merchant', 'merchant list'],
+  key: ['a key', 'key list'],
+  pi: ['a payment intent', 'intent list'],
+  tr: ['a transfer', 'transfer list'],
+  rf: ['a refund', 'refund list'],
+  evt: ['an event', 'event list'],
+  we: ['an endpoint', 'delivery list'],
+  cs: ['a session', 'console list'],
+} as const satisfies Partial<Record<IdentifierPrefix, readonly [what: string, list: string]>>;
 
-export const merchantUuidOf = uuidOf('mer', "a merchant's", 'merchant list');
-export const intentUuidOf = uuidOf('pi', "a payment intent's", 'intent list');
-export const transferUuidOf = uuidOf('tr', "a transfer's", 'transfer list');
-export const refundUuidOf = uuidOf('rf', "a refund's", 'refund list');
-export const endpointUuidOf = uuidOf('we', "an endpoint's", 'delivery list');
-export const sessionUuidOf = uuidOf('cs', "a session's", 'console list');
+export type NamedKind = keyof typeof kinds;
 
-/** Returns the UUID of a key's id. Throws AdministrationError without the text, which may be the key itself. */
-export function keyUuidOf(keyId: string): string {
-  const id = parseIdentifier('key', keyId);
+/** Returns the UUID of an id. Throws AdministrationError if the text is not one. */
+export function uuidOf(kind: NamedKind, text: string): string {
+  const id = parseIdentifier(kind, text);
   if (id !== undefined) return id;
-  const problem = keyId.startsWith('sk_') ? 'is the key itself' : identifierProblem('key', keyId);
-  throw new AdministrationError(`that is not the id of a key: it ${problem}; "key list" shows them`);
+  const [what, list] = kinds[kind];
+  // It may be the key itself, which is not repeated.
+  const isNot = kind === 'key' ? 'that is not the id of a key' : `"${text}" is not ${what}'s id`;
+  const isKey = kind === 'key' && text.startsWith('sk_');
+  const problem = isKey ? 'is the key itself' : identifierProblem(kind, text);
+  throw new AdministrationError(`${isNot}: it ${problem}; "${list}" shows them`);
+}
+
+export function noneWith(kind: NamedKind, id: string): AdministrationError {
+  const [what, list] = kinds[kind];
+  return new AdministrationError(`there is no ${what.replace(/^an? /, '')} ${id}: "${list}" shows them`);
 }

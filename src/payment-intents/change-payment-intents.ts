@@ -1,14 +1,9 @@
-import { create } from '@bufbuild/protobuf';
 import type { EventType } from '../contract/event-types.ts';
-import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
-import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
-import { newUuid } from '../database/identifiers.ts';
+import { insertEvents, newEvent } from '../database/new-events.ts';
 import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { presentPaymentIntent } from './payment-intent.ts';
-
-const dataCodec = createJsonCodec(EventDataSchema);
 
 /** The fields that a change may set. All others are fixed at creation. */
 type ChangeableFields = Partial<
@@ -37,17 +32,8 @@ export function changeOf(
   let row = before;
   const events = steps.map(({ type, fields }) => {
     row = { ...row, ...fields, eventCount: row.eventCount + 1 };
-    const paymentIntent = presentPaymentIntent(row, payments);
-    return {
-      id: newUuid(at.getTime()),
-      mode: row.mode,
-      paymentIntent: row.id,
-      type,
-      sequence: row.eventCount,
-      data: dataCodec.encode(create(EventDataSchema, { paymentIntent })),
-      createdAt: at,
-      traceparent,
-    };
+    const data = { paymentIntent: presentPaymentIntent(row, payments) };
+    return newEvent(row, at, { type, data, paymentIntent: row.id, sequence: row.eventCount, traceparent });
   });
   return { row, eventCountBefore: before.eventCount, events };
 }
@@ -114,13 +100,7 @@ const changeStatement = preparedStatement(
             event_count = n."eventCount", labels = n.labels, succeeded_at = n."succeededAt",
             canceled_at = n."canceledAt", expired_at = n."expiredAt"
        from locked n where i.ctid = n.place
-     returning i.id, i.merchant_id
-   )
-   insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data, traceparent)
-   select e.id, c.merchant_id, e.mode, e.type, e."createdAt", c.id, e.sequence, e.data, e.traceparent
-     from json_to_recordset($2)
-            as e (id uuid, mode payment_mode, "paymentIntent" uuid, type text, sequence int, data text,
-                  "createdAt" timestamptz, traceparent text)
-     join changed c on c.id = e."paymentIntent"
+     returning i.id
+   ) ${insertEvents('$2', 'join changed c on c.id = e."paymentIntent"')}
    returning payment_intent`,
 );

@@ -5,7 +5,6 @@ import { LRUCache } from 'lru-cache';
 import { checksum } from 'ox/Address';
 import { MAX as highestUuid } from 'uuid';
 import { networks } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { type PaymentIntent, PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import {
   type ListPaymentIntentsRequest,
@@ -21,6 +20,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
+import { violationsIn } from '../requests/errors.ts';
 import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -97,11 +97,12 @@ function rowsOf({ payments_count, metadata }: ShownColumns): number {
   return Math.max(1, Math.min(Number(payments_count), maxPayments), rowsOfText(metadata));
 }
 
-function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
+function violationsOf(request: ListPaymentIntentsRequest) {
   const { status, chain, lane, idempotencyKey, expectedWallet, metadataKey, metadataValue } = request;
   const { createdFrom: created_from, createdBefore: created_before } = request;
   const { succeededFrom: succeeded_from, succeededBefore: succeeded_before } = request;
-  const violations = [
+  const isKey = idempotencyKey === '' || isIdempotencyKey(idempotencyKey);
+  return [
     ...pageSizeViolations(request.pageSize),
     ...wordViolations({
       status: [status, paymentIntentStatusWords],
@@ -110,21 +111,14 @@ function violationsOf(request: ListPaymentIntentsRequest): FieldViolation[] {
     }),
     ...momentViolations({ created_from, created_before, succeeded_from, succeeded_before }),
     ...addressViolations({ expected_wallet: expectedWallet }),
+    ...violationsIn(
+      ['idempotency_key', !isKey && 'must be 1 to 255 visible ASCII characters'],
+      ['label', !/^[a-z_]{0,64}$/.test(request.label) && 'must be a label, such as overpaid'],
+      ['metadata_key', metadataKey === '' && metadataValue !== '' && 'is required with metadata_value'],
+      ['metadata_key', metadataKey !== '' && searchedTextProblem(metadataKey)],
+      ['metadata_value', metadataKey !== '' && searchedTextProblem(metadataValue)],
+    ),
   ];
-  if (idempotencyKey !== '' && !isIdempotencyKey(idempotencyKey)) {
-    violations.push({ field: 'idempotency_key', message: 'must be 1 to 255 visible ASCII characters' });
-  }
-  if (!/^[a-z_]{0,64}$/.test(request.label)) {
-    violations.push({ field: 'label', message: 'must be a label, such as overpaid' });
-  }
-  if (metadataKey === '' && metadataValue !== '') {
-    violations.push({ field: 'metadata_key', message: 'is required with metadata_value' });
-  }
-  for (const [field, text] of Object.entries({ metadata_key: metadataKey, metadata_value: metadataValue })) {
-    const problem = metadataKey === '' ? undefined : searchedTextProblem(text);
-    if (problem !== undefined) violations.push({ field, message: problem });
-  }
-  return violations;
 }
 
 // Pages of a list, by descending id.

@@ -4,7 +4,7 @@ import { Option } from 'commander';
 import { consoleAddress, loadConfig } from '../config/config.ts';
 import type { SessionSummary } from '../console/sessions.ts';
 import { modeNames } from '../contract/words.ts';
-import { AdministrationError, merchantUuidOf, sessionUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError } from '../merchants/operator-ids.ts';
 import { idOption, parseDuration } from './admin-options.ts';
 import type { Row } from './admin-program.ts';
 import { changing, command, formatMinute, group, peppersOf, print, withDatabase } from './admin-program.ts';
@@ -14,11 +14,7 @@ const loadLinks = () => import('../console/sessions.ts');
 
 export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');
-  const ofMerchant = idOption(
-    '--merchant <id>',
-    'only this merchant; without it, an operator',
-    merchantUuidOf,
-  );
+  const ofMerchant = idOption('--merchant <id>', 'only this merchant; without it, an operator', 'mer');
 
   command(commands, 'link --for "Anna Meier"')
     .description('print a link that opens the console once, within ten minutes')
@@ -67,7 +63,7 @@ export function addConsoleCommands(): void {
 
   command(commands, 'revoke --session cs_…')
     .description('end a session from now on, on every running process, or make its link useless')
-    .addOption(idOption('--session <id>', 'id of the session, cs_…', sessionUuidOf))
+    .addOption(idOption('--session <id>', 'id of the session, cs_…', 'cs'))
     .action((options) =>
       changing(async ({ orm }) => {
         const session = await (await loadLinks()).revokeSession(orm.em, options.session);

@@ -12,7 +12,6 @@ import {
   refundStatusNames,
   statusNames,
 } from '../contract/words.ts';
-import { endpointUuidOf, intentUuidOf, refundUuidOf, transferUuidOf } from '../merchants/operator-ids.ts';
 import { idOption, merchantOption, modeOption, yesOption } from './admin-options.ts';
 import { changing, command, confirm, group, print, shows, withDatabase } from './admin-program.ts';
 
@@ -44,11 +43,11 @@ function addMoneyLists(): void {
     .option('--metadata-value <text>', 'the value of --metadata-key, exactly')
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))
     .addOption(momentOption('--created-before <time>', 'only those created earlier'))
-    .action(shows(async () => (await loadTasks()).listIntents, 'There are none.'));
+    .action(shows(async () => (await loadTasks()).intents.list, 'There are none.'));
   command(intent, 'show --intent pi_… --json')
     .description('show a payment intent; with --json also its payments and metadata')
-    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
-    .action(shows(async () => (await loadTasks()).showIntent));
+    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
+    .action(shows(async () => (await loadTasks()).intents.show));
 
   listOptions(command(transfer, 'list --status unattributed'))
     .description('list transfers, newest first')
@@ -57,39 +56,33 @@ function addMoneyLists(): void {
     .addOption(hexOption('--from-address <address>', 'only those from this wallet', 40))
     .addOption(hexOption('--to-address <address>', 'only those to this wallet', 40))
     .addOption(ofIntentOption())
-    .action(shows(async () => (await loadTasks()).listTransfers, 'There are none.'));
+    .action(shows(async () => (await loadTasks()).transfers.list, 'There are none.'));
   command(transfer, 'show --transfer tr_…')
     .description('show a transfer; an unattributed one with the intents it may be for')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
     .action(shows(async () => (await loadTransferTasks()).show));
 
   command(transfer, 'attribute --transfer tr_… --intent pi_…')
     .description('make an unattributed transfer a payment of an intent')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
-    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', intentUuidOf))
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
+    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
     .option('--allow-ended', 'although the intent has ended or has its amount already')
-    .action((options) =>
-      changing(async (database) => print(await (await loadTransferTasks()).attribute(database, options))),
-    );
+    .action(shows(async () => (await loadTransferTasks()).attribute, undefined, changing));
 
   command(transfer, 'detach --transfer tr_…')
     .description('take back an attribution by hand')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', transferUuidOf))
-    .action((options) =>
-      changing(async (database) =>
-        print(await (await loadTransferTasks()).detach(database, options.transfer)),
-      ),
-    );
+    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
+    .action(shows(async () => (await loadTransferTasks()).detach, undefined, changing));
 
   listOptions(command(refund, 'list --status requires_transfer'))
     .description('list refunds, newest first')
     .addOption(choice('--status <status>', refundStatusNames))
     .addOption(ofIntentOption())
-    .action(shows(async () => (await loadTasks()).listRefunds, 'There are none.'));
+    .action(shows(async () => (await loadTasks()).refunds.list, 'There are none.'));
   command(refund, 'show --refund rf_… --json')
     .description('show a refund; with --json also its transaction, transfers and metadata')
-    .addOption(idOption('--refund <id>', 'id of the refund, rf_…', refundUuidOf))
-    .action(shows(async () => (await loadTasks()).showRefund));
+    .addOption(idOption('--refund <id>', 'id of the refund, rf_…', 'rf'))
+    .action(shows(async () => (await loadTasks()).refunds.show));
 }
 
 function addEventLists(): void {
@@ -100,7 +93,7 @@ function addEventLists(): void {
     .description('list events, newest first')
     .addOption(choice('--type <type>', eventTypes))
     .addOption(ofIntentOption())
-    .addOption(optionalId('--refund <id>', 'only those of this refund', refundUuidOf))
+    .addOption(optionalId('--refund <id>', 'only those of this refund', 'rf'))
     .action(shows(async () => (await loadTasks()).listEvents, 'There are none.'));
 
   command(event, 'new-epoch')
@@ -123,7 +116,7 @@ function addEventLists(): void {
     .description('list deliveries of webhooks, those of the newest event first')
     .addOption(choice('--status <status>', deliveryStatusNames))
     .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
-    .addOption(optionalId('--endpoint <id>', 'only those to this endpoint', endpointUuidOf))
+    .addOption(optionalId('--endpoint <id>', 'only those to this endpoint', 'we'))
     .action(shows(async () => (await loadTasks()).listDeliveries, 'There are none.'));
 }
 
@@ -154,7 +147,7 @@ function addExport(): void {
 }
 
 const optionalId = (...of: Parameters<typeof idOption>) => idOption(...of).makeOptionMandatory(false);
-const ofIntentOption = () => optionalId('--intent <id>', 'only those of this intent', intentUuidOf);
+const ofIntentOption = () => optionalId('--intent <id>', 'only those of this intent', 'pi');
 
 function hexOption(flags: string, description: string, digits: number): Option {
   return new Option(flags, description).argParser((text) => {

@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
 import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/words.ts';
 import type { Wallets } from '../merchants/administration.ts';
-import { AdministrationError, keyUuidOf, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, type NamedKind, uuidOf } from '../merchants/operator-ids.ts';
 import { program } from './admin-program.ts';
 
 /** The lifetime of the new key, in milliseconds. */
@@ -17,19 +17,19 @@ export function expiresInOption(): Option {
   });
 }
 
-export const merchantOption = () => idOption('--merchant <id>', 'id of the merchant, mer_…', merchantUuidOf);
+export const merchantOption = () => idOption('--merchant <id>', 'id of the merchant, mer_…', 'mer');
 
-export const keyOption = () => idOption('--key <id>', 'id of the key, key_…', keyUuidOf);
+export const keyOption = () => idOption('--key <id>', 'id of the key, key_…', 'key');
 
 export const modeOption = () =>
   new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
 
 export const yesOption = () => new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 
-export function idOption(flags: string, description: string, uuidOf: (id: string) => string): Option {
+export function idOption(flags: string, description: string, kind: NamedKind): Option {
   return new Option(flags, description).makeOptionMandatory().argParser((id) => {
     try {
-      uuidOf(id);
+      uuidOf(kind, id);
       return id;
     } catch (error) {
       if (error instanceof AdministrationError) throw new WrongId(error.message);

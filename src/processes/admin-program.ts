@@ -115,7 +115,7 @@ export function changing(use: (database: Database) => Promise<unknown>): Promise
   });
 }
 
-export async function withDatabase(use: (database: Database) => Promise<void>, allowsPending = false) {
+export async function withDatabase(use: (database: Database) => Promise<unknown>, allowsPending = false) {
   const { openDatabase } = await import('./open-database.ts');
   for (const misspelt of misspeltVariables(process.env)) {
     console.error(`admin: note: ${visible(misspeltProblem(misspelt))}`);
@@ -195,11 +195,11 @@ export function ignoreClosedPipe(): void {
   });
 }
 
-/** Returns the action of a command that runs a task and prints what it returns. */
+/** Returns the action of a command that runs a task, `within` its database, and prints what it returns. */
 export function shows<Options>(
   load: () => Promise<(database: Database, options: Options) => Promise<Output>>,
   whenEmpty?: string,
+  within: typeof changing = withDatabase,
 ): (options: Options) => Promise<void> {
-  return (options) =>
-    withDatabase(async (database) => print(await (await load())(database, options), whenEmpty));
+  return (options) => within(async (database) => print(await (await load())(database, options), whenEmpty));
 }

@@ -7,11 +7,11 @@ import { WatchedChainEntity } from '../database/entities/settlement.ts';
 import { ensureDemo } from '../embedded/demo.ts';
 import { hasDemoMonth, writeDemoMonth } from '../embedded/demo-month.ts';
 import { findLocalChain, payIntent, TransferRefused } from '../embedded/local-chain.ts';
-import { AdministrationError, merchantUuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, uuidOf } from '../merchants/operator-ids.ts';
 import { Node } from '../settlement/node.ts';
 import type { Output } from './admin-program.ts';
 import { barOf } from './export-payments.ts';
-import { findIntent, findRefund } from './list-tasks.ts';
+import { intents, refunds } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 export async function chainStatus(database: Database): Promise<Output> {
@@ -73,7 +73,7 @@ export async function testPay(
   database: Database,
   { intent: publicId, amountUnits, withoutId }: { intent: string; amountUnits?: bigint; withoutId?: boolean },
 ): Promise<Output> {
-  const row = await findIntent(database.orm.em, publicId);
+  const row = await intents.find(database.orm.em, publicId);
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
   return sendTestMoney(database, {
     ...row,
@@ -86,7 +86,7 @@ export async function testPay(
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */
 export async function testRefund(database: Database, { refund }: { refund: string }): Promise<Output> {
-  const row = await findRefund(database.orm.em, refund);
+  const row = await refunds.find(database.orm.em, refund);
   const amountUnits = BigInt(row.amountUnits);
   return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
 }
@@ -101,7 +101,7 @@ export async function demoMonth(
   }
   const { merchant_id, wallet_address } = await ensureDemo(database, database.config.dataDir);
   const { em } = database.orm;
-  const merchantId = merchantUuidOf(merchant_id);
+  const merchantId = uuidOf('mer', merchant_id);
   if (await hasDemoMonth(em, merchantId)) {
     throw new AdministrationError(
       `${merchant_id} has its month already, or a part of it: "intent list" shows it; another DATA_DIR begins anew`,

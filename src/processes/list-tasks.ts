@@ -1,7 +1,7 @@
 // Implements the commands that list and show intents, transfers, refunds, events and deliveries of any merchant.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
-import type { EntityManager } from '@mikro-orm/postgresql';
+import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 import { networkOf, networks } from '../contract/chains.ts';
 import { PaymentIntentSchema } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
@@ -30,13 +30,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { type Condition, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
-import {
-  AdministrationError,
-  endpointUuidOf,
-  intentUuidOf,
-  refundUuidOf,
-  transferUuidOf,
-} from '../merchants/operator-ids.ts';
+import { type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { toRefund } from '../refunds/refund.ts';
@@ -111,6 +105,66 @@ const transferCodec = createJsonCodec(TransferSchema);
 const refundCodec = createJsonCodec(RefundSchema);
 const deliveryCodec = createJsonCodec(WebhookDeliverySchema);
 
+/** Resources of one kind: how they are listed, found by their ids, and shown. */
+interface Kind<Stored, Options> {
+  /** As the commands have it. */
+  name: 'intent' | 'transfer' | 'refund' | 'event';
+  prefix: NamedKind;
+  entity: EntitySchema;
+  /** What all of them have. */
+  where?: object;
+  /** With the merchant, if the other options imply one. */
+  conditionsOf(
+    options: Options,
+    em: EntityManager,
+  ): Promise<Pick<Selection, 'range' | 'matching'> & { merchant?: string | undefined }>;
+  /** The JSON of the API, without secrets. */
+  textsOf(em: EntityManager, rows: readonly Stored[]): Promise<string[]>;
+  /** For the table, behind the id and the merchant. */
+  rowOf(row: Stored): Row;
+}
+
+type Owned = { id: string; merchantId: string; mode: ModeName };
+
+function resources<Stored extends Owned, Options extends ListOptions>(kind: Kind<Stored, Options>) {
+  const { name, prefix, entity } = kind;
+  const resource = name === 'intent' ? 'payment_intent' : name;
+  const present = async (em: EntityManager, all: readonly Stored[]) => {
+    const texts = await kind.textsOf(em, all);
+    const rows = all.map((row) => {
+      return { [resource]: formatIdentifier(prefix, row.id), ...ofMerchant(row), ...kind.rowOf(row) };
+    });
+    const json = all.map((row, i) => {
+      const fields = JSON.parse(texts[i] as string);
+      const { mode, ...merchant } = ofMerchant(row);
+      return { ...merchant, ...(!('mode' in fields) && { mode }), ...fields };
+    });
+    return { json, rows };
+  };
+  /** Throws AdministrationError if there is none. */
+  const find = async (em: EntityManager, publicId: string): Promise<Stored> => {
+    const where = { id: uuidOf(prefix, publicId), ...kind.where };
+    const row: Stored | null = await em.fork().findOne(entity, where);
+    return row ?? Promise.reject(noneWith(prefix, publicId));
+  };
+  return {
+    find,
+    async list({ orm: { em } }: Database, options: Options): Promise<Output> {
+      const columns = entityColumns<Stored>(em, entity);
+      const { merchant = options.merchant, ...conditions } = await kind.conditionsOf(options, em);
+      const of = { ...options, ...(merchant && { merchant }) };
+      const selection = { table: `${resource}s` as const, columns: columns.of('t'), ...conditions };
+      const { rows, note } = await readNewest(em, of, selection);
+      return { ...(await present(em, rows.map(columns.read))), note };
+    },
+    /** The id is the option that is called like the kind. */
+    async show({ orm: { em } }: Database, options: Readonly<Record<string, string>>): Promise<Output> {
+      const { json, rows } = await present(em, [await find(em, options[name] ?? '')]);
+      return { json: json[0] ?? {}, rows };
+    },
+  };
+}
+
 interface IntentListOptions extends ListOptions {
   status?: StatusName;
   chain?: ChainName;
@@ -123,80 +177,49 @@ interface IntentListOptions extends ListOptions {
   metadataValue?: string;
 }
 
-export async function listIntents({ orm: { em } }: Database, options: IntentListOptions): Promise<Output> {
-  const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const { status, chain, lane, idempotencyKey, createdFrom, createdBefore, label } = options;
-  const { metadataKey = '', metadataValue } = options;
-  // The index of idempotency keys begins with the merchant.
-  const hasIndex = options.merchant !== undefined;
-  const { rows, note } = await readNewest(em, options, {
-    table: 'payment_intents',
-    columns: columns.of('t'),
-    range: [
-      ['t.id >= ?::uuid', createdFrom && lowestUuid(createdFrom.getTime())],
-      ['t.id < ?::uuid', createdBefore && lowestUuid(createdBefore.getTime())],
-      ['t.idempotency_key = ?', hasIndex ? idempotencyKey : undefined],
-    ],
-    matching: [
-      ['t.status = ?::payment_intent_status', status],
-      ['t.lane = ?::payment_lane', lane],
-      ['? = any (t.labels)', label],
-      [
-        't.metadata::jsonb @> ?::jsonb',
-        metadataValue === undefined ? undefined : JSON.stringify({ [metadataKey]: metadataValue }),
+export const intents = resources<PaymentIntentRow, IntentListOptions>({
+  name: 'intent',
+  prefix: 'pi',
+  entity: PaymentIntentEntity,
+  async conditionsOf({ merchant, status, chain, lane, idempotencyKey, label, ...options }) {
+    const { createdFrom, createdBefore, metadataKey = '', metadataValue } = options;
+    // The index of idempotency keys begins with the merchant.
+    const hasIndex = merchant !== undefined;
+    const metadata = metadataValue === undefined ? undefined : { [metadataKey]: metadataValue };
+    const ofChain = networks.filter((network) => network.chain === chain).map(({ id }) => id);
+    return {
+      range: [
+        ['t.id >= ?::uuid', createdFrom && lowestUuid(createdFrom.getTime())],
+        ['t.id < ?::uuid', createdBefore && lowestUuid(createdBefore.getTime())],
+        ['t.idempotency_key = ?', hasIndex ? idempotencyKey : undefined],
       ],
-      ['t.idempotency_key = ?', hasIndex ? undefined : idempotencyKey],
-      [
-        't.network = any (?::smallint[])',
-        chain && networks.filter((network) => network.chain === chain).map(({ id }) => id),
+      matching: [
+        ['t.status = ?::payment_intent_status', status],
+        ['t.lane = ?::payment_lane', lane],
+        ['? = any (t.labels)', label],
+        ['t.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify(metadata)],
+        ['t.idempotency_key = ?', hasIndex ? undefined : idempotencyKey],
+        ['t.network = any (?::smallint[])', chain && ofChain],
       ],
-    ],
-  });
-  return { ...(await ofIntents(em, rows.map(columns.read))), note };
-}
-
-/** Returns what was found. Throws AdministrationError if nothing was. */
-function existing<Found>(row: Found | null, what: string, list: string): Found {
-  if (row !== null) return row;
-  throw new AdministrationError(`there is no ${what}: "${list}" shows them`);
-}
-
-/** One resource, of an output with one. */
-function single({ json: [shown = {}], rows }: { json: object[]; rows: Row[] }): Output {
-  return { json: shown, rows };
-}
-
-export async function findIntent(em: EntityManager, intent: string): Promise<PaymentIntentRow> {
-  const row = await em.fork().findOne(PaymentIntentEntity, { id: intentUuidOf(intent) });
-  return existing(row, `payment intent ${intent}`, 'intent list');
-}
-
-export async function showIntent({ orm: { em } }: Database, { intent }: { intent: string }): Promise<Output> {
-  return single(await ofIntents(em, [await findIntent(em, intent)]));
-}
-
-/** Without client secrets. */
-async function ofIntents(em: EntityManager, intents: readonly PaymentIntentRow[]) {
-  const { run } = createPreparedStatements(em);
-  const payments = await createTransfersReader(em, 'payment_intent')(run, intents);
-  return {
-    json: intents.map((row) => ({
-      merchant_id: formatIdentifier('mer', row.merchantId),
-      ...JSON.parse(intentCodec.encode(presentPaymentIntent(row, payments.get(row.id) ?? []))),
-    })),
-    rows: intents.map((row) => ({
-      payment_intent: formatIdentifier('pi', row.id),
-      ...ofMerchant(row),
-      chain: networkOf(row.network)?.chain,
-      status: row.status,
-      amount_units: String(row.amountUnits),
-      received: String(row.amountReceivedUnits),
-      labels: row.labels?.join(', ') || undefined,
-      idempotency_key: row.idempotencyKey ?? undefined,
-      'created (UTC)': formatMinute(row.createdAt),
-    })),
-  };
-}
+    };
+  },
+  async textsOf(em, rows) {
+    const payments = await createTransfersReader(em, 'payment_intent')(
+      createPreparedStatements(em).run,
+      rows,
+    );
+    return rows.map((row) => intentCodec.encode(presentPaymentIntent(row, payments.get(row.id) ?? [])));
+  },
+  rowOf: (row) => ({
+    chain: networkOf(row.network)?.chain,
+    status: row.status,
+    amount_units: String(row.amountUnits),
+    received: String(row.amountReceivedUnits),
+    labels: row.labels?.join(', ') || undefined,
+    idempotency_key: row.idempotencyKey ?? undefined,
+    'created (UTC)': formatMinute(row.createdAt),
+  }),
+});
 
 interface TransferListOptions extends ListOptions {
   status?: 'unattributed' | 'attributed';
@@ -206,147 +229,98 @@ interface TransferListOptions extends ListOptions {
   intent?: string;
 }
 
-export async function listTransfers(
-  { orm: { em } }: Database,
-  options: TransferListOptions,
-): Promise<Output> {
-  const columns = entityColumns<TransferRow>(em, TransferEntity);
-  const isAttributed = options.status === undefined ? undefined : options.status === 'attributed';
-  const { rows, note } = await readNewest(em, options, {
-    table: 'transfers',
-    columns: columns.of('t'),
-    range: [
-      ['t.transaction_hash = ?::bytea', byteaOf(options.transactionHash ?? '')],
-      ['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)],
-    ],
-    // As in the API: a transfer that was reorged before it was attributed can no longer be attributed.
-    matching: [
-      ['(t.payment_intent is not null) = ?::boolean', isAttributed],
-      ["(t.state <> 'reorged' or ?::boolean)", isAttributed],
-      ['t.is_refund = ?::boolean', false],
-      ['t.from_address = ?::bytea', byteaOf(options.fromAddress ?? '')],
-      ['t.to_address = ?::bytea', byteaOf(options.toAddress ?? '')],
-    ],
-  });
-  return { ...(await ofTransfers(em, rows.map(columns.read))), note };
-}
-
-export async function findTransfer(em: EntityManager, transfer: string): Promise<TransferRow> {
-  const row = await em.fork().findOne(TransferEntity, { id: transferUuidOf(transfer), isRefund: false });
-  return existing(row, `transfer ${transfer}`, 'transfer list');
-}
-
-export async function showTransfer({ orm: { em } }: Database, { transfer }: { transfer: string }) {
-  return single(await ofTransfers(em, [await findTransfer(em, transfer)]));
-}
-
-async function ofTransfers(em: EntityManager, transfers: readonly TransferRow[]) {
-  const watched = await em.fork().find(WatchedChainEntity, {});
-  const headOf = ({ chainId, blockNumber }: TransferRow) =>
-    Number(watched.find((chain) => chain.chainId === chainId)?.cursorNumber ?? blockNumber);
-  return {
-    json: transfers.map((row) => ({
-      ...ofMerchant(row),
-      ...JSON.parse(transferCodec.encode(toTransfer(row, headOf(row)))),
-    })),
-    rows: transfers.map((row) => ({
-      transfer: formatIdentifier('tr', row.id),
-      ...ofMerchant(row),
-      chain: networks.findLast(({ chainId }) => chainId === row.chainId)?.chain,
-      state: row.state,
-      payment_intent: row.paymentIntent == null ? 'unattributed' : formatIdentifier('pi', row.paymentIntent),
-      amount_units: String(row.amountUnits),
-      from_address: row.fromAddress,
-      transaction_hash: `0x${row.transactionHash}`,
-      'block (UTC)': formatMinute(row.blockTime),
-    })),
-  };
-}
-
-export async function listRefunds(
-  { orm: { em } }: Database,
-  options: ListOptions & { status?: RefundStatusName; intent?: string },
-): Promise<Output> {
-  const columns = entityColumns<RefundRow>(em, RefundEntity);
-  const { rows, note } = await readNewest(em, options, {
-    table: 'refunds',
-    columns: columns.of('t'),
-    range: [['t.payment_intent = ?::uuid', options.intent && intentUuidOf(options.intent)]],
-    matching: [['t.status = ?::refund_status', options.status]],
-  });
-  return { ...(await ofRefunds(em, rows.map(columns.read))), note };
-}
-
-export async function findRefund(em: EntityManager, refund: string): Promise<RefundRow> {
-  const row = await em.fork().findOne(RefundEntity, { id: refundUuidOf(refund) });
-  return existing(row, `refund ${refund}`, 'refund list');
-}
-
-export async function showRefund({ orm: { em } }: Database, { refund }: { refund: string }): Promise<Output> {
-  return single(await ofRefunds(em, [await findRefund(em, refund)]));
-}
-
-async function ofRefunds(em: EntityManager, refunds: readonly RefundRow[]) {
-  const { run } = createPreparedStatements(em);
-  const transfers = await createTransfersReader(em, 'refund')(run, refunds);
-  return {
-    json: refunds.map((row) => ({
-      merchant_id: formatIdentifier('mer', row.merchantId),
-      ...JSON.parse(refundCodec.encode(toRefund(row, transfers.get(row.id) ?? []))),
-    })),
-    rows: refunds.map((row) => ({
-      refund: formatIdentifier('rf', row.id),
-      ...ofMerchant(row),
-      payment_intent: formatIdentifier('pi', row.paymentIntent),
-      status: row.status,
-      amount_units: String(row.amountUnits),
-      destination: row.destination,
-      labels: row.labels?.join(', ') || undefined,
-      'created (UTC)': formatMinute(row.createdAt),
-    })),
-  };
-}
-
-export async function listEvents(
-  { orm: { em } }: Database,
-  options: ListOptions & { type?: string; intent?: string; refund?: string },
-): Promise<Output> {
-  const columns = entityColumns<EventRow>(em, EventEntity);
-  const intent = options.intent === undefined ? undefined : await findIntent(em, options.intent);
-  const refund = options.refund === undefined ? undefined : await findRefund(em, options.refund);
-  // The indexes of their events begin with the merchant.
-  const owner = intent ?? refund;
-  const merchant = options.merchant ?? (owner && formatIdentifier('mer', owner.merchantId));
-  const { rows, note } = await readNewest(em, merchant === undefined ? options : { ...options, merchant }, {
-    table: 'events',
-    columns: columns.of('t'),
-    range: [
-      [
-        '(t.payment_intent = ?::uuid or t.refund = any (array (select id from refunds where payment_intent = ?::uuid)))',
-        intent?.id,
+export const transfers = resources<TransferRow, TransferListOptions>({
+  name: 'transfer',
+  prefix: 'tr',
+  entity: TransferEntity,
+  where: { isRefund: false },
+  async conditionsOf({ status, transactionHash = '', fromAddress = '', toAddress = '', intent }) {
+    const isAttributed = status === undefined ? undefined : status === 'attributed';
+    return {
+      range: [
+        ['t.transaction_hash = ?::bytea', byteaOf(transactionHash)],
+        ['t.payment_intent = ?::uuid', intent && uuidOf('pi', intent)],
       ],
-      ['t.refund = ?::uuid', refund?.id],
-    ],
-    matching: [['t.type = ?', options.type]],
-  });
-  const events = rows.map(columns.read);
-  return {
-    json: events.map((row) => ({
-      merchant_id: formatIdentifier('mer', row.merchantId),
-      ...JSON.parse(eventText(row)),
-    })),
-    rows: events.map(
-      (row): Row => ({
-        event: formatIdentifier('evt', row.id),
-        ...ofMerchant(row),
-        type: row.type,
-        payment_intent: row.paymentIntent == null ? undefined : formatIdentifier('pi', row.paymentIntent),
-        'created (UTC)': formatMinute(row.createdAt),
-      }),
-    ),
-    note,
-  };
-}
+      // As in the API: a transfer that was reorged before it was attributed can no longer be attributed.
+      matching: [
+        ['(t.payment_intent is not null) = ?::boolean', isAttributed],
+        ["(t.state <> 'reorged' or ?::boolean)", isAttributed],
+        ['t.is_refund = ?::boolean', false],
+        ['t.from_address = ?::bytea', byteaOf(fromAddress)],
+        ['t.to_address = ?::bytea', byteaOf(toAddress)],
+      ],
+    };
+  },
+  async textsOf(em, rows) {
+    const watched = await em.fork().find(WatchedChainEntity, {});
+    const headOf = ({ chainId, blockNumber }: TransferRow) =>
+      Number(watched.find((chain) => chain.chainId === chainId)?.cursorNumber ?? blockNumber);
+    return rows.map((row) => transferCodec.encode(toTransfer(row, headOf(row))));
+  },
+  rowOf: (row) => ({
+    chain: networks.findLast(({ chainId }) => chainId === row.chainId)?.chain,
+    state: row.state,
+    payment_intent: row.paymentIntent == null ? 'unattributed' : formatIdentifier('pi', row.paymentIntent),
+    amount_units: String(row.amountUnits),
+    from_address: row.fromAddress,
+    transaction_hash: `0x${row.transactionHash}`,
+    'block (UTC)': formatMinute(row.blockTime),
+  }),
+});
+
+type RefundListOptions = ListOptions & { status?: RefundStatusName; intent?: string };
+
+export const refunds = resources<RefundRow, RefundListOptions>({
+  name: 'refund',
+  prefix: 'rf',
+  entity: RefundEntity,
+  conditionsOf: async ({ status, intent }) => ({
+    range: [['t.payment_intent = ?::uuid', intent && uuidOf('pi', intent)]],
+    matching: [['t.status = ?::refund_status', status]],
+  }),
+  async textsOf(em, rows) {
+    const transfers = await createTransfersReader(em, 'refund')(createPreparedStatements(em).run, rows);
+    return rows.map((row) => refundCodec.encode(toRefund(row, transfers.get(row.id) ?? [])));
+  },
+  rowOf: (row) => ({
+    payment_intent: formatIdentifier('pi', row.paymentIntent),
+    status: row.status,
+    amount_units: String(row.amountUnits),
+    destination: row.destination,
+    labels: row.labels?.join(', ') || undefined,
+    'created (UTC)': formatMinute(row.createdAt),
+  }),
+});
+
+type EventListOptions = ListOptions & { type?: string; intent?: string; refund?: string };
+
+export const { list: listEvents } = resources<EventRow, EventListOptions>({
+  name: 'event',
+  prefix: 'evt',
+  entity: EventEntity,
+  async conditionsOf({ merchant, type, ...of }, em) {
+    const intent = of.intent === undefined ? undefined : await intents.find(em, of.intent);
+    const refund = of.refund === undefined ? undefined : await refunds.find(em, of.refund);
+    // The indexes of their events begin with the merchant.
+    const owner = intent ?? refund;
+    const ofIntent =
+      '(t.payment_intent = ?::uuid or t.refund = any (array (select id from refunds where payment_intent = ?::uuid)))';
+    return {
+      merchant: merchant ?? (owner && formatIdentifier('mer', owner.merchantId)),
+      range: [
+        [ofIntent, intent?.id],
+        ['t.refund = ?::uuid', refund?.id],
+      ],
+      matching: [['t.type = ?', type]],
+    };
+  },
+  textsOf: async (_, rows) => rows.map(eventText),
+  rowOf: (row) => ({
+    type: row.type,
+    payment_intent: row.paymentIntent == null ? undefined : formatIdentifier('pi', row.paymentIntent),
+    'created (UTC)': formatMinute(row.createdAt),
+  }),
+});
 
 export async function listDeliveries(
   { orm: { em } }: Database,
@@ -359,7 +333,7 @@ export async function listDeliveries(
     join: 'join webhook_deliveries d on d.merchant_id = t.merchant_id and d.event_id = t.id',
     matching: [
       ['d.status = ?::webhook_delivery_status', options.failed ? 'failed' : options.status],
-      ['d.endpoint_id = ?::uuid', options.endpoint && endpointUuidOf(options.endpoint)],
+      ['d.endpoint_id = ?::uuid', options.endpoint && uuidOf('we', options.endpoint)],
     ],
   });
   const present = createDeliveryPresenter(em, createPreparedStatements(em).read);

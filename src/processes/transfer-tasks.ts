@@ -15,7 +15,7 @@ import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
 import { getTransfer } from '../settlement/read-transfers.ts';
 import type { Output } from './admin-program.ts';
-import { findTransfer, showTransfer } from './list-tasks.ts';
+import { transfers } from './list-tasks.ts';
 import type { Database } from './open-database.ts';
 
 /** Running processes give the event its position within a second. */
@@ -27,7 +27,7 @@ export async function show(database: Database, { transfer }: { transfer: string 
   const { em } = database.orm;
   const request = create(GetTransferRequestSchema, { id: transfer });
   const found = await callFor(em, transfer, getTransfer(em), request);
-  const { json, rows } = await showTransfer(database, { transfer });
+  const { json, rows } = await transfers.show(database, { transfer });
   const nearest = found.candidates.map(({ id, amountUnits }) => `${id} (${amountUnits} units)`).join(', ');
   return {
     json: { ...json, ...JSON.parse(transferCodec.encode(found)) },
@@ -41,13 +41,13 @@ export async function attribute(
 ): Promise<Output> {
   const request = create(AttributeTransferRequestSchema, { id: transfer, paymentIntent: intent, allowEnded });
   await callFor(database.orm.em, transfer, attributeTransfer(database.orm.em, onEvent), request);
-  return showTransfer(database, { transfer });
+  return transfers.show(database, { transfer });
 }
 
-export async function detach(database: Database, transfer: string): Promise<Output> {
+export async function detach(database: Database, { transfer }: { transfer: string }): Promise<Output> {
   const request = create(DetachTransferRequestSchema, { id: transfer });
   await callFor(database.orm.em, transfer, detachTransfer(database.orm.em, onEvent), request);
-  return showTransfer(database, { transfer });
+  return transfers.show(database, { transfer });
 }
 
 /** Calls a method of the API as the transfer's merchant. Throws AdministrationError with the reason of a refusal. */
@@ -57,7 +57,7 @@ async function callFor<Request>(
   method: Method<Request, Transfer>,
   request: Request,
 ): Promise<Transfer> {
-  const { merchantId, mode } = await findTransfer(em, transfer);
+  const { merchantId, mode } = await transfers.find(em, transfer);
   const merchantTypeId = formatIdentifier('mer', merchantId);
   const identity = { merchantId, mode, merchantTypeId, keyTypeId: '', payoutWallets: {} };
   const { signal } = new AbortController();

@@ -6,13 +6,13 @@ import type { EventType } from '../contract/event-types.ts';
 import type { RefundStatusName } from '../contract/words.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { newUuid } from '../database/identifiers.ts';
-import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { insertEvents, newEvent } from '../database/new-events.ts';
+import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { mapInSlices } from '../scheduling/slices.ts';
 import { chainTraceparent } from '../telemetry/spans.ts';
 import type { RefundStep } from './judgement.ts';
-import { refundEventData } from './refund.ts';
+import { toRefund } from './refund.ts';
 
 /** A durable change of a refund, with one of its events. */
 export interface RefundChange {
@@ -49,34 +49,23 @@ export function createApplyRefunds(em: EntityManager) {
       const transfers = await readTransfers(inside, before);
       const changed = await mapInSlices(changing, ([before, own]) => {
         let row = before;
-        const events = own.map(({ type, fields }) => {
+        const events = own.map(({ type: name, fields }) => {
           row = { ...row, ...fields, eventCount: row.eventCount + 1 };
           row.watchedUntil = watchedUntil(row);
-          const data = refundEventData(row, transfers.get(row.id) ?? []);
-          return { type: `refund.${type}` as const, row, data };
+          const { id, merchantId, status, eventCount: sequence } = row;
+          const type = `refund.${name}` as const;
+          const data = { refund: toRefund(row, transfers.get(id) ?? []) };
+          return {
+            event: newEvent(row, at, { type, data, refund: id, sequence, traceparent }),
+            change: { merchantId, event: type, refund: { id, status, labels: row.labels ?? [] } },
+          };
         });
         return { row, events };
       });
       const rows = changed.map(({ row }) => row);
       const events = changed.flatMap((each) => each.events);
-      await inside(storeRefunds, [
-        columns.json(rows),
-        events.map(() => newUuid(at.getTime())),
-        events.map(({ row }) => row.merchantId),
-        events.map(({ row }) => row.mode),
-        events.map(({ type }) => type),
-        events.map(({ row }) => row.id),
-        events.map(({ row }) => row.eventCount),
-        events.map(({ data }) => data),
-        at.toISOString(),
-        traceparent,
-      ]);
-      const changes = events.map(({ type, row }) => ({
-        merchantId: row.merchantId,
-        event: type,
-        refund: { id: row.id, status: row.status, labels: row.labels ?? [] },
-      }));
-      return { rows, changes };
+      await inside(storeRefunds, [columns.json(rows), jsonOfRows(events.map(({ event }) => event))]);
+      return { rows, changes: events.map(({ change }) => change) };
     },
   };
 }
@@ -105,9 +94,5 @@ const storeRefunds = preparedStatement(
             watched_until = n.watched_until
        from json_populate_recordset(null::refunds, $1) n
       where r.id = n.id
-   )
-   insert into events (id, merchant_id, mode, type, created_at, refund, sequence, data, traceparent)
-   select e.id, e.merchant_id, e.mode, e.type, $9, e.refund, e.sequence, e.data, $10
-     from unnest($2::uuid[], $3::uuid[], $4::payment_mode[], $5::text[], $6::uuid[], $7::int[], $8::text[])
-            as e (id, merchant_id, mode, type, refund, sequence, data)`,
+   ) ${insertEvents('$2')}`,
 );

@@ -2,7 +2,6 @@ import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { canonicalize } from 'ox/Json';
 import { networkOf, networks } from '../contract/chains.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
@@ -19,7 +18,7 @@ import {
   withoutNegativeZero,
 } from '../payment-intents/create-payment-intent-request.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
-import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
@@ -73,22 +72,19 @@ export function createRefund(
   };
 }
 
-function violations(request: CreateRefundRequest): FieldViolation[] {
-  const { paymentIntent, amountUnits, destination, reason, metadata = {} } = request;
-  const all: FieldViolation[] = [];
-  const violate = (field: string, message: string | undefined) => {
-    if (message !== undefined) all.push({ field, message });
-  };
-  if (paymentIntent === '') violate('payment_intent', 'must be the id of an intent');
-  if (amountUnits !== undefined && (amountUnits < 1n || amountUnits > maxAmountUnits)) {
-    violate('amount_units', `must be an integer from 1 to ${maxAmountUnits}, in the token's smallest unit`);
-  }
+function violations(request: CreateRefundRequest) {
+  const { paymentIntent, amountUnits = 1n, destination, reason, metadata = {} } = request;
   const parsed = parseWalletAddress(destination);
-  if ('problem' in parsed) violate('destination', parsed.problem);
+  const isAmount = amountUnits >= 1n && amountUnits <= maxAmountUnits;
+  const wanted = `must be an integer from 1 to ${maxAmountUnits}, in the token's smallest unit`;
   const isLong = reason.length > maxReasonLength && [...reason].length > maxReasonLength;
-  violate('reason', isLong ? `must have at most ${maxReasonLength} characters` : findStringProblem(reason));
-  violate('metadata', findMetadataProblem(metadata));
-  return all;
+  return violationsIn(
+    ['payment_intent', paymentIntent === '' && 'must be the id of an intent'],
+    ['amount_units', !isAmount && wanted],
+    ['destination', 'problem' in parsed && parsed.problem],
+    ['reason', isLong ? `must have at most ${maxReasonLength} characters` : findStringProblem(reason)],
+    ['metadata', findMetadataProblem(metadata)],
+  );
 }
 
 /** Builds the row of a refund of a locked intent. Throws ServiceError if it cannot be made. */

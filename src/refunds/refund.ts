@@ -1,17 +1,13 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { networkOf } from '../contract/chains.ts';
-import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import { chainWords, modeWords, refundStatusWords } from '../contract/gen/words.ts';
-import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { isNewer, numberOf } from '../contract/words.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { momentField } from '../payment-intents/payment-intent.ts';
-
-const dataCodec = createJsonCodec(EventDataSchema);
 
 /** `transfer(address,uint256)`. */
 const transferSelector = '0xa9059cbb';
@@ -58,9 +54,4 @@ function transactionData(id: string, destination: string, amountUnits: bigint): 
     wordOf(amountUnits.toString(16)) +
     Buffer.from(id, 'latin1').toString('hex')
   );
-}
-
-/** The `data` of an event about a refund. */
-export function refundEventData(row: RefundRow, transfers: readonly Payment[]): string {
-  return dataCodec.encode(create(EventDataSchema, { refund: toRefund(row, transfers) }));
 }

@@ -74,6 +74,13 @@ export function invalidState(message: string): ServiceError {
   return new ServiceError('invalid_state', { message });
 }
 
+/** What is wrong with a field, as the end of a sentence; nothing if it is well. */
+export type Fault = readonly [field: string, message: string | false | undefined];
+
+export function violationsIn(...faults: readonly Fault[]): FieldViolation[] {
+  return faults.flatMap(([field, message]) => (message ? [{ field, message }] : []));
+}
+
 /** Throws the refusal of a request with these faults; nothing if there are none. */
 export function refuseInvalid(violations: readonly FieldViolation[]): void {
   if (violations.length > 0) throw invalidBody(violations);

@@ -1,15 +1,11 @@
 import { create } from '@bufbuild/protobuf';
 import { networks } from '../contract/chains.ts';
-import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import type { TransferCandidate } from '../contract/gen/payments/v1/transfer_pb.ts';
 import { TransferSchema, TransferStatus } from '../contract/gen/payments/v1/transfer_pb.ts';
 import { chainWords } from '../contract/gen/words.ts';
-import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { confirmationsOf, transferFields } from '../payment-intents/payments.ts';
-
-const dataCodec = createJsonCodec(EventDataSchema);
 
 /** Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain. */
 export function toTransfer(row: TransferRow, head: number, candidates: readonly TransferCandidate[] = []) {
@@ -25,11 +21,4 @@ export function toTransfer(row: TransferRow, head: number, candidates: readonly 
     confirmations: confirmationsOf(row, head, network.confirmationsRequired),
     candidates: [...candidates],
   });
-}
-
-/** The `data` of an event about the transfers of a block: the largest, and their number. */
-export function transferEventData(row: TransferRow, head: number, count: number): string {
-  return dataCodec.encode(
-    create(EventDataSchema, { transfer: toTransfer(row, head), transfersCount: count }),
-  );
 }

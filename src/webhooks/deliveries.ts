@@ -4,7 +4,6 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { MAX as highestUuid } from 'uuid';
-import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
 import {
   type WebhookDelivery,
   WebhookDeliverySchema,
@@ -17,7 +16,6 @@ import {
   type WebhookEndpointService,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
-import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { nameOf } from '../contract/words.ts';
 import { EventEntity } from '../database/entities/event.ts';
 import type {
@@ -27,7 +25,8 @@ import type {
 } from '../database/entities/webhook.ts';
 import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
+import { newEvent } from '../database/new-events.ts';
 import type { PreparedStatements } from '../database/prepared.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
@@ -40,8 +39,6 @@ import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '.
 import { chargedByRows } from '../requests/row-cost.ts';
 import { isInFlight, maxKeptAttempts, newDeliveryId } from './delivery-queue.ts';
 import { createEndpointReader, maxEndpoints, toWebhookEndpoint } from './endpoints.ts';
-
-const dataCodec = createJsonCodec(EventDataSchema);
 
 /** Most deliveries that one call makes due. */
 const maxRedelivered = 10_000;
@@ -62,24 +59,12 @@ export function createDeliveryMethods(
     /** Records an event for the endpoint, which is delivered like any other. */
     pingWebhookEndpoint: {
       ratePolicy: 'changes',
-      async run({ id }, { merchantId, mode }) {
-        const endpoint = await endpoints.get({ merchantId, mode }, parseIdentifier('we', id));
+      async run({ id }, identity) {
+        const endpoint = await endpoints.get(identity, parseIdentifier('we', id));
         assertEnabled(endpoint);
-        const createdAt = new Date();
-        const event = {
-          merchantId,
-          mode,
-          id: newUuid(createdAt.getTime()),
-          type: 'webhook_endpoint.ping',
-          createdAt,
-          paymentIntent: null,
-          refund: null,
-          webhookEndpoint: endpoint.id,
-          sequence: 0,
-          position: null,
-          traceparent: null,
-          data: dataCodec.encode(create(EventDataSchema, { webhookEndpoint: toWebhookEndpoint(endpoint) })),
-        };
+        const data = { webhookEndpoint: toWebhookEndpoint(endpoint) };
+        const about = { data, webhookEndpoint: endpoint.id };
+        const event = newEvent(identity, new Date(), { type: 'webhook_endpoint.ping', ...about });
         await em.fork().insert(EventEntity, event);
         onEvent();
         return toEvent(event);

@@ -6,7 +6,6 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import { NIL } from 'uuid';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { FieldViolation } from '../contract/error-catalogue.ts';
 import { eventTypes, wantedEventType } from '../contract/event-types.ts';
 import type { WebhookEndpoint } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { WebhookEndpointSchema } from '../contract/gen/payments/v1/webhook_endpoint_pb.ts';
@@ -27,7 +26,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifi
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
 import { inChangeTurn } from '../database/turns.ts';
-import { invalidState, ServiceError } from '../requests/errors.ts';
+import { type Fault, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
@@ -65,35 +64,25 @@ const hourMs = 3_600_000;
 
 /** Returns the violations of the settings, by the field names of the API. */
 function settingsViolations(
-  { url, eventTypes: types, description }: GivenSettings,
+  { url, eventTypes: types = [], description }: GivenSettings,
   policy: AddressPolicy,
-): FieldViolation[] {
-  const violations: FieldViolation[] = [];
-  if (url !== undefined) {
-    const problem =
-      url.length > maxUrlLength
-        ? `must have at most ${maxUrlLength} characters`
-        : (policy.urlProblem(url) ?? invisibleProblem(url));
-    if (problem !== undefined) violations.push({ field: 'url', message: problem });
-  }
+) {
   const known = ['*', ...eventTypes];
-  if (types !== undefined && types.length > known.length) {
-    violations.push({ field: 'event_types', message: `must have at most ${known.length} types` });
-  } else {
-    types?.forEach((type, i) => {
+  const areTooMany = types.length > known.length;
+  const tooLong = (length: number, most: number) => length > most && `must have at most ${most} characters`;
+  const urlProblem = (text: string) =>
+    tooLong(text.length, maxUrlLength) || (policy.urlProblem(text) ?? invisibleProblem(text));
+  const descriptionProblem = (text: string) =>
+    tooLong([...text].length, maxDescriptionLength) || invisibleProblem(text);
+  return violationsIn(
+    ['url', url !== undefined && urlProblem(url)],
+    ['event_types', areTooMany && `must have at most ${known.length} types`],
+    ...(areTooMany ? [] : types).map((type, i): Fault => {
       const wanted = type === '*' ? undefined : wantedEventType(type);
-      if (wanted !== undefined)
-        violations.push({ field: `event_types[${i}]`, message: `must be "*" or ${wanted}` });
-    });
-  }
-  if (description !== undefined) {
-    const problem =
-      [...description].length > maxDescriptionLength
-        ? `must have at most ${maxDescriptionLength} characters`
-        : invisibleProblem(description);
-    if (problem !== undefined) violations.push({ field: 'description', message: problem });
-  }
-  return violations;
+      return [`event_types[${i}]`, wanted && `must be "*" or ${wanted}`];
+    }),
+    ['description', description !== undefined && descriptionProblem(description)],
+  );
 }
 
 /**

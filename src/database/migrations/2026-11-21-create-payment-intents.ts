@@ -1,17 +1,19 @@
-import { Migration } from '@mikro-orm/migrations';
+/** Changes that every process must hear of at once: what it has cached of keys and wallets is then out of date. */
+const announcedChanges = {
+  api_keys: 'update or delete',
+  payout_wallets: 'insert or update or delete',
+};
 
 /** Merchants, their wallets and keys, and their payment intents. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table merchants (
         id         uuid           not null primary key,
         name       text           not null,
         created_at timestamptz(3) not null,
         constraint merchants_name_check check (char_length(name) >= 1 and char_length(name) <= 200)
-      )`);
-
-    this.addSql(`
+      )`,
+  `
       create table payout_wallets (
         merchant_id uuid           not null constraint payout_wallets_merchant_id_foreign references merchants (id),
         mode        text           not null,
@@ -22,9 +24,8 @@ export default class extends Migration {
         constraint payout_wallets_mode_check check (mode in ('testnet', 'mainnet')),
         constraint payout_wallets_chain_check check (chain in ('base', 'polygon')),
         constraint payout_wallets_address_check check (address ~ '^0x[0-9a-fA-F]{40}$')
-      )`);
-
-    this.addSql(`
+      )`,
+  `
       create table api_keys (
         id             uuid           not null primary key,
         merchant_id    uuid           not null constraint api_keys_merchant_id_foreign references merchants (id),
@@ -38,13 +39,9 @@ export default class extends Migration {
         constraint api_keys_mode_check check (mode in ('testnet', 'mainnet')),
         constraint api_keys_pepper_version_check check (pepper_version >= 1),
         constraint api_keys_key_hash_check check (octet_length(key_hash) = 32)
-      )`);
-    this.addSql('create index api_keys_merchant_id_index on api_keys (merchant_id)');
-    this.#createPaymentIntents();
-  }
-
-  #createPaymentIntents(): void {
-    this.addSql(`
+      )`,
+  'create index api_keys_merchant_id_index on api_keys (merchant_id)',
+  `
       create table payment_intents (
         id                     uuid           not null primary key,
         merchant_id            uuid           not null constraint payment_intents_merchant_id_foreign references merchants (id),
@@ -89,27 +86,18 @@ export default class extends Migration {
         constraint payment_intents_idempotency_check check ((idempotency_key is null) = (request_fingerprint is null)),
         constraint payment_intents_idempotency_key_check check (char_length(idempotency_key) >= 1 and char_length(idempotency_key) <= 255),
         constraint payment_intents_request_fingerprint_check check (octet_length(request_fingerprint) = 32)
-      )`);
-    this.addSql(`
+      )`,
+  `
       create unique index payment_intents_idempotency_key_unique
         on payment_intents (merchant_id, mode, idempotency_key)
-        where idempotency_key is not null`);
-
-    for (const [table, events] of Object.entries(announcedChanges)) {
-      const name = `${table}_changed`;
-      this.addSql(`
-        create function ${table}_${name}_fn() returns trigger as $$
+        where idempotency_key is not null`,
+  ...Object.entries(announcedChanges).flatMap(([table, events]) => [
+    `
+        create function ${table}_${table}_changed_fn() returns trigger as $$
         begin perform pg_notify('api_keys_changed', ''); return null; end;
-        $$ language plpgsql`);
-      this.addSql(`
-        create trigger ${name} after ${events} on ${table}
-        for each statement execute function ${table}_${name}_fn()`);
-    }
-  }
-}
-
-/** Changes that every process must hear of at once: what it has cached of keys and wallets is then out of date. */
-const announcedChanges = {
-  api_keys: 'update or delete',
-  payout_wallets: 'insert or update or delete',
-};
+        $$ language plpgsql`,
+    `
+        create trigger ${table}_changed after ${events} on ${table}
+        for each statement execute function ${table}_${table}_changed_fn()`,
+  ]),
+];

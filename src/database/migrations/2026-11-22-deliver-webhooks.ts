@@ -1,9 +1,6 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** Webhook endpoints, their secrets' generations, and the queue of what has to be sent to them. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table webhook_endpoints (
         id                  uuid           not null primary key,
         merchant_id         uuid           not null,
@@ -19,13 +16,12 @@ export default class extends Migration {
         failing_since       timestamptz(3),
         idempotency_key     text,
         request_fingerprint bytea
-      )`);
-    this.addSql('create index webhook_endpoints_merchant_index on webhook_endpoints (merchant_id, mode, id)');
-    this.addSql(`
+      )`,
+  'create index webhook_endpoints_merchant_index on webhook_endpoints (merchant_id, mode, id)',
+  `
       create unique index webhook_endpoints_idempotency_key_unique
-        on webhook_endpoints (merchant_id, mode, idempotency_key) where idempotency_key is not null`);
-
-    this.addSql(`
+        on webhook_endpoints (merchant_id, mode, idempotency_key) where idempotency_key is not null`,
+  `
       create table webhook_secrets (
         endpoint_id         uuid           not null,
         generation          int            not null,
@@ -35,13 +31,12 @@ export default class extends Migration {
         idempotency_key     text,
         request_fingerprint bytea,
         primary key (endpoint_id, generation)
-      )`);
-    this.addSql(`
+      )`,
+  `
       create unique index webhook_secrets_idempotency_key_unique
-        on webhook_secrets (endpoint_id, idempotency_key) where idempotency_key is not null`);
-
-    this.addSql("create type webhook_delivery_status as enum ('pending', 'delivered', 'failed')");
-    this.addSql(`
+        on webhook_secrets (endpoint_id, idempotency_key) where idempotency_key is not null`,
+  "create type webhook_delivery_status as enum ('pending', 'delivered', 'failed')",
+  `
       create table webhook_deliveries (
         merchant_id     uuid                    not null,
         event_id        uuid                    not null,
@@ -53,15 +48,14 @@ export default class extends Migration {
         scheduled       smallint                not null default 0,
         attempts        int                     not null default 0,
         primary key (merchant_id, event_id, endpoint_id)
-      )`);
-    this.addSql(`
+      )`,
+  `
       create index webhook_deliveries_endpoint_index
-        on webhook_deliveries (merchant_id, endpoint_id, event_id)`);
-    this.addSql(`
+        on webhook_deliveries (merchant_id, endpoint_id, event_id)`,
+  `
       create index webhook_deliveries_pending_index on webhook_deliveries (endpoint_id, next_attempt_at)
-        where status = 'pending'`);
-
-    this.addSql(`
+        where status = 'pending'`,
+  `
       create table webhook_attempts (
         event_id    uuid           not null,
         endpoint_id uuid           not null,
@@ -72,6 +66,5 @@ export default class extends Migration {
         error       text,
         response    bytea,
         primary key (event_id, endpoint_id, number)
-      )`);
-  }
-}
+      )`,
+];

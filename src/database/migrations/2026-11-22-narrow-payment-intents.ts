@@ -1,4 +1,16 @@
-import { Migration } from '@mikro-orm/migrations';
+/** Rows that intents refer to without a foreign key. */
+const kept = {
+  networks: {
+    name: 'networks_immutable',
+    events: 'update or delete',
+    message: 'networks is append-only: a change is a new row',
+  },
+  merchants: {
+    name: 'merchants_kept',
+    events: 'delete',
+    message: 'merchants are not deleted: payment intents refer to them',
+  },
+};
 
 /**
  * Intents refer to a row of `networks` in place of repeating chain, token and confirmations, and lose the rules that
@@ -7,15 +19,11 @@ import { Migration } from '@mikro-orm/migrations';
  *
  * Processes of the version before cannot write to this table: stop them first.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql("create type payment_mode as enum ('testnet', 'mainnet')");
-    this.addSql(
-      "create type payment_intent_status as enum ('requires_payment', 'processing', 'succeeded', 'expired', 'canceled')",
-    );
-    this.addSql("create type payment_lane as enum ('sdk', 'manual')");
-
-    this.addSql(`
+export default [
+  "create type payment_mode as enum ('testnet', 'mainnet')",
+  "create type payment_intent_status as enum ('requires_payment', 'processing', 'succeeded', 'expired', 'canceled')",
+  "create type payment_lane as enum ('sdk', 'manual')",
+  `
       create table networks (
         id                     smallint     not null primary key,
         mode                   payment_mode not null,
@@ -25,15 +33,14 @@ export default class extends Migration {
         token_address          bytea        not null,
         decimals               smallint     not null,
         confirmations_required smallint     not null
-      )`);
-    this.addSql(`
+      )`,
+  `
       insert into networks values
         (1, 'mainnet', 'base',    8453,  'USDC', '\\x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913', 6, 10),
         (2, 'mainnet', 'polygon', 137,   'USDC', '\\x3c499c542cEF5E3811e1192ce70d8cC03d5c3359', 6, 12),
         (3, 'testnet', 'base',    84532, 'USDC', '\\x036CbD53842c5426634e7929541eC2318f3dCF7e', 6, 10),
-        (4, 'testnet', 'polygon', 80002, 'USDC', '\\x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582', 6, 12)`);
-
-    this.addSql(`
+        (4, 'testnet', 'polygon', 80002, 'USDC', '\\x41E94Eb019C0762f9Bfcf9Fb1E58725BfB0e7582', 6, 12)`,
+  `
       alter table payment_intents
         drop constraint payment_intents_merchant_id_foreign,
         drop constraint payment_intents_mode_check,
@@ -50,9 +57,9 @@ export default class extends Migration {
         drop constraint payment_intents_client_secret_version_check,
         drop constraint payment_intents_idempotency_check,
         drop constraint payment_intents_idempotency_key_check,
-        drop constraint payment_intents_request_fingerprint_check`);
-    // The old values decide: chain id and token follow from mode and chain by the constraint that was dropped above.
-    this.addSql(`
+        drop constraint payment_intents_request_fingerprint_check`,
+  // The old values decide: chain id and token follow from mode and chain by the constraint that was dropped above.
+  `
       alter table payment_intents
         alter column mode type payment_mode using mode::payment_mode,
         alter column status type payment_intent_status using status::payment_intent_status,
@@ -68,36 +75,20 @@ export default class extends Migration {
         drop column decimals,
         drop column token_symbol,
         drop column token_address,
-        drop column expires_in_minutes`);
-    this.addSql('alter table payment_intents rename column chain to network');
-    this.addSql('alter table payment_intents drop column confirmations_required');
-    this.addSql('create index payment_intents_merchant_index on payment_intents (merchant_id, mode, id)');
-
-    for (const [table, { name, events, message }] of Object.entries(kept)) {
-      this.addSql(`
+        drop column expires_in_minutes`,
+  'alter table payment_intents rename column chain to network',
+  'alter table payment_intents drop column confirmations_required',
+  'create index payment_intents_merchant_index on payment_intents (merchant_id, mode, id)',
+  ...Object.entries(kept).flatMap(([table, { name, events, message }]) => [
+    `
         create function ${table}_${name}_fn() returns trigger as $$
         begin raise exception '${message}'; end;
-        $$ language plpgsql`);
-      this.addSql(`
+        $$ language plpgsql`,
+    `
         create trigger ${name} before ${events} on ${table}
-        for each statement execute function ${table}_${name}_fn()`);
-      this.addSql(`
+        for each statement execute function ${table}_${name}_fn()`,
+    `
         create trigger ${name}_truncate before truncate on ${table}
-        for each statement execute function ${table}_${name}_fn()`);
-    }
-  }
-}
-
-/** Rows that intents refer to without a foreign key. */
-const kept = {
-  networks: {
-    name: 'networks_immutable',
-    events: 'update or delete',
-    message: 'networks is append-only: a change is a new row',
-  },
-  merchants: {
-    name: 'merchants_kept',
-    events: 'delete',
-    message: 'merchants are not deleted: payment intents refer to them',
-  },
-};
+        for each statement execute function ${table}_${name}_fn()`,
+  ]),
+];

@@ -1,5 +1,3 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /**
  * Watched chains, their headers, and the transfers that were seen on them. The indexes on intents are built while creates
  * wait: a few seconds for a few million intents.
@@ -7,9 +5,8 @@ import { Migration } from '@mikro-orm/migrations';
  * Processes of the version before go on beside new ones. They expire intents by the clock, also those of a watched chain:
  * start the first watcher when they have ended.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table watched_chains (
         chain_id         int            not null primary key,
         mode             payment_mode   not null,
@@ -26,8 +23,8 @@ export default class extends Migration {
         lease_holder     uuid,
         lease_until      timestamptz(3),
         created_at       timestamptz(3) not null
-      )`);
-    this.addSql(`
+      )`,
+  `
       create table block_headers (
         chain_id      int            not null,
         number        bigint         not null,
@@ -36,14 +33,10 @@ export default class extends Migration {
         is_doubtful   boolean        not null default false,
         is_checkpoint boolean        not null default false,
         primary key (chain_id, number)
-      )`);
-
-    this.addSql(
-      'create index block_headers_doubtful_index on block_headers (chain_id, number) where is_doubtful',
-    );
-
-    this.addSql("create type transfer_state as enum ('pending', 'confirmed', 'reorged')");
-    this.addSql(`
+      )`,
+  'create index block_headers_doubtful_index on block_headers (chain_id, number) where is_doubtful',
+  "create type transfer_state as enum ('pending', 'confirmed', 'reorged')",
+  `
       create table transfers (
         id                 uuid           not null primary key,
         merchant_id        uuid           not null,
@@ -65,25 +58,22 @@ export default class extends Migration {
         counts             boolean        not null default false,
         labels             text[],
         created_at         timestamptz(3) not null
-      )`);
-    this.addSql(`
+      )`,
+  `
       create index transfers_payment_intent_index on transfers (payment_intent, block_number, log_index)
-        where payment_intent is not null`);
-    this.addSql('create index transfers_merchant_index on transfers (merchant_id, mode, id)');
-    this.addSql(`
-      create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`);
-    this.addSql(`
-      create index transfers_pending_index on transfers (chain_id, block_number) where state = 'pending'`);
-    this.addSql('create index transfers_block_index on transfers (chain_id, block_number)');
-    this.addSql(`
+        where payment_intent is not null`,
+  'create index transfers_merchant_index on transfers (merchant_id, mode, id)',
+  `
+      create index transfers_unattributed_index on transfers (merchant_id, mode, id) where payment_intent is null`,
+  "create index transfers_pending_index on transfers (chain_id, block_number) where state = 'pending'",
+  'create index transfers_block_index on transfers (chain_id, block_number)',
+  `
       create unique index transfers_identity_unique on transfers
-        (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)`);
-
-    this.addSql(`
-      create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units, id)`);
-    this.addSql(`
+        (transaction_hash, merchant_id, chain_id, token_address, from_address, to_address, amount_units, ordinal)`,
+  `
+      create index payment_intents_wallet_index on payment_intents (expected_wallet, merchant_id, amount_units, id)`,
+  `
       create index payment_intents_partial_index on payment_intents (expected_wallet, merchant_id)
-        where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0`);
-    this.addSql('create index payout_wallets_address_index on payout_wallets (address)');
-  }
-}
+        where status in ('requires_payment', 'expired', 'canceled') and amount_received_units > 0`,
+  'create index payout_wallets_address_index on payout_wallets (address)',
+];

@@ -1,9 +1,6 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** The origins of a merchant's pages, which the checkout returns to and speaks to. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table checkout_settings (
         merchant_id     uuid           not null,
         mode            text           not null,
@@ -12,6 +9,5 @@ export default class extends Migration {
         primary key (merchant_id, mode),
         constraint checkout_settings_merchant_id_foreign foreign key (merchant_id) references merchants (id),
         constraint checkout_settings_mode_check check (mode in ('testnet', 'mainnet'))
-      )`);
-  }
-}
+      )`,
+];

@@ -1,15 +1,11 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** Deliveries take turns by merchant; one that waits or has failed can be made due. No row is rewritten. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql('alter table webhook_deliveries add column leased_until timestamptz(3)');
-    // The index without the merchant stays: processes of the release before claim by it.
-    this.addSql(`
+export default [
+  'alter table webhook_deliveries add column leased_until timestamptz(3)',
+  // The index without the merchant stays: processes of the release before claim by it.
+  `
       create index webhook_deliveries_turns_index on webhook_deliveries (merchant_id, endpoint_id, next_attempt_at)
-        where status = 'pending'`);
-    this.addSql(`
+        where status = 'pending'`,
+  `
       create index webhook_deliveries_failed_index on webhook_deliveries (merchant_id, endpoint_id, created_at)
-        where status = 'failed'`);
-  }
-}
+        where status = 'failed'`,
+];

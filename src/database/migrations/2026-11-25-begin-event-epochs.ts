@@ -1,5 +1,3 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /**
  * Positions of events belong to an epoch: see `events/event-epochs.ts`. The first one has what was given before, and
  * its id 0 stands for it in positions that were given to readers without one.
@@ -7,9 +5,8 @@ import { Migration } from '@mikro-orm/migrations';
  * Processes of the release before give positions without looking for a new history. Where a standby is promoted while
  * they run, the epoch begins with the next positions that a process of this release gives.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table event_epochs (
         number int not null,
         id bigint not null,
@@ -18,11 +15,10 @@ export default class extends Migration {
         begins_after bigint not null,
         begins_at timestamptz(3) not null,
         primary key (number)
-      )`);
-    this.addSql('alter table event_epochs add constraint event_epochs_id_unique unique (id)');
-    this.addSql(`
+      )`,
+  'alter table event_epochs add constraint event_epochs_id_unique unique (id)',
+  `
       insert into event_epochs (number, id, system_identifier, timeline, begins_after, begins_at)
       select 1, 0, system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int, 0, now()
-        from pg_control_system()`);
-  }
-}
+        from pg_control_system()`,
+];

@@ -1,9 +1,6 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** The sessions of the console, and what was done with them. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
+export default [
+  `
       create table console_sessions (
         id              uuid           not null primary key,
         name            text           not null,
@@ -19,8 +16,8 @@ export default class extends Migration {
         used_at         timestamptz(3),
         created_at      timestamptz(3) not null,
         revoked_at      timestamptz(3)
-      )`);
-    this.addSql(`
+      )`,
+  `
       create table audit_log (
         id          uuid not null primary key,
         actor       text not null,
@@ -33,10 +30,7 @@ export default class extends Migration {
         fields      json not null,
         request_id  text not null,
         outcome     text
-      )`);
-    this.addSql(
-      'create index audit_log_intent_index on audit_log (payment_intent) where payment_intent is not null',
-    );
-    this.addSql('create index audit_log_target_index on audit_log (target, id) where target is not null');
-  }
-}
+      )`,
+  'create index audit_log_intent_index on audit_log (payment_intent) where payment_intent is not null',
+  'create index audit_log_target_index on audit_log (target, id) where target is not null',
+];

@@ -1,13 +1,10 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /**
  * Signed authorizations. Processes of the release before do not recognise the transfers that use them: name a facilitator
  * after they have ended.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql("create type authorization_status as enum ('submitted', 'landed', 'released', 'failed')");
-    this.addSql(`
+export default [
+  "create type authorization_status as enum ('submitted', 'landed', 'released', 'failed')",
+  `
       create table authorizations (
         id             uuid                 not null primary key,
         merchant_id    uuid                 not null,
@@ -22,15 +19,14 @@ export default class extends Migration {
         status         authorization_status not null,
         reported_hash   bytea,
         created_at     timestamptz(3)       not null
-      )`);
-    this.addSql('create index authorizations_payment_intent_index on authorizations (payment_intent, id)');
-    this.addSql('create index authorizations_wallet_index on authorizations (from_address, wallet)');
-    this.addSql(`
+      )`,
+  'create index authorizations_payment_intent_index on authorizations (payment_intent, id)',
+  'create index authorizations_wallet_index on authorizations (from_address, wallet)',
+  `
       create index authorizations_submitted_index on authorizations (network, valid_before)
-        where status = 'submitted'`);
-    this.addSql(`
-      create unique index authorizations_nonce_unique on authorizations (from_address, nonce, merchant_id, mode)`);
-    this.addSql('alter table payment_intents add column authorizations_count int');
-    this.addSql('alter table transfers add column authorized_by uuid');
-  }
-}
+        where status = 'submitted'`,
+  `
+      create unique index authorizations_nonce_unique on authorizations (from_address, nonce, merchant_id, mode)`,
+  'alter table payment_intents add column authorizations_count int',
+  'alter table transfers add column authorized_by uuid',
+];

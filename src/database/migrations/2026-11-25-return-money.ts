@@ -1,17 +1,12 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /**
  * Refunds, their transfers among the others, and their events. The indexes read the tables of transfers and events once, while
  * everybody waits for them.
  *
  * Processes of the release before do not recognise a refund's transfer. Create the first refund after they have ended.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(
-      "create type refund_status as enum ('requires_transfer', 'processing', 'succeeded', 'canceled', 'expired')",
-    );
-    this.addSql(`
+export default [
+  "create type refund_status as enum ('requires_transfer', 'processing', 'succeeded', 'canceled', 'expired')",
+  `
       create table refunds (
         id                  uuid           not null primary key,
         merchant_id         uuid           not null,
@@ -34,43 +29,36 @@ export default class extends Migration {
         labels              text[],
         idempotency_key     text,
         request_fingerprint bytea
-      )`);
-    // As for intents: a planner that has sampled few rows takes the index that begins with the column all the same.
-    this.addSql('alter table refunds alter column destination set (n_distinct = -1)');
-    this.addSql('create index refunds_merchant_index on refunds (merchant_id, mode, id)');
-    this.addSql('create index refunds_payment_intent_index on refunds (payment_intent, id)');
-    this.addSql(
-      'create index refunds_amount_index on refunds (destination, network, amount_units, watched_until)',
-    );
-    this.addSql('create index refunds_wallet_index on refunds (destination, network, wallet, watched_until)');
-    this.addSql(`
+      )`,
+  // As for intents: a planner that has sampled few rows takes the index that begins with the column all the same.
+  'alter table refunds alter column destination set (n_distinct = -1)',
+  'create index refunds_merchant_index on refunds (merchant_id, mode, id)',
+  'create index refunds_payment_intent_index on refunds (payment_intent, id)',
+  'create index refunds_amount_index on refunds (destination, network, amount_units, watched_until)',
+  'create index refunds_wallet_index on refunds (destination, network, wallet, watched_until)',
+  `
       create index refunds_equal_index on refunds
-        ((destination || wallet || int8send(amount_units)), network, watched_until)`);
-    this.addSql('alter index refunds_equal_index alter column 1 set statistics 0');
-    this.addSql('create index refunds_watched_index on refunds (network, watched_until)');
-    this.addSql(
-      "create index refunds_open_index on refunds (network, expires_at) where status = 'requires_transfer'",
-    );
-    this.addSql(`
+        ((destination || wallet || int8send(amount_units)), network, watched_until)`,
+  'alter index refunds_equal_index alter column 1 set statistics 0',
+  'create index refunds_watched_index on refunds (network, watched_until)',
+  "create index refunds_open_index on refunds (network, expires_at) where status = 'requires_transfer'",
+  `
       create unique index refunds_idempotency_key_unique on refunds (merchant_id, mode, idempotency_key)
-        where idempotency_key is not null`);
-    this.addSql('alter table payment_intents add column amount_refunded_units bigint');
-    this.addSql('alter table transfers add column is_refund boolean not null default false');
-    this.addSql('alter table transfers add column refund uuid');
-    this.addSql(`
-      create index transfers_refund_index on transfers (refund, block_number, log_index) where refund is not null`);
-    this.addSql(
-      'alter table transfers add constraint transfers_refund_check check (not is_refund or payment_intent is null)',
-    );
-    this.addSql(`
+        where idempotency_key is not null`,
+  'alter table payment_intents add column amount_refunded_units bigint',
+  'alter table transfers add column is_refund boolean not null default false',
+  'alter table transfers add column refund uuid',
+  `
+      create index transfers_refund_index on transfers (refund, block_number, log_index) where refund is not null`,
+  'alter table transfers add constraint transfers_refund_check check (not is_refund or payment_intent is null)',
+  `
       create index transfers_to_attribute_index on transfers (merchant_id, mode, id)
-        where payment_intent is null and not is_refund`);
-    this.addSql('drop index transfers_unattributed_index');
-    this.addSql('alter index transfers_to_attribute_index rename to transfers_unattributed_index');
-    // For exports of a range of time.
-    this.addSql('create index transfers_time_index on transfers (merchant_id, mode, block_time, id)');
-    this.addSql('alter table events add column refund uuid');
-    this.addSql(`
-      create unique index events_refund_unique on events (merchant_id, refund, sequence) where refund is not null`);
-  }
-}
+        where payment_intent is null and not is_refund`,
+  'drop index transfers_unattributed_index',
+  'alter index transfers_to_attribute_index rename to transfers_unattributed_index',
+  // For exports of a range of time.
+  'create index transfers_time_index on transfers (merchant_id, mode, block_time, id)',
+  'alter table events add column refund uuid',
+  `
+      create unique index events_refund_unique on events (merchant_id, refund, sequence) where refund is not null`,
+];

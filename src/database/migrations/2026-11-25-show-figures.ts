@@ -1,104 +1,3 @@
-import { Migration } from '@mikro-orm/migrations';
-
-/**
- * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. Triggers
- * book them, so that processes of the old release book them, too, and need no new right. What was before is counted here;
- * meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
- */
-export default class extends Migration {
-  override up(): void {
-    // In the order of the ledger, which would otherwise wait for this, and this for it.
-    this.addSql('lock table transfers, payment_intents, refunds in share row exclusive mode');
-    this.addSql(
-      `create type report_kind as enum ('received', 'refunded', 'succeeded', 'expired', 'canceled')`,
-    );
-    this.addSql(`
-      create table report_hours (
-        merchant_id uuid           not null,
-        mode        payment_mode   not null,
-        hour        timestamptz(3) not null,
-        chain_id    int            not null,
-        kind        report_kind    not null,
-        count       bigint         not null,
-        units       numeric        not null,
-        primary key (merchant_id, mode, hour, chain_id, kind)
-      )`);
-    this.addSql(`
-      create table report_changes (
-        id          uuid           not null primary key,
-        merchant_id uuid           not null,
-        mode        payment_mode   not null,
-        hour        timestamptz(3) not null,
-        chain_id    int            not null,
-        kind        report_kind    not null,
-        count       bigint         not null,
-        units       numeric        not null
-      )`);
-    this.addSql('create index report_changes_hour_index on report_changes (merchant_id, mode, hour)');
-    this.addSql(`
-      create table resolved_attention (
-        merchant_id uuid           not null,
-        mode        payment_mode   not null,
-        item        text           not null,
-        note        text           not null,
-        resolved_at timestamptz(3) not null,
-        primary key (merchant_id, mode, item)
-      )`);
-    this.addSql(`
-      create table export_tickets (
-        ticket_hash bytea          not null primary key,
-        merchant_id uuid           not null,
-        mode        payment_mode   not null,
-        from_time   timestamptz(3) not null,
-        before_time timestamptz(3) not null,
-        expires_at  timestamptz(3) not null
-      )`);
-    this.addSql(`
-      create index payment_intents_labels_index on payment_intents (merchant_id, mode, id)
-       where labels is not null and amount_refunded_units is null`);
-    this.addSql(`
-      create index payment_intents_refunded_index on payment_intents (merchant_id, mode, id)
-       where labels is not null and amount_refunded_units is not null`);
-    this.addSql(`
-      create index refunds_waiting_index on refunds (merchant_id, mode, id) where status = 'requires_transfer'`);
-    this.addSql(
-      'create index refunds_labels_index on refunds (merchant_id, mode, id) where labels is not null',
-    );
-    for (const [table, rows] of [
-      ['transfers', bookedTransfers],
-      ['payment_intents', bookedIntents],
-    ] as const) {
-      this.addSql(`
-        create function report_${table}() returns trigger as $$
-        begin
-          insert into report_changes (id, merchant_id, mode, hour, chain_id, kind, count, units)
-          select gen_random_uuid(), b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, sum(b.sign), sum(b.sign * b.units)
-            from (${rows('select -1 as sign, o.* from was o union all select 1, n.* from now n')}) b
-           where b.hour is not null
-           group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind
-          having sum(b.sign) <> 0 or sum(b.sign * b.units) <> 0;
-          return null;
-        end;
-        $$ language plpgsql security definer`);
-      // Whoever makes a change must not choose what its names mean; and nobody but the triggers calls it.
-      this.addSql(`
-        do $do$ begin
-          execute format('alter function report_${table}() set search_path = pg_catalog, %I, pg_temp', current_schema());
-        end $do$`);
-      this.addSql(`revoke execute on function report_${table}() from public`);
-      this.addSql(`
-        create trigger ${table}_reported after update on ${table} referencing old table as was new table as now
-        for each statement execute function report_${table}()`);
-      this.addSql(`
-        insert into report_hours
-        select b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, count(*), sum(b.units)
-          from (${rows(`select 1 as sign, t.* from ${table} t`)}) b
-         where b.hour is not null
-         group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind`);
-    }
-  }
-}
-
 /** Confirmed transfers in the token of their intent, or of a refund, in the hour of their block. */
 const bookedTransfers = (from: string) => `
   select t.sign, t.merchant_id, t.mode, date_trunc('hour', t.block_time, 'UTC') as hour, t.chain_id,
@@ -117,3 +16,97 @@ const bookedIntents = (from: string) => `
     from (${from}) i
     join networks n on n.id = i.network
    where i.status in ('succeeded', 'expired', 'canceled')`;
+
+const booked = [
+  ['transfers', bookedTransfers],
+  ['payment_intents', bookedIntents],
+] as const;
+
+/**
+ * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. Triggers
+ * book them, so that processes of the old release book them, too, and need no new right. What was before is counted here;
+ * meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
+ */
+export default [
+  // In the order of the ledger, which would otherwise wait for this, and this for it.
+  'lock table transfers, payment_intents, refunds in share row exclusive mode',
+  `create type report_kind as enum ('received', 'refunded', 'succeeded', 'expired', 'canceled')`,
+  `
+      create table report_hours (
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        hour        timestamptz(3) not null,
+        chain_id    int            not null,
+        kind        report_kind    not null,
+        count       bigint         not null,
+        units       numeric        not null,
+        primary key (merchant_id, mode, hour, chain_id, kind)
+      )`,
+  `
+      create table report_changes (
+        id          uuid           not null primary key,
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        hour        timestamptz(3) not null,
+        chain_id    int            not null,
+        kind        report_kind    not null,
+        count       bigint         not null,
+        units       numeric        not null
+      )`,
+  'create index report_changes_hour_index on report_changes (merchant_id, mode, hour)',
+  `
+      create table resolved_attention (
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        item        text           not null,
+        note        text           not null,
+        resolved_at timestamptz(3) not null,
+        primary key (merchant_id, mode, item)
+      )`,
+  `
+      create table export_tickets (
+        ticket_hash bytea          not null primary key,
+        merchant_id uuid           not null,
+        mode        payment_mode   not null,
+        from_time   timestamptz(3) not null,
+        before_time timestamptz(3) not null,
+        expires_at  timestamptz(3) not null
+      )`,
+  `
+      create index payment_intents_labels_index on payment_intents (merchant_id, mode, id)
+       where labels is not null and amount_refunded_units is null`,
+  `
+      create index payment_intents_refunded_index on payment_intents (merchant_id, mode, id)
+       where labels is not null and amount_refunded_units is not null`,
+  "create index refunds_waiting_index on refunds (merchant_id, mode, id) where status = 'requires_transfer'",
+  'create index refunds_labels_index on refunds (merchant_id, mode, id) where labels is not null',
+  ...booked.flatMap(([table, rows]) => [
+    `
+        create function report_${table}() returns trigger as $$
+        begin
+          insert into report_changes (id, merchant_id, mode, hour, chain_id, kind, count, units)
+          select gen_random_uuid(), b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, sum(b.sign), sum(b.sign * b.units)
+            from (${rows('select -1 as sign, o.* from was o union all select 1, n.* from now n')}) b
+           where b.hour is not null
+           group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind
+          having sum(b.sign) <> 0 or sum(b.sign * b.units) <> 0;
+          return null;
+        end;
+        $$ language plpgsql security definer`,
+    // Whoever makes a change must not choose what its names mean; and nobody but the triggers calls it.
+    `
+        do $do$ begin
+          execute format('alter function report_${table}() set search_path = pg_catalog, %I, pg_temp', current_schema());
+        end $do$`,
+    `revoke execute on function report_${table}() from public`,
+    `
+        create trigger ${table}_reported after update on ${table} referencing old table as was new table as now
+        for each statement execute function report_${table}()`,
+    `
+        insert into report_hours
+        select b.merchant_id, b.mode, b.hour, b.chain_id, b.kind, count(*), sum(b.units)
+          from (${rows(`select 1 as sign, t.* from ${table} t`)}) b
+         where b.hour is not null
+         group by b.merchant_id, b.mode, b.hour, b.chain_id, b.kind`,
+  ]),
+];

@@ -1,10 +1,4 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** The enabled endpoints of a merchant, at most 100: deleted ones stay for their deliveries, and may be very many. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(
-      'create index webhook_endpoints_enabled_index on webhook_endpoints (merchant_id, mode) where enabled',
-    );
-  }
-}
+export default [
+  'create index webhook_endpoints_enabled_index on webhook_endpoints (merchant_id, mode) where enabled',
+];

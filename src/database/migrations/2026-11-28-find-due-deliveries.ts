@@ -1,9 +1,5 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** Finds the merchants that have deliveries to send now. Meanwhile no webhook is sent: about a second for a million deliveries. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
-      create index webhook_deliveries_due_index on webhook_deliveries (next_attempt_at) where status = 'pending'`);
-  }
-}
+export default [
+  `
+      create index webhook_deliveries_due_index on webhook_deliveries (next_attempt_at) where status = 'pending'`,
+];

@@ -1,12 +1,8 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /**
  * Finds the transfers that look like a refund's and lack its id. Meanwhile no transfer is recorded: about a second for two
  * million.
  */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`
-      create index transfers_plain_refund_index on transfers (merchant_id, to_address) where is_refund and refund is null`);
-  }
-}
+export default [
+  `
+      create index transfers_plain_refund_index on transfers (merchant_id, to_address) where is_refund and refund is null`,
+];

@@ -1,15 +1,11 @@
-import { Migration } from '@mikro-orm/migrations';
-
 /** Keeps the payout wallets that a merchant had before: no refund goes to one. A trigger does, whatever release changes one. */
-export default class extends Migration {
-  override up(): void {
-    this.addSql(`alter table payout_wallets add column former_addresses text[] not null default '{}'`);
-    this.addSql(`
+export default [
+  `alter table payout_wallets add column former_addresses text[] not null default '{}'`,
+  `
       create function payout_wallets_keep_former_fn() returns trigger as $$
       begin new.former_addresses := array_append(old.former_addresses, old.address); return new; end;
-      $$ language plpgsql`);
-    this.addSql(`
+      $$ language plpgsql`,
+  `
       create trigger keep_former before update of address on payout_wallets for each row
-      when (old.address <> new.address) execute function payout_wallets_keep_former_fn()`);
-  }
-}
+      when (old.address <> new.address) execute function payout_wallets_keep_former_fn()`,
+];

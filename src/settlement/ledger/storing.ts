@@ -3,8 +3,8 @@ import { type ChainSettings, isRightToken, networkOf } from '../../contract/chai
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import type { EntityColumns } from '../../database/entity-columns.ts';
-import { newUuid } from '../../database/identifiers.ts';
-import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { insertEvents, newEvent } from '../../database/new-events.ts';
+import { jsonOfRows, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { keepSums, readPaymentSums } from '../../payment-intents/payment-sums.ts';
@@ -12,7 +12,7 @@ import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { chainTraceparent } from '../../telemetry/spans.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
-import { transferEventData } from '../transfer.ts';
+import { toTransfer } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
 import type { Change } from './change.ts';
 import type { KnownTransfer } from './known-transfers.ts';
@@ -77,7 +77,7 @@ export function createStoring(
     await inside(upsert, [transfers.json(rows)]);
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
     const refunded = await refunding.apply(inside, refunds, at);
-    const reported = await recordTransferEvents(inside, arrived, block.number, at, settings);
+    const reported = await recordTransferEvents(inside, arrived, block.number, at);
     return [...changes, ...refunded, ...reported];
   };
 }
@@ -179,30 +179,23 @@ async function recordTransferEvents(
   arrived: readonly Arrived[],
   head: number,
   at: Date,
-  { mode }: ChainSettings,
 ): Promise<Change[]> {
   const reported = arrived.flatMap(({ row, reportedCount: count }) =>
     count === undefined ? [] : [{ row, count }],
   );
   if (reported.length === 0) return [];
-  await inside(insertTransferEvents, [
-    reported.map(() => newUuid(at.getTime())),
-    reported.map(({ row }) => row.merchantId),
-    reported.map(({ row, count }) => transferEventData(row, head, count)),
-    mode,
-    at.toISOString(),
-    chainTraceparent(),
-  ]);
+  const type = 'transfer.unattributed';
+  const traceparent = chainTraceparent();
+  const events = reported.map(({ row, count }) => {
+    const data = { transfer: toTransfer(row, head), transfersCount: count };
+    return newEvent(row, at, { type, data, traceparent });
+  });
+  await inside(insertTransferEvents, [jsonOfRows(events)]);
   return reported.map(({ row: { id, merchantId, transactionHash, amountUnits }, count }) => ({
     merchantId,
-    event: 'transfer.unattributed',
+    event: type,
     transfer: { id, transactionHash, amountUnits: BigInt(amountUnits), count },
   }));
 }
 
-const insertTransferEvents = preparedStatement(
-  'insert_transfer_events',
-  `insert into events (id, merchant_id, mode, type, created_at, sequence, data, traceparent)
-   select e.id, e.merchant_id, $4::payment_mode, 'transfer.unattributed', $5, 0, e.data, $6
-     from unnest($1::uuid[], $2::uuid[], $3::text[]) as e (id, merchant_id, data)`,
-);
+const insertTransferEvents = preparedStatement('insert_transfer_events', insertEvents('$1'));

@@ -1,0 +1,35 @@
+// Events as they are written: in the transaction of the change that they report.
+
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import type { EventType } from '../contract/event-types.ts';
+import { EventDataSchema } from '../contract/gen/payments/v1/event_pb.ts';
+import { createJsonCodec } from '../contract/json/json-codec.ts';
+import type { EventRow } from './entities/event.ts';
+import { newUuid } from './identifiers.ts';
+
+const dataCodec = createJsonCodec(EventDataSchema);
+
+/** What it reports, and what it is about: the ids of resources, and its place among their events. */
+interface Report
+  extends Partial<Pick<EventRow, 'paymentIntent' | 'refund' | 'webhookEndpoint' | 'sequence'>> {
+  type: EventType;
+  data: MessageInitShape<typeof EventDataSchema>;
+  traceparent?: string | null;
+}
+
+export function newEvent(
+  { merchantId, mode }: Pick<EventRow, 'merchantId' | 'mode'>,
+  at: Date,
+  { data, ...report }: Report,
+) {
+  const text = dataCodec.encode(create(EventDataSchema, data));
+  return { id: newUuid(at.getTime()), merchantId, mode, createdAt: at, sequence: 0, ...report, data: text };
+}
+
+/** An INSERT of the events that are a parameter, from `jsonOfRows`. What they are joined with leaves some out. */
+export const insertEvents = (parameter: string, joined = '') => `
+  insert into events (id, merchant_id, mode, type, created_at, payment_intent, refund, sequence, data, traceparent)
+  select e.id, e."merchantId", e.mode, e.type, e."createdAt", e."paymentIntent", e.refund, e.sequence, e.data, e.traceparent
+    from json_to_recordset(${parameter})
+           as e (id uuid, "merchantId" uuid, mode payment_mode, type text, "createdAt" timestamptz, "paymentIntent" uuid,
+                 refund uuid, sequence int, data text, traceparent text) ${joined}`;
