@@ -329,7 +329,7 @@ describe('the command line', () => {
     await watched();
     await service.server.close();
     const { message } = await doctor('http://127.0.0.1:1');
-    expect(message).toContain('testnet base: its payments are not seen until a node answers');
+    expect(message).toContain('testnet base: its payments are not seen: its watcher waits for a node');
     expect(message).not.toContain('unwatch');
   });
 

@@ -11,7 +11,11 @@ const remedies: Record<string, string> = {
     'another session holds a lock, such as pg_dump or a vacuum. Nothing was changed: run the command again when it has ended',
   [insufficientPrivilege]:
     'grant the role of DATABASE_URL what it lacks ("Rights" in docs/operations.md), or use a role that has it',
-  '25006': 'the database can only be read: DATABASE_URL has to name the primary, not a standby',
+  '25006':
+    'the database can only be read: it is a standby (DATABASE_URL has to name the primary), or default_transaction_read_only is on, as hosts set it when a disk is full',
+  '53300':
+    'its connections are used up: end sessions (pg_stat_activity), lower DATABASE_POOL, or raise max_connections',
+  '57014': 'another session may hold a lock: pg_blocking_pids says which',
   '53100': "make room on the database's disk",
   '28000': 'check the role and the password in DATABASE_URL, and pg_hba.conf of the server',
   '28P01': 'check the role and the password in DATABASE_URL',

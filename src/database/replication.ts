@@ -9,6 +9,7 @@ export const replicationRole = 'pg_read_all_stats';
 export async function readReplication(em: EntityManager): Promise<Replication> {
   const [row] = await em.fork().execute<Replication[]>(
     `select not pg_is_in_recovery() as "isPrimary",
+            current_setting('transaction_read_only') = 'off' as "acceptsWrites",
             case when not pg_is_in_recovery()
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,

@@ -68,7 +68,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
       const replication = await readReplication(em);
       options.metrics.replication(replication, await readClockAheadMs(em));
       // Nobody may ask this process whether it is ready.
-      if (replication.isPrimary) options.onDatabaseWorked();
+      if (replication.acceptsWrites) options.onDatabaseWorked();
     }),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];

@@ -47,7 +47,12 @@ export async function chainStatus(database: Database): Promise<Output> {
       verified: row && Number(row.verifiedNumber),
       'block age': row && `${secondsSince(row.cursorTime)} s`,
       'node seen': row && `${secondsSince(row.seenAt)} s ago`,
-      watcher: row === undefined ? 'not watched' : isHeld ? 'running' : 'none',
+      watcher:
+        row === undefined
+          ? 'not watched'
+          : isHeld
+            ? 'running'
+            : 'none, or it waits for a node or the database',
       nodes:
         nodes
           .map(({ name, head, tookMs, problem }) => problem ?? `${name} at ${head?.number}, ${tookMs} ms`)

@@ -27,8 +27,6 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
   // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
   const failed = [...state.unanswered].flatMap(([number, untilMs]) => (untilMs < 0 ? [] : number));
   let due = await ledger.due(deepEnough, [...new Set([...state.deniedIn, ...failed])]);
-  const [oldest] = due.map(({ blockTime }) => blockTime).sort((a, b) => a.getTime() - b.getTime());
-  observer.unconfirmed?.(oldest);
   if (due.length < maxDue) {
     const numbers = new Set(due.map(({ log }) => log.blockNumber));
     for (const gone of [state.deniedIn, state.unanswered]) {
@@ -36,6 +34,8 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
     }
   }
   due = due.filter(({ blockTime: time, log }) => isOld(context, { number: log.blockNumber, time }, tip));
+  const [oldest] = due.map(({ blockTime }) => blockTime).sort((a, b) => a.getTime() - b.getTime());
+  observer.unconfirmed?.(oldest);
   if (settings.needsFinality && due.length > 0) {
     const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;
     due = due.filter(isFinal(await identity.finalizedNumber()));

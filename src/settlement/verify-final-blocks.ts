@@ -219,13 +219,13 @@ async function assertCommon(
 }
 
 function reportDifference(
-  { settings: { chainId }, observer, logger }: WatchContext,
+  { settings: { chainId }, observer, logger, state }: WatchContext,
   found: { from: number; to: number; missed: number; invented: number },
 ): void {
   if (found.missed === 0 && found.invented === 0) return;
   observer.difference?.(found);
   logger.error(
-    { chain_id: chainId, ...found },
+    { chain_id: chainId, ...found, reader: state.node.name, confirmer: state.confirmer.name },
     'verification found different transfers: a node returned wrong data',
   );
 }

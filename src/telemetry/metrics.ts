@@ -8,6 +8,8 @@ import { createInstruments, durationBuckets, type Instruments } from './instrume
 /** What the database is at the moment. */
 export interface Replication {
   isPrimary: boolean;
+  /** It does not on a standby, or where its host has made it read-only. */
+  acceptsWrites: boolean;
   /** The history that is written; null on a standby. */
   timeline: number | null;
   /** The number of the newest epoch of events: one more after each failover and restore. */
