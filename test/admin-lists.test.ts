@@ -8,7 +8,7 @@ import { createEndpoint } from '../src/webhooks/endpoints.ts';
 import { type AdminRun, runAdmin } from './support/admin.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { insertIntents } from './support/intent-rows.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { bareEnvironment, databaseUrl } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
@@ -17,11 +17,7 @@ const service = await useService({ ROLES: 'api' });
 let endpoint: string;
 
 async function admin(...args: string[]): Promise<AdminRun> {
-  const { database, socketFolder } = service.location;
-  const env = {
-    ...bareEnvironment(),
-    DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
-  };
+  const env = { ...bareEnvironment(), DATABASE_URL: databaseUrl(service.location) };
   const output = await runAdmin(args, env);
   expect(output.stdout).not.toMatch(/_secret_|whsec_/);
   return output;

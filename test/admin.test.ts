@@ -1,6 +1,4 @@
-import { execFile, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { promisify } from 'node:util';
@@ -9,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import type { ModeName } from '../src/contract/words.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
-import { createOrm, migrate } from '../src/database/orm.ts';
+import { createOrm } from '../src/database/orm.ts';
 import {
   createApiKey,
   createMerchant,
@@ -22,7 +20,9 @@ import { runAdmin } from './support/admin.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { startProgram } from './support/program.ts';
 import { createTestDatabase } from './support/service.ts';
+import { anyPorts, databaseUrl, newKeyRing } from './support/test-environment.ts';
 
 const run = promisify(execFile);
 let database: Awaited<ReturnType<typeof createTestDatabase>>;
@@ -35,9 +35,9 @@ beforeAll(async () => {
   orm = createOrm(database, 1);
   env = {
     ...process.env,
-    DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
-    API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
-    WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
+    DATABASE_URL: databaseUrl(database),
+    API_KEY_PEPPERS: newKeyRing(),
+    WEBHOOK_SECRET_KEYS: newKeyRing(),
   };
 });
 
@@ -360,11 +360,9 @@ describe('a role without the rights: prints the grant to run in one line, exits 
   let postgres: OwnPostgres;
 
   beforeAll(async () => {
-    postgres = await startOwnPostgres();
+    postgres = await startOwnPostgres({ isMigrated: true });
     await postgres.query('create role "we-ak" login');
-    await postgres.query('create database migrated');
-    await migrate({ url: postgres.url('postgres', 'migrated') });
-    await postgres.query('grant select on all tables in schema public to "we-ak"', 'migrated');
+    await postgres.query('grant select on all tables in schema public to "we-ak"');
   });
 
   afterAll(() => postgres.stop());
@@ -378,20 +376,20 @@ describe('a role without the rights: prints the grant to run in one line, exits 
   };
 
   test('migrate', async () => {
-    expect(await asWeak('postgres', 'migrate')).toEqual({
+    expect(await asWeak('empty', 'migrate')).toEqual({
       code: 1,
       stdout: '',
       stderr:
-        'admin: the role we-ak may not change the schema of the database postgres (permission denied for schema public): its owner has to run "grant usage, create on schema public to "we-ak"", or make we-ak the owner of the database\n',
+        'admin: the role we-ak may not change the schema of the database empty (permission denied for schema public): its owner has to run "grant usage, create on schema public to "we-ak"", or make we-ak the owner of the database\n',
     });
     // The grant is sufficient.
-    await postgres.query('grant usage, create on schema public to "we-ak"');
-    expect(await asWeak('postgres', 'migrate')).toMatchObject({ code: 0 });
+    await postgres.query('grant usage, create on schema public to "we-ak"', 'empty');
+    expect(await asWeak('empty', 'migrate')).toMatchObject({ code: 0 });
   });
 
   test('merchant create', async () => {
     const args = ['--name', 'x', '--mode', 'testnet', '--wallet', wallet];
-    expect(await asWeak('migrated', 'merchant', 'create', ...args)).toEqual({
+    expect(await asWeak('postgres', 'merchant', 'create', ...args)).toEqual({
       code: 1,
       stdout: '',
       stderr: expect.stringMatching(
@@ -408,14 +406,11 @@ describe.skipIf(process.platform !== 'linux')(
     /** Runs the command in a terminal with that input. The terminal comes from `script`. */
     const inTerminal = async (typed: string, ...args: string[]) => {
       const command = [process.execPath, 'src/admin.ts', ...args].join(' ');
-      const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
-      let screen = '';
-      terminal.stdout.on('data', (chunk) => {
-        screen += chunk;
-        if (screen.includes('[y/N]') && terminal.stdin.writable) terminal.stdin.end(typed);
-      });
-      const [code] = await once(terminal, 'close');
-      return { code, screen };
+      const terminal = startProgram(['script', '-qec', command, '/dev/null'], { env, stdio: 'pipe' });
+      const answer = () => void terminal.child.stdin?.end(typed);
+      terminal.until(/\[y\/N\]/).then(answer, () => {});
+      const [code] = await terminal.ended;
+      return { code, screen: terminal.printed.output };
     };
     const newTestnetKey = async () => newKey((await newMerchant('testnet')).merchant_id);
     const statusOf = async (keyId: string) => (await findApiKey(orm.em, keyId)).status;
@@ -482,15 +477,7 @@ describe('doctor', () => {
   const ring = (version: number) => `${version}:${Buffer.alloc(32, version).toString('base64')}`;
   const doctor = async (change: NodeJS.ProcessEnv, ...args: string[]) => {
     const before = env;
-    env = {
-      ...env,
-      CLIENT_SECRET_KEYS: ring(1),
-      HTTP_PORT: '0',
-      GRPC_PORT: '0',
-      METRICS_PORT: '0',
-      CONSOLE_PORT: '0',
-      ...change,
-    };
+    env = { ...env, CLIENT_SECRET_KEYS: ring(1), ...anyPorts, ...change };
     return admin('doctor', ...args).finally(() => {
       env = before;
     });

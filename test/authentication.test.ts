@@ -17,7 +17,7 @@ import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
 import { openClient } from './support/open-client.ts';
-import { httpRequest } from './support/service.ts';
+import { httpRequest, postJson } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -174,17 +174,9 @@ test('malformed, unknown, revoked and expired keys get the same answer, byte for
       revoked.apiKey,
       expired.apiKey,
     ].map(async (key) => {
-      const {
-        status,
-        headers,
-        body: text,
-      } = await httpRequest(
-        `${service.publicUrl}/v1/payment_intents`,
-        { headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' } },
-        JSON.stringify(body),
-      );
-      const { date, 'x-request-id': requestId, ...rest } = headers;
-      return JSON.stringify([status, rest, text.replace(String(requestId), '')]);
+      const answer = await postJson(`${service.publicUrl}/v1/payment_intents`, key, JSON.stringify(body));
+      const { date, 'x-request-id': requestId, ...rest } = answer.headers;
+      return JSON.stringify([answer.status, rest, answer.body.replace(String(requestId), '')]);
     }),
   );
   expect(new Set(answers).size).toBe(1);

@@ -1,6 +1,6 @@
 // A service that stops finishes the calls in flight, over every protocol.
 
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { everyDoor } from './support/call.ts';
 import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
@@ -11,22 +11,12 @@ test('a call that waits for the database when the service stops is answered', as
   const blocker = await openClient(service.location);
   await blocker.query('begin; lock table events in access exclusive mode');
   const answers = Promise.all(everyDoor.map((door) => service.call('listEvents', {}, { door })));
-  await vi.waitFor(
-    async () => {
-      const rows = await service.query(
-        `select from pg_stat_activity
-          where datname = current_database() and wait_event_type = 'Lock' and query like 'select e.%'`,
-      );
-      expect(rows).toHaveLength(everyDoor.length);
-    },
-    { timeout: 10_000 },
-  );
+  const waiting = `select from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock' and query like 'select e.%'`;
+  await expect.poll(() => service.query(waiting)).toHaveLength(everyDoor.length);
   const closing = service.server.close();
   // Until the service has begun to stop.
-  await vi.waitFor(async () => {
-    const { status } = await fetch(`${service.operationsUrl}/readyz`);
-    expect(status).toBe(503);
-  });
+  await expect.poll(async () => (await fetch(`${service.operationsUrl}/readyz`)).status).toBe(503);
   await blocker.query('rollback');
   await blocker.end();
   expect((await answers).map(({ code }) => code)).toEqual(everyDoor.map(() => 'ok'));

@@ -6,7 +6,7 @@ import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/iden
 import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, doors, type Intent, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
-import { httpRequest } from './support/service.ts';
+import { httpRequest, postJson } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 // What expires here, the test itself expires.
@@ -161,18 +161,9 @@ describe.each(doors)('over %s', (door) => {
 });
 
 test('a retry of the creation after a cancellation has the same bytes', async () => {
-  const create = () =>
-    httpRequest(
-      `${service.publicUrl}/v1/payment_intents`,
-      {
-        headers: {
-          Authorization: `Bearer ${apiKey}`,
-          'Content-Type': 'application/json',
-          'Idempotency-Key': 'order-1001',
-        },
-      },
-      '{"amount_units":1,"metadata":{"b":1.50,"a":"é"}}',
-    );
+  const body = '{"amount_units":1,"metadata":{"b":1.50,"a":"é"}}';
+  const headers = { 'idempotency-key': 'order-1001' };
+  const create = () => postJson(`${service.publicUrl}/v1/payment_intents`, apiKey, body, { headers });
   const first = await create();
   expect((await cancelOverHttp(JSON.parse(first.body).id)).status).toBe(200);
   const again = await create();

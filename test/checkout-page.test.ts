@@ -3,6 +3,7 @@
 import http from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
+import { scrape } from './support/metrics.ts';
 import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -140,8 +141,7 @@ test('a request is logged by the name of the page, without its query', async () 
 
 test('the requests are counted by that name', async () => {
   await get('/checkout');
-  const metrics = await (await fetch(`${service.operationsUrl}/metrics`)).text();
-  expect(metrics).toMatch(/="checkout_page"/);
+  expect(await scrape(service)).toMatch(/="checkout_page"/);
 });
 
 test('without local chains there is no test wallet, and the page offers none', async () => {

@@ -3,7 +3,7 @@
 import net from 'node:net';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { afterEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import {
   createPaymentIntentsClient,
   type GrpcPaymentIntentsClient,
@@ -54,15 +54,10 @@ async function allEvents(merchant: TestMerchant): Promise<string[]> {
 }
 
 /** Once there are that many. */
-const eventsOnce = (merchant: TestMerchant, count: number) =>
-  vi.waitFor(
-    async () => {
-      const ids = await allEvents(merchant);
-      expect(ids).toHaveLength(count);
-      return ids;
-    },
-    { timeout: 10_000 },
-  );
+async function eventsOnce(merchant: TestMerchant, count: number): Promise<string[]> {
+  await expect.poll(() => allEvents(merchant)).toHaveLength(count);
+  return allEvents(merchant);
+}
 
 /** Watches until `stop` says so. */
 async function watchUntil(

@@ -1,6 +1,5 @@
 // The console's own door: who gets in, from which page, and what a session may do.
 
-import { randomBytes } from 'node:crypto';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -20,10 +19,10 @@ import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
 import { httpRequest, startService } from './support/service.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { bareEnvironment, databaseUrl, newKeyRing } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
-const API_KEY_PEPPERS = `1:${randomBytes(32).toString('base64')}`;
+const API_KEY_PEPPERS = newKeyRing();
 const service = await startService({ CONSOLE_PORT: '0', ROLES: 'api' }, { secrets: { API_KEY_PEPPERS } });
 afterAll(() => service.close());
 const { em, peppers, port, url, merchant, newLink, post, exchange, open } = consoleOf(service);
@@ -65,7 +64,7 @@ describe('a link', () => {
   });
 
   test('that was made up is refused, and neither code nor token is in the database', async () => {
-    const other = parseKeyRing(`1:${randomBytes(32).toString('base64')}`);
+    const other = parseKeyRing(newKeyRing());
     for (const code of [generateSecret('cl_', other), generateSecret('cl_', peppers), 'cl_x', '']) {
       expect((await exchange(code)).status).toBe(401);
     }
@@ -585,10 +584,9 @@ describe('a change', () => {
 
 describe('admin console', () => {
   function admin(env: Record<string, string>, ...args: string[]) {
-    const { database, socketFolder } = service.location;
     return runAdmin(['console', ...args, '--json'], {
       ...bareEnvironment(),
-      DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
+      DATABASE_URL: databaseUrl(service.location),
       API_KEY_PEPPERS,
       ...env,
     });

@@ -1,7 +1,6 @@
 // The role, the database and the rights, created by the commands in docs/operations.md.
 
 import { execFile } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
 import { glob, readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { create } from '@bufbuild/protobuf';
@@ -26,14 +25,14 @@ import { doors } from './support/call.ts';
 import { asSuperuser, documentedCommands } from './support/documentation.ts';
 import { startOwnPostgres } from './support/own-postgres.ts';
 import { succeeds } from './support/succeeds.ts';
+import { anyPorts, newSecrets } from './support/test-environment.ts';
 import { insertTransfers, insertWatchedChain } from './support/transfer-rows.ts';
 
 const run = promisify(execFile);
 const hasPsql = succeeds('psql', '--version');
 if (!hasPsql) console.log('skipped: no psql is installed (apt-get install postgresql-client)');
 
-const ring = () => `1:${randomBytes(32).toString('base64')}`;
-const secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
+const secrets = newSecrets();
 
 const postgres = await startOwnPostgres({
   hba: ['local all postgres trust', 'host all all 127.0.0.1/32 scram-sha-256'],
@@ -48,8 +47,7 @@ const sh = (script: string) => run('sh', ['-c', asSuperuser(postgres) + script])
 const url = (role: string) => `postgresql://${role}:PASSWORD@127.0.0.1:${postgres.port}/payments`;
 
 async function admin(role: string, ...args: string[]) {
-  const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
-  const env = { ...process.env, DATABASE_URL: url(role), ...ports, ...secrets };
+  const env = { ...process.env, DATABASE_URL: url(role), ...anyPorts, ...secrets };
   const { code, stdout, stderr } = await runAdmin(['--json', ...args], env);
   expect([code, stderr]).toEqual([0, '']);
   return JSON.parse(stdout);

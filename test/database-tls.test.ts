@@ -36,6 +36,7 @@ await makeCertificate('other', '/CN=localhost', 'DNS:localhost');
 await makeCertificate('client', '/CN=with_certificate');
 await writeFile(file('nonsense.pem'), 'nonsense');
 const postgres = await startOwnPostgres({
+  isMigrated: true,
   settings: [
     'ssl = on',
     "ssl_cert_file = 'server.pem'",
@@ -51,7 +52,7 @@ const postgres = await startOwnPostgres({
   files: Object.fromEntries(['server.pem', 'server.key', 'client.pem'].map((name) => [name, file(name)])),
 });
 await postgres.query('create role with_certificate login superuser');
-const plain = await startOwnPostgres();
+const plain = await startOwnPostgres({ isMigrated: true });
 
 afterAll(async () => {
   await postgres.stop();
@@ -73,6 +74,7 @@ const address = (
   host: string,
   parameters: Record<string, string>,
   user = 'postgres',
+  database = 'postgres',
 ) => {
   const query = new URLSearchParams(
     Object.entries(parameters).map(([name, value]): [string, string] => [
@@ -80,7 +82,7 @@ const address = (
       /\.(?:pem|key)$/.test(value) ? file(value) : value,
     ]),
   );
-  return `postgresql://${user}@${host}:${server.port}/postgres?${query}`;
+  return `postgresql://${user}@${host}:${server.port}/${database}?${query}`;
 };
 
 describe('connects, encrypted', () => {
@@ -149,7 +151,8 @@ test('the service, its migrations and its listener use TLS, even after a file wa
   await copyFile(file('server.pem'), file(files.sslrootcert));
   await copyFile(file('client.pem'), file(files.sslcert));
   await copyFile(file('client.key'), file(files.sslkey));
-  const url = address(postgres, 'localhost', { sslmode: 'verify-full', ...files }, 'with_certificate');
+  const parameters = { sslmode: 'verify-full', ...files };
+  const url = address(postgres, 'localhost', parameters, 'with_certificate', 'empty');
   await migrate({ url });
   const database = await openDatabase(
     loadConfig({

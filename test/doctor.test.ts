@@ -1,22 +1,16 @@
 // `admin doctor` on databases that the shared PostgreSQL cannot simulate: one whose role lacks rights, a read-only one,
 // one on a full disk, and the embedded one in each of its states.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { chmod, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
 import { runAdmin } from './support/admin.ts';
 import { useFolder } from './support/folder.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { startProgram } from './support/program.ts';
 import { grantServiceRights } from './support/service-rights.ts';
-import { bareEnvironment } from './support/test-environment.ts';
-
-const ring = () => `1:${randomBytes(32).toString('base64')}`;
-const ports = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
+import { anyPorts, bareEnvironment, newSecrets } from './support/test-environment.ts';
 
 if (!canLimitDisk) console.log('skipped: a disk of its own is mounted as root (unshare --mount)');
 
@@ -27,18 +21,17 @@ interface Finding {
 }
 
 async function doctor(env: NodeJS.ProcessEnv): Promise<Map<string, Finding>> {
-  const { stdout } = await runAdmin(['doctor', '--json'], { ...bareEnvironment(), ...ports, ...env });
+  const { stdout } = await runAdmin(['doctor', '--json'], { ...bareEnvironment(), ...anyPorts, ...env });
   return new Map((JSON.parse(stdout) as Finding[]).map((finding) => [finding.check, finding]));
 }
 
 describe('an external database', () => {
   let postgres: OwnPostgres;
-  let secrets: Record<'API_KEY_PEPPERS' | 'CLIENT_SECRET_KEYS' | 'WEBHOOK_SECRET_KEYS', string>;
+  const secrets = newSecrets();
   const as = (role: string) => doctor({ DATABASE_URL: postgres.url(role, 'postgres'), ...secrets });
 
   beforeAll(async () => {
     postgres = await startOwnPostgres({ isMigrated: true });
-    secrets = { API_KEY_PEPPERS: ring(), CLIENT_SECRET_KEYS: ring(), WEBHOOK_SECRET_KEYS: ring() };
     await postgres.query(`
       create role "Read-er" login;
       create role reader login;
@@ -93,13 +86,7 @@ describe('an external database', () => {
 test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
   const postgres = await startOwnPostgres({ isMigrated: true, diskMb: 100 });
   try {
-    const url = postgres.url('postgres', 'postgres');
-    const env = {
-      DATABASE_URL: url,
-      API_KEY_PEPPERS: ring(),
-      CLIENT_SECRET_KEYS: ring(),
-      WEBHOOK_SECRET_KEYS: ring(),
-    };
+    const env = { DATABASE_URL: postgres.url('postgres', 'postgres'), ...newSecrets() };
     expect((await doctor(env)).get('disk')).toEqual({
       check: 'disk',
       ok: true,
@@ -152,24 +139,16 @@ describe('the embedded database', async () => {
   });
 
   test('is checked while the service uses it', { timeout: 120_000 }, async () => {
-    const service: ChildProcess = spawn(process.execPath, ['src/main.ts'], {
-      env: { ...bareEnvironment(), ...ports, DATA_DIR: dataDir },
-      stdio: ['ignore', 'pipe', 'inherit'],
+    const service = startProgram([process.execPath, 'src/main.ts'], {
+      env: { ...bareEnvironment(), ...anyPorts, DATA_DIR: dataDir },
     });
-    const exited = once(service, 'exit');
-    await new Promise<void>((resolve, reject) => {
-      void exited.then(([code]) => reject(new Error(`the service ended with ${code}`)));
-      createInterface({ input: service.stdout as NodeJS.ReadableStream }).on('line', (line) => {
-        if (line.includes('"ready"')) resolve();
-      });
-    });
+    await service.until(/"ready"/);
     const findings = await doctor({ DATA_DIR: dataDir });
     expect([...findings.values()].filter(({ ok }) => !ok)).toEqual([]);
     expect(findings.get('database')?.message).toMatch(/^PostgreSQL .*, embedded/);
     expect([...findings.keys()]).toEqual(
       expect.arrayContaining(['schema', 'rights', 'disk', 'secrets', 'clock']),
     );
-    service.kill('SIGTERM');
-    expect(await exited).toEqual([0, null]);
+    expect(await service.end('SIGTERM')).toEqual([0, null]);
   });
 });

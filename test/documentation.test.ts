@@ -1,18 +1,14 @@
 // The files of the public port: in memory before it opens, compressed, and not sent again to clients that have them.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { cp, rename, symlink } from 'node:fs/promises';
 import http from 'node:http';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { text } from 'node:stream/consumers';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { useFolder } from './support/folder.ts';
+import { startProgram } from './support/program.ts';
 import { createTestDatabase } from './support/service.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { anyPorts, bareEnvironment, databaseUrl, newSecrets } from './support/test-environment.ts';
 
 const paths = [
   ...['/docs', '/docs/page.css', '/docs/page.js', '/docs/icon.svg', '/openapi.json'],
@@ -29,44 +25,34 @@ const database = await createTestDatabase();
 
 afterAll(() => database.drop());
 
-const ring = `1:${randomBytes(32).toString('base64')}`;
+const secrets = newSecrets();
 
-function startCopy(): ChildProcess {
-  return spawn(process.execPath, ['src/main.ts'], {
+const startCopy = () =>
+  startProgram([process.execPath, 'src/main.ts'], {
     cwd: copy,
-    stdio: ['ignore', 'pipe', 'pipe'],
     env: {
       ...bareEnvironment(),
-      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
-      DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
-      CLIENT_SECRET_KEYS: ring,
-      API_KEY_PEPPERS: ring,
-      WEBHOOK_SECRET_KEYS: ring,
+      ...anyPorts,
+      ...secrets,
+      DATABASE_URL: databaseUrl(database),
     },
   });
-}
 
 describe('a service whose files were removed after the start', () => {
-  let child: ChildProcess;
+  let service: ReturnType<typeof startCopy>;
   let url: string;
   const get = (path: string, headers: Record<string, string> = {}) => fetch(`${url}${path}`, { headers });
 
   beforeAll(async () => {
-    child = startCopy();
-    for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
-      const { message, http } = JSON.parse(line);
-      if (message === 'ready') {
-        url = `http://127.0.0.1:${http}`;
-        break;
-      }
-    }
+    service = startCopy();
+    const [, port] = await service.until(/"http":(\d+).*"ready"/);
+    url = `http://127.0.0.1:${port}`;
     await rename(join(copy, 'src'), join(copy, 'gone'));
     await rename(join(copy, 'node_modules'), join(copy, 'gone-too'));
   });
 
   afterAll(async () => {
-    child.kill();
-    await once(child, 'exit');
+    await service.end();
     await rename(join(copy, 'gone'), join(copy, 'src'));
     await rename(join(copy, 'gone-too'), join(copy, 'node_modules'));
   });
@@ -119,11 +105,10 @@ test.each([
 ])('does not start without %s, and prints the reason in one line', async (file, title) => {
   const path = join(copy, 'src', file);
   await rename(path, `${path}.gone`);
-  const child = startCopy();
-  const errors = text(child.stderr as NodeJS.ReadableStream);
-  const [code] = await once(child, 'exit');
+  const { printed, ended } = startCopy();
+  const [code] = await ended;
   await rename(`${path}.gone`, path);
-  expect([code, await errors]).toEqual([
+  expect([code, printed.errors]).toEqual([
     1,
     expect.stringMatching(
       new RegExp(

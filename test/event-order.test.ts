@@ -1,12 +1,12 @@
 // A reader that follows sees every event exactly once, whenever its transaction commits and whoever assigns positions.
 
-import { afterAll, expect, test, vi } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { type Door, everyDoor } from './support/call.ts';
-import { insertEventRows } from './support/event-rows.ts';
+import { allPositioned, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch } from './support/event-streams.ts';
 import { openClient } from './support/open-client.ts';
 import { createTestDatabase, keyOf } from './support/service.ts';
@@ -73,12 +73,7 @@ test('an event that commits late is ordered after events that were already read'
   const merchantId = merchant.id;
   const readers = everyDoor.map((door) => follow(door, keyOf(merchant)));
   const allHaveSeen = (ids: string[]) =>
-    vi.waitFor(
-      async () => {
-        for (const reader of readers) expect(idsOf(await reader.readOn())).toEqual(ids);
-      },
-      { timeout: 10_000 },
-    );
+    Promise.all(readers.map((reader) => expect.poll(async () => idsOf(await reader.readOn())).toEqual(ids)));
   const [late, other] = [newUuid(), newUuid()];
 
   const slow = await connect();
@@ -108,7 +103,7 @@ test('a transaction in another database of the cluster delays no event', async (
   try {
     const ids = await insertEventRows(service.query, [{ merchantId: merchant.id }]);
     const reader = follow('json', keyOf(merchant));
-    await vi.waitFor(async () => expect(idsOf(await reader.readOn())).toEqual(ids), { timeout: 10_000 });
+    await expect.poll(async () => idsOf(await reader.readOn())).toEqual(ids);
   } finally {
     await slow.query('rollback');
     await slow.end();
@@ -168,10 +163,7 @@ test('concurrent positioners give each event one position, in order, without gap
   await reading;
   const totals = await positioning;
   expect(Math.max(...totals)).toBeGreaterThan(0);
-  await vi.waitFor(
-    async () => expect(await service.query('select from events where position is null')).toEqual([]),
-    { timeout: 10_000 },
-  );
+  await allPositioned(service);
 
   const rows = await service.query<{ id: string; intent: string; sequence: number; position: string }>(
     'select id, payment_intent as intent, sequence, position from events where position > $1 order by position',

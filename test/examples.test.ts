@@ -1,14 +1,14 @@
 // Runs the examples unchanged, over a network that loses a request and an answer and returns 503 before it works.
 
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import net from 'node:net';
-import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { Listening } from './support/listen.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
+import { startProgram } from './support/program.ts';
 import type { TestMerchant } from './support/service.ts';
 import { startTcpProxy } from './support/tcp-proxy.ts';
 import { useService } from './support/use-service.ts';
@@ -131,20 +131,14 @@ async function withCheckoutServer(
   change: NodeJS.ProcessEnv,
   use: (port: number, errors: () => string) => Promise<void>,
 ): Promise<void> {
-  const child = spawn(process.execPath, ['examples/checkout-server.ts'], {
+  const server = startProgram([process.execPath, 'examples/checkout-server.ts'], {
     env: { ...env, ...change },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  let errors = '';
-  child.stderr.on('data', (chunk) => {
-    errors += chunk;
   });
   try {
-    const [line] = await once(createInterface({ input: child.stdout }), 'line');
-    await use(Number(/\d+$/.exec(String(line))?.[0]), () => errors);
+    const [, port] = await server.until(/(\d+)\n/);
+    await use(Number(port), () => server.printed.errors);
   } finally {
-    child.kill();
-    await once(child, 'exit');
+    await server.end();
   }
 }
 

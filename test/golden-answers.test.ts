@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { grpcCall, openGrpcClient } from './support/call.ts';
 import golden from './support/golden-answers.json' with { type: 'json' };
-import { httpRequest, startService, type TestService } from './support/service.ts';
+import { postJson, startService, type TestService } from './support/service.ts';
 
 const { clientSecretKeys, apiKeyPeppers, apiKeys, rows, answers } = golden;
 type Golden = (typeof answers)[number];
@@ -42,17 +42,9 @@ describe.each([
   });
 
   const replayOverHttp = (each: Golden) =>
-    httpRequest(
-      `${service.publicUrl}/v1/payment_intents`,
-      {
-        headers: {
-          Authorization: `Bearer ${apiKeyOf(each)}`,
-          'Content-Type': 'application/json',
-          'Idempotency-Key': each.idempotencyKey,
-        },
-      },
-      each.body,
-    );
+    postJson(`${service.publicUrl}/v1/payment_intents`, apiKeyOf(each), each.body, {
+      headers: { 'idempotency-key': each.idempotencyKey },
+    });
 
   const replayOverGrpc = (each: Golden) => {
     const metadata = new grpc.Metadata();

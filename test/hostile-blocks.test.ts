@@ -211,7 +211,7 @@ test('the owner of a wallet with thousands of intents on another chain is found 
   ]);
 });
 
-test('of ninety thousand refunds, those of another sum, network or wallet are not looked at', async () => {
+test('of nine thousand refunds, those of another sum, network or wallet are not looked at', async () => {
   const receivers = ['d0', 'd1', 'd2'].map((byte) => byte.repeat(20));
   const wallet = 'fa'.repeat(20);
   await service.query(
@@ -219,7 +219,7 @@ test('of ninety thousand refunds, those of another sum, network or wallet are no
                           created_at, expires_at, watched_until)
      select gen_random_uuid(), $1, 'testnet', gen_random_uuid(), k.network, k.amount, k.destination, k.wallet, 'canceled', '{}',
             now(), now(), case when i % 2 = 0 then now() else '9999-12-31'::timestamptz end
-       from generate_series(1, 30000) i
+       from generate_series(1, 3000) i
       cross join (values ($2::int, 1, $4::bytea, $7::bytea), ($3, 7, $5, $7), ($2, 7, $6, $6))
                  as k (network, amount, destination, wallet)`,
     [
@@ -237,7 +237,7 @@ test('of ninety thousand refunds, those of another sum, network or wallet are no
     places.map(() => '7'),
     [chain.network.id],
   ];
-  expect(await rowsReadBy(findRefundsAt.text, values)).toBeLessThan(3_000);
+  expect(await rowsReadBy(findRefundsAt.text, values)).toBeLessThan(1_000);
   await service.query("delete from refunds where status = 'canceled'");
 });
 

@@ -1,10 +1,7 @@
 // The local chain: Circle's USDC on anvil. It runs once, keeps its state and mines when needed.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { pino } from 'pino';
@@ -19,7 +16,7 @@ import {
   stringToHex,
   zeroAddress,
 } from 'viem';
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { StartupError } from '../src/config/startup-error.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
@@ -27,13 +24,14 @@ import { findLocalChain, type RunningChain } from '../src/embedded/local-chain.t
 import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
 import { startLocalChains } from '../src/embedded/run-local-chains.ts';
 import { useFolder } from './support/folder.ts';
+import { startProgram } from './support/program.ts';
 
 const id = stringToHex('pi_01m7yzn0mtexwagr0spq4wg7vz');
 const wallet: Address = '0xDDf6EDe5C9525Bd7A5BF244C600195c559358Ab2';
 
 let dataDir: string;
 let isBusy: boolean;
-let log: { msg: string; level: number }[];
+let log: { msg: string; level: number }[] = [];
 const logger = pino({ level: 'info' }, { write: (line) => void log.push(JSON.parse(line)) });
 const ends: (() => unknown)[] = [];
 
@@ -66,12 +64,12 @@ async function startBase(): Promise<RunningChain> {
 }
 
 /** Another process with this data folder, and the line that it prints once it runs. */
-async function startProcess(...nodeOptions: string[]): Promise<{ child: ChildProcess; line: string }> {
+async function startProcess(...nodeOptions: string[]) {
   const args = [...nodeOptions, 'test/support/local-chain-process.ts', dataDir];
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
-  ends.push(() => child.kill('SIGKILL'));
-  const [line] = await once(createInterface({ input: child.stdout }), 'line');
-  return { child, line };
+  const { until, end } = startProgram([process.execPath, ...args], {});
+  ends.push(() => end('SIGKILL'));
+  const [line] = await until(/.+(?=\n)/);
+  return { line, kill: () => end('SIGKILL') };
 }
 
 const balanceOf = ({ client, network }: RunningChain, address: Address) =>
@@ -135,13 +133,43 @@ test.for(chainNames)('%s has the USDC of its test network', async (name) => {
   );
 });
 
-test('a payment has the id after its arguments, and is mined even if nothing else triggers a block', async () => {
-  const chain = await startBase();
-  const receipt = await pay(chain, 12_500_000n);
-  const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
-  expect(transfer?.args).toEqual({ from: chain.payer.address, to: wallet, value: 12_500_000n });
-  const { input } = await chain.client.getTransaction({ hash: receipt.transactionHash });
-  expect(input).toMatch(new RegExp(`^0xa9059cbb.*${id.slice(2)}$`));
+describe('a chain that runs', async () => {
+  const local = await startLocalChains({
+    dataDir: await useFolder(),
+    isBusy: () => false,
+    logger,
+    chains: ['base'],
+  });
+  if ('missing' in local) throw new Error(local.missing);
+  const chain = local.chains.base as RunningChain;
+  afterAll(local.stop);
+
+  test('a payment has the id after its arguments, and is mined even if nothing else triggers a block', async () => {
+    const receipt = await pay(chain, 12_500_000n);
+    const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
+    expect(transfer?.args).toEqual({ from: chain.payer.address, to: wallet, value: 12_500_000n });
+    const { input } = await chain.client.getTransaction({ hash: receipt.transactionHash });
+    expect(input).toMatch(new RegExp(`^0xa9059cbb.*${id.slice(2)}$`));
+  });
+
+  test('a payment that the token refuses fails at once', async () => {
+    await expect(chain.payer.pay({ to: zeroAddress, amountUnits: 1n })).rejects.toThrow(
+      'ERC20: transfer to the zero address',
+    );
+  });
+
+  test('new USDC can be made for anybody', async () => {
+    const anybody = '0x00000000000000000000000000000000000a4b0d';
+    const hash = await chain.payer.mint(anybody, 5n);
+    await chain.client.waitForTransactionReceipt({ hash });
+    expect(await balanceOf(chain, anybody)).toBe(5n);
+  });
+
+  test('Multicall3 is at its address', async () => {
+    const address = '0xcA11bde05977b3631167028862bE2a173976CA11';
+    const abi = parseAbi(['function getChainId() view returns (uint256)']);
+    expect(await chain.client.readContract({ address, abi, functionName: 'getChainId' })).toBe(84532n);
+  });
 });
 
 test('a payment that was sent just before the end is in a block afterwards', async () => {
@@ -157,27 +185,6 @@ test('the chain ends although its folder was removed', async () => {
   await rm(join(dataDir, 'chains'), { recursive: true });
   await stop();
   expect(await isRunning((chains.base as RunningChain).pid)).toBe(false);
-});
-
-test('a payment that the token refuses fails at once', async () => {
-  const { payer } = await startBase();
-  await expect(payer.pay({ to: zeroAddress, amountUnits: 1n })).rejects.toThrow(
-    'ERC20: transfer to the zero address',
-  );
-});
-
-test('new USDC can be made for anybody', async () => {
-  const chain = await startBase();
-  const hash = await chain.payer.mint(wallet, 5n);
-  await chain.client.waitForTransactionReceipt({ hash });
-  expect(await balanceOf(chain, wallet)).toBe(5n);
-});
-
-test('Multicall3 is at its address', async () => {
-  const { client } = await startBase();
-  const address = '0xcA11bde05977b3631167028862bE2a173976CA11';
-  const abi = parseAbi(['function getChainId() view returns (uint256)']);
-  expect(await client.readContract({ address, abi, functionName: 'getChainId' })).toBe(84532n);
 });
 
 test('a restart keeps balances and block hashes', async () => {
@@ -285,11 +292,9 @@ describe('one anvil for each chain', () => {
     JSON.parse(await readFile(join(dataDir, 'chains/base/anvil.json'), 'utf8')).pid;
 
   test('that of a killed process is adopted', async () => {
-    const { child, line } = await startProcess();
+    const { kill, line } = await startProcess();
     const pid = await pidOnDisk();
-    const exited = once(child, 'exit');
-    child.kill('SIGKILL');
-    await exited;
+    await kill();
     expect(await isRunning(pid)).toBe(true);
 
     const local = await start();
@@ -299,11 +304,9 @@ describe('one anvil for each chain', () => {
   });
 
   test('that of a killed process is ended if it does not answer', async () => {
-    const { child } = await startProcess();
+    const { kill } = await startProcess();
     const pid = await pidOnDisk();
-    const exited = once(child, 'exit');
-    child.kill('SIGKILL');
-    await exited;
+    await kill();
     process.kill(pid, 'SIGSTOP');
 
     const chain = await startBase();

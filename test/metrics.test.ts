@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import http2 from 'node:http2';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parser as promqlParser } from '@prometheus-io/lezer-promql';
 import { expect, test, vi } from 'vitest';
 import { parse as parseYaml } from 'yaml';
@@ -208,10 +209,12 @@ test('every query of the dashboard and every alert is valid PromQL on existing s
   service.server.addFacilitator(nodes, { chainId: nodes.chainId, url: chain.url, token: undefined });
   await payOnce(chain);
   const isMeasured = (name: string) => name.startsWith('payment_intents_chain_unconfirmed_oldest_seconds{');
-  let samples: string[];
+  let samples: string[] = [];
   // The last thing that is measured after a block.
-  do samples = [...(await scrape()).keys()];
-  while (!samples.some(isMeasured));
+  while (!samples.some(isMeasured)) {
+    samples = [...(await scrape()).keys()];
+    await sleep(20);
+  }
   await chain.stop();
   const { dashboard, rules } = await givenQueries();
   const queries = [...dashboard, ...rules];

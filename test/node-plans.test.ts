@@ -1,16 +1,15 @@
 // Nodes with the limits of common plans: rate limits, range limits, and failures.
 
-import { afterEach, describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
 import { readRefusal } from '../src/settlement/json-rpc.ts';
 import { Node } from '../src/settlement/node.ts';
 import { createNodePace } from '../src/settlement/node-pace.ts';
-import { startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, sendPayment } from './support/settlement.ts';
-import { useService } from './support/use-service.ts';
+import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-let chain: TestChain | undefined;
+const chain = await useChain();
 let nodes: LyingNode[] = [];
 let watcher: ReturnType<typeof createTestWatcher> | undefined;
 
@@ -19,24 +18,21 @@ const calls = createMerchantCalls(service);
 afterEach(async () => {
   await watcher?.release();
   await Promise.all(nodes.map((node) => node.close()));
-  await chain?.stop();
-  [watcher, nodes, chain] = [undefined, [], undefined];
+  [watcher, nodes] = [undefined, []];
   await forgetChain(service);
 });
 
 async function openNodes(count: number, limits: NodeLimits = {}) {
-  const started = await startChain();
-  chain = started;
-  for (let i = 0; i < count; i++) nodes.push(await startLyingNode(started.url, limits));
-  return { chain: started, urls: nodes.map(({ url }) => url) as [string, ...string[]] };
+  for (let i = 0; i < count; i++) nodes.push(await startLyingNode(chain.url, limits));
+  return nodes.map(({ url }) => url) as [string, ...string[]];
 }
 
-const headOf = async ({ client }: TestChain) => Number(await client.getBlockNumber());
+const headOf = async () => Number(await chain.client.getBlockNumber());
 
 test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and confirms meanwhile', {
   timeout: 90_000,
 }, async () => {
-  const { chain, urls } = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
+  const urls = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
   const [node] = nodes as [LyingNode];
   const headsAtMs: number[] = [];
   const observer = { head: () => void headsAtMs.push(performance.now()) };
@@ -49,7 +45,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and
   const startedAtMs = performance.now();
   headsAtMs.splice(0, headsAtMs.length, startedAtMs);
   const blocksBehind = async () =>
-    (await headOf(chain)) - ((await watcher?.ledger.progress())?.cursor.number ?? 0);
+    (await headOf()) - ((await watcher?.ledger.progress())?.cursor.number ?? 0);
   let behindAtSuccess: number | undefined;
   while ((await blocksBehind()) > 0 && performance.now() - startedAtMs < 60_000) {
     // As a process does: a failure is no end.
@@ -68,7 +64,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and
 });
 
 test('at the tip, a block takes at most three requests', async () => {
-  const { chain, urls } = await openNodes(1);
+  const urls = await openNodes(1);
   const [node] = nodes as [LyingNode];
   watcher = createTestWatcher(service, { urls });
   await calls.createIntent();
@@ -85,7 +81,7 @@ test('at the tip, a block takes at most three requests', async () => {
 test('payments succeed while each of three nodes fails, stalls, lags and recovers', {
   timeout: 120_000,
 }, async () => {
-  const { chain, urls } = await openNodes(3);
+  const urls = await openNodes(3);
   const places: number[] = [];
   const times = { failsMs: 200, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
   const observer = { reader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
@@ -98,33 +94,26 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
   const payOne = async () => {
     const intent = await calls.createIntent();
     await sendPayment(chain, intent, intent.amount_units);
-    await vi.waitFor(
-      async () => {
-        await chain.mine(2);
-        await current.follow().catch(() => {});
-        await current.verify().catch(() => {});
-        const { status, payments_count, amount_received_units } = await calls.getIntent(intent.id);
-        expect({ status, payments_count, amount_received_units }).toEqual({
-          status: 'succeeded',
-          payments_count: 1,
-          amount_received_units: intent.amount_units,
-        });
-      },
-      { timeout: 20_000, interval: 20 },
-    );
+    const paid = async () => {
+      await chain.mine(2);
+      await current.follow().catch(() => {});
+      await current.verify().catch(() => {});
+      return calls.getIntent(intent.id);
+    };
+    const { amount_units: amount_received_units } = intent;
+    const once = { status: 'succeeded', payments_count: 1, amount_received_units };
+    await expect.poll(paid, { interval: 50 }).toMatchObject(once);
   };
   const comesBack = async (node: LyingNode) => {
     node.lie(undefined);
     node.stopAt(undefined);
     // The first one reads again when it has been well for long enough.
-    await vi.waitFor(
-      async () => {
-        await chain.mine();
-        await current.follow().catch(() => {});
-        expect(places.at(-1)).toBe(0);
-      },
-      { timeout: 20_000, interval: 20 },
-    );
+    const reading = async () => {
+      await chain.mine();
+      await current.follow().catch(() => {});
+      return places.at(-1);
+    };
+    await expect.poll(reading, { interval: 50 }).toBe(0);
   };
 
   await payOne();
@@ -132,8 +121,8 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
     const faults: [string, () => Promise<void>][] = [
       ['dies', async () => node.lie('cut connection')],
       ['answers some questions only', async () => node.lie('cut connection', { methods: ['eth_getLogs'] })],
-      ['stands still', async () => node.stopAt(await headOf(chain))],
-      ['lags', async () => node.stopAt((await headOf(chain)) - 30)],
+      ['stands still', async () => node.stopAt(await headOf())],
+      ['lags', async () => node.stopAt((await headOf()) - 30)],
     ];
     // The last one is not asked while both of the others are well.
     for (const [fault, begin] of place < 2 ? faults : faults.filter(([name]) => /dies|lags/.test(name))) {
@@ -155,7 +144,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
 });
 
 test('a node that reports a missing newest block is the reader only briefly', async () => {
-  const { chain, urls } = await openNodes(2);
+  const urls = await openNodes(2);
   const [, second] = nodes as [LyingNode, LyingNode];
   const places: number[] = [];
   const times = { failsMs: 100, standsStillMs: 300, wellMs: 60_000, probeEveryMs: 50 };
@@ -168,13 +157,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
     await chain.mine();
     await current.follow().catch(() => {});
   };
-  await vi.waitFor(
-    async () => {
-      await follow();
-      expect(places).toEqual([0, 1, 0]);
-    },
-    { timeout: 10_000, interval: 20 },
-  );
+  await expect.poll(() => follow().then(() => places), { interval: 20 }).toEqual([0, 1, 0]);
   const intent = await calls.createIntent();
   await sendPayment(chain, intent, intent.amount_units);
   for (let i = 0; i < 20; i++) await follow();
@@ -183,7 +166,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
 });
 
 test('a node that asks for a long pause is not waited for', async () => {
-  const { chain, urls } = await openNodes(1);
+  const urls = await openNodes(1);
   const [node] = nodes as [LyingNode];
   const current = createTestWatcher(service, { urls, patienceMs: 500 });
   watcher = current;
@@ -197,7 +180,7 @@ test('a node that asks for a long pause is not waited for', async () => {
 });
 
 test('with one of two nodes down, payments are seen but no intent succeeds', async () => {
-  const { chain, urls } = await openNodes(2);
+  const urls = await openNodes(2);
   const [first] = nodes as [LyingNode];
   const times = { failsMs: 100, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
   const current = createTestWatcher(service, { urls, nodeChoice: times });
@@ -207,23 +190,15 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   first.lie('cut connection');
   await sendPayment(chain, intent, intent.amount_units);
   await chain.mine(30);
-  await vi.waitFor(
-    async () => {
-      await current.follow().catch(() => {});
-      expect((await calls.getIntent(intent.id)).status).toBe('processing');
-    },
-    { timeout: 10_000, interval: 20 },
-  );
+  const followed = async () => {
+    await current.follow().catch(() => {});
+    return (await calls.getIntent(intent.id)).status;
+  };
+  await expect.poll(followed, { interval: 20 }).toBe('processing');
   for (let turn = 0; turn < 5; turn++) await current.follow().catch(() => {});
   expect((await calls.getIntent(intent.id)).status).toBe('processing');
   first.lie(undefined);
-  await vi.waitFor(
-    async () => {
-      await current.follow().catch(() => {});
-      expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
-    },
-    { timeout: 10_000, interval: 20 },
-  );
+  await expect.poll(followed, { interval: 20 }).toBe('succeeded');
 });
 
 /** By what they are read as. */

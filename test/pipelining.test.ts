@@ -5,6 +5,7 @@ import net from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { blockCreates } from './support/blocker.ts';
+import { keyLookups } from './support/metrics.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -97,11 +98,7 @@ test('creates are answered in order wherever the bytes are split, with bodies of
 
 test('sixteen requests per connection are processed at once, and other connections do not wait', async () => {
   // The key of a started request has been looked up.
-  const begun = async () => {
-    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
-    const counts = [...text.matchAll(/^payment_intents_key_lookups_total\{.*\} (\d+)$/gm)];
-    return counts.reduce((sum, [, count]) => sum + Number(count), 0);
-  };
+  const begun = () => keyLookups(service);
   const before = await begun();
   const blocker = await blockCreates(service.location);
   const greedy = await connect();

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import { expect, test } from 'vitest';
 import { type Door, doors } from './support/call.ts';
-import { httpRequest, startService } from './support/service.ts';
+import { postJson, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ RATE_LIMIT: '5' });
@@ -12,12 +12,8 @@ const newKey = async () => (await service.newMerchant()).keys.testnet.apiKey;
 const countRows = async () =>
   (await service.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n;
 
-const createOverHttp = (apiKey: string, body = '{"amount_units":1}') =>
-  httpRequest(
-    `${service.publicUrl}/v1/payment_intents`,
-    { headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' } },
-    body,
-  );
+const createOverHttp = (apiKey: string, body?: string) =>
+  postJson(`${service.publicUrl}/v1/payment_intents`, apiKey, body);
 
 test('allows a burst of twice the rate over both doors together, then returns 429 and stores nothing', async () => {
   const apiKey = await newKey();
@@ -87,11 +83,7 @@ test('0 turns it off', async () => {
     Array.from({ length: 50 }, () => open.call('createPaymentIntent', { amount_units: 1 })),
   );
   expect(new Set(codes.map(({ code }) => code))).toEqual(new Set(['ok']));
-  const { status, headers } = await httpRequest(
-    `${open.publicUrl}/v1/payment_intents`,
-    { headers: { authorization: `Bearer ${apiKey}`, 'content-type': 'application/json' } },
-    '{"amount_units":1}',
-  );
+  const { status, headers } = await postJson(`${open.publicUrl}/v1/payment_intents`, apiKey);
   expect([status, headers.ratelimit]).toEqual([201, undefined]);
   await open.close();
 });

@@ -1,14 +1,13 @@
 // examples/webhook-receiver.ts, unchanged: an event that was answered with 200 is processed, whatever happens.
 
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { faultsFromOutside } from './support/faults-from-outside.ts';
 import { useFolder } from './support/folder.ts';
+import { startProgram } from './support/program.ts';
 import { bareEnvironment } from './support/test-environment.ts';
 
 const secret = `whsec_${randomBytes(32).toString('base64')}`;
@@ -16,12 +15,8 @@ let folder: string;
 let file: string;
 let receivers: Receiver[];
 
-interface Receiver {
-  child: ChildProcess;
+interface Receiver extends ReturnType<typeof startProgram> {
   url: string;
-  output(): string;
-  /** Resolves with the signal that ended it. */
-  ended: Promise<NodeJS.Signals | null>;
 }
 
 beforeEach(async () => {
@@ -31,33 +26,17 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  for (const { child } of receivers) child.kill('SIGKILL');
-  await Promise.all(receivers.map(({ ended }) => ended));
+  await Promise.all(receivers.map(({ end }) => end('SIGKILL')));
 });
 
 async function startReceiver(faults: Record<string, string> = {}): Promise<Receiver> {
-  const child = spawn(
-    process.execPath,
-    [
-      ...['--disable-warning=ExperimentalWarning', '--import', faultsFromOutside],
-      'examples/webhook-receiver.ts',
-    ],
-    {
-      env: { ...bareEnvironment(), PORT: '0', WEBHOOK_SECRET: secret, EVENTS_FILE: file, ...faults },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    },
-  );
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (chunk) => {
-      output += chunk;
-    });
-  }
-  const ended = once(child, 'close').then(([, signal]) => signal);
-  receivers.push({ child, url: '', output: () => output, ended });
-  const receiver = receivers.at(-1) as Receiver;
-  await expect.poll(() => output).toMatch(/^receiving at \S+$/m);
-  receiver.url = /^receiving at (\S+)$/m.exec(output)?.[1] ?? '';
+  const options = ['--disable-warning=ExperimentalWarning', '--import', faultsFromOutside];
+  const program = startProgram([process.execPath, ...options, 'examples/webhook-receiver.ts'], {
+    env: { ...bareEnvironment(), PORT: '0', WEBHOOK_SECRET: secret, EVENTS_FILE: file, ...faults },
+  });
+  const receiver = { ...program, url: '' };
+  receivers.push(receiver);
+  [, receiver.url = ''] = await program.until(/^receiving at (\S+)$/m);
   return receiver;
 }
 
@@ -101,7 +80,8 @@ const openJobs = () =>
 const untilNoJobIsOpen = () => expect.poll(openJobs).toEqual([]);
 
 const fulfilled = (order: string) =>
-  receivers.flatMap(({ output }) => output().split('\n')).filter((line) => line === `fulfil ${order}`).length;
+  receivers.flatMap(({ printed }) => printed.output.split('\n')).filter((line) => line === `fulfil ${order}`)
+    .length;
 
 test('an order is fulfilled once, whatever events arrive', async () => {
   const receiver = await startReceiver();
@@ -117,9 +97,9 @@ test('an order is fulfilled once, whatever events arrive', async () => {
     expect(await send(receiver, id, { event, status })).toBe(200);
     await untilNoJobIsOpen();
   }
-  const printed = () => receiver.output().trim().split('\n').slice(1);
+  const lines = () => (receiver.printed.errors + receiver.printed.output).trim().split('\n');
   await expect
-    .poll(() => printed().filter((line) => !line.startsWith('refused: ')))
+    .poll(() => lines().filter((line) => !/^(?:refused: |receiving at )/.test(line)))
     .toEqual([
       'payment_intent.processing pi_1 evt_1',
       'payment_intent.succeeded pi_1 evt_2',
@@ -132,7 +112,7 @@ test('an order is fulfilled once, whatever events arrive', async () => {
 test('work that throws is retried later, and does not end the process', async () => {
   const receiver = await startReceiver({ THROW_ONCE_AT: 'fulfil order-1' });
   expect(await send(receiver, 'evt_1')).toBe(200);
-  await expect.poll(receiver.output).toContain('the work of evt_1 is repeated in a minute: Error: thrown at');
+  await receiver.until(/the work of evt_1 is repeated in a minute: Error: thrown at/);
   // Meanwhile other work goes on.
   expect(await send(receiver, 'evt_2', { order: 'order-2' })).toBe(200);
   await expect.poll(() => fulfilled('order-2')).toBe(1);
@@ -152,7 +132,7 @@ const betweenWorkAndMark = 12;
 test.each(crashPoints)('killed at point %d, it has done the work after the next start', async (point) => {
   const first = await startReceiver({ KILL_AT: String(point) });
   const status = await send(first, 'evt_1');
-  expect(await first.ended).toBe('SIGKILL');
+  expect(await first.ended).toEqual([null, 'SIGKILL']);
   const second = await startReceiver();
   passAMinute();
   // The service sends again what was not answered, and nothing else.

@@ -1,7 +1,7 @@
 // Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
 
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
@@ -9,12 +9,11 @@ import { listEvents } from '../src/processes/list-tasks.ts';
 import { measureRefunds } from '../src/settlement/measures.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
-import { startChain, type TestChain } from './support/chain.ts';
 import { allPositioned } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { createTestWatcher, endWatch, sendPayment } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
-import { useService } from './support/use-service.ts';
+import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api,expiry' });
 /** Watches nothing, and may not take what is unwatched. */
@@ -232,27 +231,17 @@ test('refunds are listed newest first, by intent and by status', async () => {
   }
 });
 
-describe('on the chain', () => {
-  let chain: TestChain;
-  let goBack: () => Promise<void>;
+describe('on the chain', async () => {
+  const chain = await useChain();
   let watcher: ReturnType<typeof createTestWatcher>;
   const wallet = service.merchant.wallets.testnet.base as Address;
 
-  beforeAll(async () => {
-    chain = await startChain();
-    goBack = await chain.checkpoint();
-  });
-
   beforeEach(async () => {
-    await goBack();
-    // Its clock has gone back, too.
-    await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
     watcher = createTestWatcher(service, { urls: [chain.url] });
     await watcher.catchUp();
   });
 
   afterEach(() => endWatch(service, { watcher }));
-  afterAll(() => chain.stop());
 
   async function mine(blocks = 1) {
     await chain.mine(blocks);

@@ -4,9 +4,8 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type Address, concatHex, type Hex } from 'viem';
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
-import { startChain } from './support/chain.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import {
@@ -17,27 +16,22 @@ import {
   type PayableIntent,
   sendPayment,
 } from './support/settlement.ts';
-import { useService } from './support/use-service.ts';
+import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-const chain = await startChain();
-const goBack = await chain.checkpoint();
+const chain = await useChain();
 let node: LyingNode;
 let watcher: ReturnType<typeof createTestWatcher>;
 
 const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
-  await goBack();
-  // Its clock has gone back, too: blocks would be older than the intents that they pay.
-  await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
   node = await startLyingNode(chain.url);
   watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 800 });
   await watcher.catchUp();
 });
 
 afterEach(() => endWatch(service, { watcher, node }));
-afterAll(() => chain.stop());
 
 async function watchAnew(
   urls: readonly [string, ...string[]],

@@ -2,7 +2,7 @@
 
 import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
-import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -16,25 +16,20 @@ import {
   type PayableIntent,
   sendPayment,
 } from './support/settlement.ts';
-import { useService } from './support/use-service.ts';
+import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
-const chain = await startChain();
-const goBack = await chain.checkpoint();
+const chain = await useChain();
 let watcher: ReturnType<typeof createTestWatcher>;
 
 const calls = createMerchantCalls(service);
 
 beforeEach(async () => {
-  await goBack();
-  // Its clock has gone back, too.
-  await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
   watcher = createTestWatcher(service, { urls: [chain.url] });
   await watcher.catchUp();
 });
 
 afterEach(() => endWatch(service, { watcher }));
-afterAll(() => chain.stop());
 
 async function eventTypesOf(id: string) {
   const rows = await eventsOf(service, id);

@@ -1,7 +1,7 @@
 // The process itself, started as the README says.
 
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { randomBytes, randomUUID } from 'node:crypto';
+import { type ChildProcess, execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, chown, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import net from 'node:net';
@@ -10,14 +10,18 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { loadConfig } from '../src/config/config.ts';
+import { StartupError } from '../src/config/startup-error.ts';
 import { migrate } from '../src/database/orm.ts';
+import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
+import { openDatabase } from '../src/processes/open-database.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
-import { createTestDatabase, httpRequest } from './support/service.ts';
-import { bareEnvironment, scriptOf } from './support/test-environment.ts';
+import { startProgram } from './support/program.ts';
+import { createTestDatabase, postJson, startService } from './support/service.ts';
+import { anyPorts, bareEnvironment, databaseUrl, newSecrets, scriptOf } from './support/test-environment.ts';
 
 const run = promisify(execFile);
-const ephemeralPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
 /** For a start that is not about chains: each of the others runs two of its own. */
 const api = { ROLES: 'api' };
 const isRoot = process.getuid?.() === 0;
@@ -27,11 +31,14 @@ const nobody = 65534;
 let folder: string;
 /** The data of a service that was started once and stopped. */
 let usedData: string;
+/** What its PostgreSQL wrote of itself while it ran. */
+let usedPidFile: string;
 
 beforeAll(async () => {
   folder = await newFolder();
   usedData = join(folder, 'data');
-  const service = await start({ DATA_DIR: usedData });
+  const service = await start({ DATA_DIR: usedData, ...api });
+  usedPidFile = await readFile(join(usedData, 'postgres', 'postmaster.pid'), 'utf8');
   await service.exit('SIGINT');
 });
 
@@ -71,64 +78,40 @@ async function start(
   account: { uid?: number; gid?: number } = {},
   command = scriptOf('start'),
 ): Promise<Started> {
-  const child = spawn(command[0] as string, command.slice(1), {
-    env: { ...bareEnvironment(), HOME: folder, ...ephemeralPorts, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+  const settings = { ...bareEnvironment(), HOME: folder, ...anyPorts, ...env };
+  const { child, printed, ended, until } = startProgram(command, {
+    env: settings,
     detached: true,
     ...account,
   });
-  let output = '';
-  let errors = '';
-  child.stderr?.on('data', (chunk) => {
-    errors += chunk;
-  });
-  const ready = new Promise<void>((resolve, reject) => {
-    child.stdout?.on('data', (chunk) => {
-      output += chunk;
-      if (/^curl .*\n/m.test(output) || (env.DATABASE_URL && output.includes('"message":"ready"'))) resolve();
-    });
-    child.once('exit', () => reject(new Error(`ended before it was ready: ${output}${errors}`)));
-  });
-  await ready;
-  const curl = /^curl .*$/m.exec(output)?.[0] ?? '';
+  const [curl] = await until(env.DATABASE_URL ? /"message":"ready"/ : /^curl .*(?=\n)/m);
   return {
     child,
-    output: () => output,
+    output: () => printed.output,
     curl,
     url: /https?:\/\/[\d.:]+\/v1\/payment_intents/.exec(curl)?.[0] ?? '',
     async exit(signal) {
-      const exited = once(child, 'exit');
       // Signals the whole group, as Ctrl-C does.
       process.kill(-(child.pid as number), signal);
-      const [code] = await exited;
-      return { code, output: output + errors };
+      const [code] = await ended;
+      return { code, output: printed.output + printed.errors };
     },
   };
 }
 
 /** Creates the same intent each time. */
 function create({ url }: Started, key: string) {
-  const headers = {
-    authorization: `Bearer ${key}`,
-    'content-type': 'application/json',
-    'idempotency-key': 'k',
-  };
-  return httpRequest(url, { headers }, '{"amount_units":7}');
+  return postJson(url, key, '{"amount_units":7}', { headers: { 'idempotency-key': 'k' } });
 }
 
 /** Runs a start that is expected to fail. */
 async function fail(env: Record<string, string>, account: { uid?: number; gid?: number } = {}) {
-  const child = spawn(process.execPath, ['src/main.ts'], {
-    env: { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+  const { ended, printed } = startProgram([process.execPath, 'src/main.ts'], {
+    env: { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...anyPorts, ...env },
     ...account,
   });
-  let errors = '';
-  child.stderr.on('data', (chunk) => {
-    errors += chunk;
-  });
-  const [code] = await once(child, 'close');
-  return { code, errors };
+  const [code] = await ended;
+  return { code, errors: printed.errors };
 }
 
 const accounts = [
@@ -164,7 +147,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
     });
     await expect(stat(join(dataDir, 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
 
-    const second = await start({ DATA_DIR: dataDir }, account, ['npm', 'start']);
+    const second = await start({ DATA_DIR: dataDir, ...api }, account, ['npm', 'start']);
     expect(second.curl.split("'")[1]).toBe(first.curl.split("'")[1]);
     const again = await create(second, demo.testnet_key);
     expect(again.body).toBe(original.body);
@@ -196,22 +179,13 @@ test.skipIf(process.platform !== 'linux')(
   'on a terminal the printed command contains the key, and the link opens a checkout',
   async () => {
     const dataDir = await copyUsedData();
-    const terminal = spawn(
-      'script',
-      ['-qec', `echo "pid $$"; exec ${process.execPath} src/main.ts`, '/dev/null'],
-      {
-        env: { ...bareEnvironment(), ...ephemeralPorts, DATA_DIR: dataDir, TERM: 'dumb' },
-        stdio: ['pipe', 'pipe', 'inherit'],
-      },
-    );
-    const exited = once(terminal, 'exit');
-    let screen = '';
-    await new Promise<void>((resolve) => {
-      terminal.stdout.on('data', (chunk) => {
-        screen += chunk;
-        if (/^curl .*\r?\n/m.test(screen)) resolve();
-      });
+    const command = `echo "pid $$"; exec ${process.execPath} src/main.ts`;
+    const { printed, ended, until } = startProgram(['script', '-qec', command, '/dev/null'], {
+      env: { ...bareEnvironment(), ...anyPorts, ...api, DATA_DIR: dataDir, TERM: 'dumb' },
+      stdio: ['pipe', 'pipe', 'inherit'],
     });
+    await until(/^curl .*\r?\n/m);
+    const screen = printed.output;
     expect(screen).toMatch(/http:\/\/127\.0\.0\.1:\d+\/#cl_\w{49}\r?\n/);
     const { testnet_key } = JSON.parse(await readFile(join(dataDir, 'demo.json'), 'utf8'));
     expect(screen).toContain(`-H 'Authorization: Bearer ${testnet_key}'`);
@@ -226,7 +200,7 @@ test.skipIf(process.platform !== 'linux')(
       merchant_name: 'Demo merchant',
     });
     process.kill(Number(/pid (\d+)/.exec(screen)?.[1]), 'SIGINT');
-    await exited;
+    await ended;
   },
 );
 
@@ -248,16 +222,14 @@ test('a service that joined a running database ends when the database ends, and 
 
 test('a stale pid file whose number now belongs to another process does not prevent a start', async () => {
   const dataDir = await copyUsedData();
-  const first = await start({ DATA_DIR: dataDir, ...api });
   const pidFile = join(dataDir, 'postgres', 'postmaster.pid');
-  const left = await readFile(pidFile, 'utf8');
-  await first.exit('SIGINT');
+  const left = usedPidFile.replaceAll(usedData, dataDir);
   await writeFile(pidFile, left.replace(/^\d+/, String(process.pid)));
   if (isRoot) await chown(pidFile, (await stat(join(dataDir, 'postgres'))).uid, 0);
   // PostgreSQL itself refuses to start if its own account owns the process, and otherwise ignores the file.
   if (!isRoot) return;
-  const second = await start({ DATA_DIR: dataDir, ...api });
-  expect(await second.exit('SIGINT')).toMatchObject({ code: 0 });
+  const service = await start({ DATA_DIR: dataDir, ...api });
+  expect(await service.exit('SIGINT')).toMatchObject({ code: 0 });
 });
 
 test('two services share one embedded database; the last one to stop stops it', async () => {
@@ -284,18 +256,12 @@ test('after kill -9 the next start joins the database that is still running', as
 });
 
 describe('with a DATABASE_URL', () => {
-  const ring = () => `1:${randomBytes(32).toString('base64')}`;
   let database: Awaited<ReturnType<typeof createTestDatabase>>;
   let env: Record<string, string>;
 
   beforeAll(async () => {
     database = await createTestDatabase();
-    env = {
-      DATABASE_URL: `postgresql://payments@localhost/${database.database}?host=${encodeURIComponent(database.socketFolder)}`,
-      CLIENT_SECRET_KEYS: ring(),
-      API_KEY_PEPPERS: ring(),
-      WEBHOOK_SECRET_KEYS: ring(),
-    };
+    env = { DATABASE_URL: databaseUrl(database), ...newSecrets() };
   });
 
   afterAll(() => database.drop());
@@ -324,28 +290,32 @@ describe('with a DATABASE_URL', () => {
     await admin.end();
   });
 
-  test.each<[string, () => Record<string, string>, RegExp]>([
-    [
-      'an unreachable server',
-      () => ({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }),
+  test('an unreachable server: one line, exit 1, no stack trace', async () => {
+    expectOneLine(
+      await fail({ ...env, DATABASE_URL: 'postgresql://u:hunter2@127.0.0.1:1/payments' }),
       /the database "payments" at 127\.0\.0\.1:1 cannot be used \(connect ECONNREFUSED 127\.0\.0\.1:1\): check DATABASE_URL/,
-    ],
-    [
-      'a missing database',
-      () => ({ ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') as string }),
-      /database "nowhere" does not exist/,
-    ],
-    [
-      'no secrets',
-      () => ({ DATABASE_URL: env.DATABASE_URL as string }),
-      /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/,
-    ],
-  ])('%s: one line, exit 1, no stack trace', async (_, faulty, says) => {
-    expectOneLine(await fail(faulty()), says);
+    );
+  });
+
+  test('a missing database', async () => {
+    const nowhere = { ...env, DATABASE_URL: env.DATABASE_URL?.replace(database.database, 'nowhere') };
+    expectOneLine(await refused(openDatabase(loadConfig(nowhere))), /database "nowhere" does not exist/);
+  });
+
+  test('no secrets', async () => {
+    const opening = async () => openDatabase(loadConfig({ DATABASE_URL: env.DATABASE_URL as string }));
+    expectOneLine(await refused(opening()), /CLIENT_SECRET_KEYS is missing.*API_KEY_PEPPERS is missing/);
   });
 });
 
-function expectOneLine({ code, errors }: { code: number; errors: string }, says: RegExp): void {
+/** What a process prints of an error of its start, and how it ends, without a process. */
+async function refused(starting: Promise<unknown>): ReturnType<typeof fail> {
+  const error = await starting.catch((reason: unknown) => reason);
+  if (!(error instanceof StartupError)) return expect.fail(String(error));
+  return { code: 1, errors: `payment-intent-service: ${error.message}\n` };
+}
+
+function expectOneLine({ code, errors }: Awaited<ReturnType<typeof fail>>, says: RegExp): void {
   expect(code).toBe(1);
   expect(errors).toMatch(says);
   expect(errors).toMatch(/^payment-intent-service: [^\n]*\n$/);
@@ -353,18 +323,20 @@ function expectOneLine({ code, errors }: { code: number; errors: string }, says:
 }
 
 describe('operator errors: one line, exit 1, no stack trace', () => {
-  test.each(['HTTP_PORT', 'GRPC_PORT', 'METRICS_PORT'])(
-    '%s is in use, and the database is stopped again',
-    async (variable) => {
-      await copyUsedData();
-      const { port } = new URL(await listenInTest(net.createServer()));
-      expectOneLine(
-        await fail({ [variable]: port }),
-        new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`),
-      );
-      await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
-    },
-  );
+  const isTaken = (variable: string, port: string) =>
+    new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`);
+
+  test('HTTP_PORT is in use, and the database is stopped again', async () => {
+    await copyUsedData();
+    const { port } = new URL(await listenInTest(net.createServer()));
+    expectOneLine(await fail({ HTTP_PORT: port }), isTaken('HTTP_PORT', port));
+    await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
+  });
+
+  test.each(['GRPC_PORT', 'METRICS_PORT', 'CONSOLE_PORT'])('%s is in use', async (variable) => {
+    const { port } = new URL(await listenInTest(net.createServer()));
+    expectOneLine(await refused(startService({ [variable]: port })), isTaken(variable, port));
+  });
 
   test.each<[string, Record<string, string>, RegExp]>([
     ['HOST', { HOST: '192.0.2.1' }, /HOST 192\.0\.2\.1 is not an address of this machine/],
@@ -379,13 +351,13 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
       /TLS_CERT_FILE and TLS_KEY_FILE are not a usable pair/,
     ],
   ])('%s', async (_, env, says) => {
-    await copyUsedData();
-    expectOneLine(await fail(env), says);
+    expectOneLine(await refused(startService(env)), says);
   });
 
   test('the folder is a file', async () => {
     await writeFile(join(folder, 'file'), '');
-    expectOneLine(await fail({ DATA_DIR: join(folder, 'file') }), /cannot use .*file.*: .*set DATA_DIR/);
+    const starting = startEmbeddedPostgres(join(folder, 'file'));
+    expectOneLine(await refused(starting), /cannot use .*file.*: .*set DATA_DIR/);
   });
 
   test('the folder is not writable', async () => {
@@ -396,14 +368,13 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
 
   test.runIf(isRoot)("as root, in a folder that PostgreSQL's account cannot access", async () => {
     await chmod(folder, 0o700);
-    expectOneLine(await fail({}), /runs as "postgres", who may not enter .*chmod o\+x/);
+    const starting = startEmbeddedPostgres(join(folder, 'data'));
+    expectOneLine(await refused(starting), /runs as "postgres", who may not enter .*chmod o\+x/);
   });
 
   test('the path is too long for a socket', async () => {
-    expectOneLine(
-      await fail({ DATA_DIR: join(folder, 'x'.repeat(100)) }),
-      /too long a path for a Unix socket.*DATA_DIR/,
-    );
+    const starting = startEmbeddedPostgres(join(folder, 'x'.repeat(100)));
+    expectOneLine(await refused(starting), /too long a path for a Unix socket.*DATA_DIR/);
   });
 
   test('the secrets are damaged', async () => {
@@ -441,15 +412,15 @@ describe('traces', () => {
   });
 
   test('--help and --version print and do not start; another argument is refused', async () => {
-    const env = { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...ephemeralPorts };
-    const npmStart = (...args: string[]) =>
-      run('npm', ['start', '--silent', '--', ...args], { env }).catch((error) => error);
-    const help = await npmStart('--help');
+    const env = { ...bareEnvironment(), HOME: folder, DATA_DIR: join(folder, 'data'), ...anyPorts };
+    const help = await run('npm', ['start', '--silent', '--', '--help'], { env });
     expect(help.stdout).toMatch(/^Usage: npm start\n[\s\S]*environment variables[\s\S]*admin -- --help/);
-    expect((await npmStart('-h')).stdout).toBe(help.stdout);
+    const startWith = (...args: string[]) =>
+      run(process.execPath, ['src/main.ts', ...args], { env }).catch((error) => error);
+    expect((await startWith('-h')).stdout).toBe(help.stdout);
     const { version } = JSON.parse(await readFile('package.json', 'utf8'));
-    expect((await npmStart('--version')).stdout).toBe(`${version}\n`);
-    const refused = await npmStart('--port', '8081');
+    expect((await startWith('--version')).stdout).toBe(`${version}\n`);
+    const refused = await startWith('--port', '8081');
     expect([refused.code, refused.stdout, refused.stderr]).toEqual([
       1,
       '',

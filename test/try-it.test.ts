@@ -2,7 +2,7 @@
 // refused.
 
 import { describe, expect, test } from 'vitest';
-import { httpRequest, type TestService } from './support/service.ts';
+import { httpRequest, postJson, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const create = async (
@@ -10,17 +10,12 @@ const create = async (
   origin: string,
   { mode = 'testnet', host }: { mode?: 'testnet' | 'mainnet'; host?: string } = {},
 ) => {
-  const { status, headers, body } = await httpRequest(
+  const { apiKey } = service.merchant.keys[mode];
+  const { status, headers, body } = await postJson(
     `${service.publicUrl}/v1/payment_intents`,
-    {
-      headers: {
-        Authorization: `Bearer ${service.merchant.keys[mode].apiKey}`,
-        'Content-Type': 'application/json',
-        Origin: origin,
-        ...(host === undefined ? {} : { Host: host }),
-      },
-    },
-    '{"amount_units":1}',
+    apiKey,
+    undefined,
+    { headers: { origin, ...(host !== undefined && { host }) } },
   );
   const cors = Object.keys(headers).filter((name) => name.startsWith('access-control-'));
   return [status, JSON.parse(body).error?.code ?? 'ok', cors];

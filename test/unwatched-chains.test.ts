@@ -4,7 +4,7 @@ import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
 import type { ChainName, ModeName } from '../src/contract/words.ts';
 import { type Door, doors, type Request } from './support/call.ts';
-import { httpRequest, startService, type TestService } from './support/service.ts';
+import { postJson, startService, type TestService } from './support/service.ts';
 import { insertWatchedChain } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -53,16 +53,9 @@ describe('with a database of its own, an unwatched chain takes no real money', a
   });
 
   test('the refusal has no Retry-After', async () => {
-    const { status, headers } = await httpRequest(
-      `${service.publicUrl}/v1/payment_intents`,
-      {
-        headers: {
-          Authorization: `Bearer ${service.merchant.keys.mainnet.apiKey}`,
-          'Content-Type': 'application/json',
-        },
-      },
-      JSON.stringify({ amount_units }),
-    );
+    const { apiKey } = service.merchant.keys.mainnet;
+    const url = `${service.publicUrl}/v1/payment_intents`;
+    const { status, headers } = await postJson(url, apiKey, JSON.stringify({ amount_units }));
     expect([status, headers['retry-after']]).toEqual([409, undefined]);
   });
 

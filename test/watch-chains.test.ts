@@ -1,6 +1,5 @@
 // The chains of a running service: its nodes, log, metrics, `doctor` and `chain status`.
 
-import { randomBytes } from 'node:crypto';
 import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { chainNamed, networkFor } from '../src/contract/chains.ts';
@@ -10,10 +9,15 @@ import { measureUnattributed } from '../src/settlement/measures.ts';
 import { runAdmin } from './support/admin.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
+import { metric, untilMetric } from './support/metrics.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
-import { bareEnvironment } from './support/test-environment.ts';
+import { anyPorts, bareEnvironment, databaseUrl, newSecrets } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
+import { useChain } from './support/use-service.ts';
+
+/** Of Base Sepolia. */
+const chain = await useChain();
 
 /** Ended after each test, the last one first. */
 let opened: (() => Promise<void>)[] = [];
@@ -29,13 +33,13 @@ async function openService(env: Record<string, string> = {}): Promise<TestServic
   return service;
 }
 
-async function openChain(options: ChainOptions = {}): Promise<TestChain> {
-  const chain = await startChain(options);
-  opened.push(() => chain.stop());
-  return chain;
+async function openChain(options: ChainOptions): Promise<TestChain> {
+  const another = await startChain(options);
+  opened.push(() => another.stop());
+  return another;
 }
 
-async function openNode(chain: TestChain): Promise<LyingNode> {
+async function openNode(): Promise<LyingNode> {
   const node = await startLyingNode(chain.url);
   opened.push(() => node.close());
   return node;
@@ -45,32 +49,15 @@ async function openNode(chain: TestChain): Promise<LyingNode> {
 const watch = ({ server }: TestService, ...urls: [string, ...string[]]) =>
   server.watch([{ ...chainNamed('testnet', 'base'), urls }], 50);
 
-async function metric({ operationsUrl }: TestService, series: string): Promise<number | undefined> {
-  const text = await (await fetch(`${operationsUrl}/metrics`)).text();
-  const line = text.split('\n').find((each) => each.startsWith(`${series} `));
-  return line === undefined ? undefined : Number(line.slice(series.length + 1));
-}
-
 const ofBase = (name: string) => `payment_intents_chain_${name}{mode="testnet",chain="base"}`;
-
-/** Scrapes until it holds. */
-async function untilMetric(service: TestService, series: string, holds: (value: number) => boolean) {
-  for (;;) {
-    const value = await metric(service, series);
-    if (value !== undefined && holds(value)) return value;
-  }
-}
 
 describe('a node on another chain', () => {
   test.each([
     ['the first', (wrong: string, right: string) => [wrong, right]],
     ['the second', (wrong: string, right: string) => [right, wrong]],
   ])('%s: the service does not start, and names the variable', async (_, order) => {
-    const [base, polygon] = [
-      await openChain(),
-      await openChain({ network: networkFor('testnet', 'polygon') }),
-    ];
-    const urls = order(polygon.url, base.url).join();
+    const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
+    const urls = order(polygon.url, chain.url).join();
     await expect(startService({ RPC_URL_BASE_SEPOLIA: urls })).rejects.toThrow(
       `RPC_URL_BASE_SEPOLIA is not usable: ${new URL(polygon.url).host} is on chain 80002 instead of 84532`,
     );
@@ -78,7 +65,7 @@ describe('a node on another chain', () => {
 });
 
 test('a node that is down at the start is read once it answers', async () => {
-  const node = await openNode(await openChain());
+  const node = await openNode();
   node.lie('rate limit error');
   const service = await openService({ RPC_URL_BASE_SEPOLIA: node.url });
   const warning = await service.loggedLine(({ variable }) => variable === 'RPC_URL_BASE_SEPOLIA');
@@ -91,7 +78,6 @@ test('a node that is down at the start is read once it answers', async () => {
 });
 
 test('a chain without a node is reported in the log and a metric, and intents are created', async () => {
-  const chain = await openChain();
   const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
   expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
     level: 'info',
@@ -105,8 +91,7 @@ test('a chain without a node is reported in the log and a metric, and intents ar
 });
 
 test('payments with enough confirmations that are not confirmed are measured', async () => {
-  const chain = await openChain();
-  const node = await openNode(chain);
+  const node = await openNode();
   const service = await openService();
   await watch(service, chain.url, node.url);
   await service.loggedLine(({ message }) => message === 'watching the chain');
@@ -126,7 +111,6 @@ test('payments with enough confirmations that are not confirmed are measured', a
 });
 
 test('only the lease holder exports chain metrics', async () => {
-  const chain = await openChain();
   const service = await openService();
   await watch(service, chain.url);
   const late = 'payment_intents_expiry_lag_seconds{clock="testnet base"}';
@@ -143,7 +127,6 @@ test('only the lease holder exports chain metrics', async () => {
 });
 
 test('the log names the largest unattributed transfer of a block', async () => {
-  const chain = await openChain();
   const service = await openService();
   await watch(service, chain.url);
   await service.loggedLine(({ message }) => message === 'watching the chain');
@@ -206,7 +189,7 @@ test('what was received today is the sum of the confirmed payments that count, b
     { state: 'confirmed', amountUnits: 50 },
     { ...today, amountUnits: 7, mode: 'mainnet', chain: 'polygon' },
   ]);
-  await watch(service, (await openChain()).url);
+  await watch(service, chain.url);
   const received = (labels: string) => `payment_intents_received_today_units{${labels}}`;
   await untilMetric(service, received('mode="testnet",chain="base"'), (units) => units === 3_500_000);
   expect(await metric(service, received('mode="mainnet",chain="polygon"'))).toBe(7);
@@ -215,19 +198,10 @@ test('what was received today is the sum of the confirmed payments that count, b
 
 describe('the command line', () => {
   let service: TestService;
-  let chain: TestChain;
 
   function admin(env: Record<string, string>, ...args: string[]) {
-    const { socketFolder, database } = service.location;
-    return runAdmin(args, {
-      ...bareEnvironment(),
-      DATABASE_URL: `postgresql://payments@localhost/${database}?host=${encodeURIComponent(socketFolder)}`,
-      API_KEY_PEPPERS: `1:${randomBytes(32).toString('base64')}`,
-      CLIENT_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
-      WEBHOOK_SECRET_KEYS: `1:${randomBytes(32).toString('base64')}`,
-      ...{ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' },
-      ...env,
-    });
+    const DATABASE_URL = databaseUrl(service.location);
+    return runAdmin(args, { ...bareEnvironment(), ...newSecrets(), ...anyPorts, DATABASE_URL, ...env });
   }
 
   async function doctor(url = chain.url): Promise<{ ok: boolean; message: string }> {
@@ -237,7 +211,6 @@ describe('the command line', () => {
 
   beforeEach(async () => {
     service = await openService();
-    chain = await openChain();
   });
 
   /** As a watcher leaves it that has read everything. */
@@ -250,7 +223,7 @@ describe('the command line', () => {
 
   test('chain status has a line for each chain, with its nodes', async () => {
     await watched();
-    const other = await openNode(chain);
+    const other = await openNode();
     other.lie('rate limit error');
     const urls = `${chain.url},${other.url}/secret-path`;
     const { stdout } = await admin({ RPC_URL_BASE_SEPOLIA: urls }, 'chain', 'status', '--json');
@@ -334,10 +307,9 @@ describe('the command line', () => {
   });
 
   test('doctor finds a chain that is watched once a process has started', async () => {
-    const { url } = await openChain({ network: networkFor('testnet', 'base') });
     await service.query(`delete from watched_chains`);
     await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
-    expect((await doctor(url)).message).toMatch(
+    expect((await doctor()).message).toMatch(
       /testnet base watched from the start of a process .*mainnet base/,
     );
   });
@@ -358,10 +330,8 @@ describe('the command line', () => {
     ],
     ['a clock that is wrong', 600, /the newest block of .* is \d+ s ahead of this machine's clock/],
   ])('doctor finds %s', async (_, seconds, message) => {
-    await chain.stop();
-    opened.pop();
-    chain = await openChain({ genesisTimestamp: Math.floor(Date.now() / 1000) + seconds });
-    expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(message) });
+    const { url } = await openChain({ genesisTimestamp: Math.floor(Date.now() / 1000) + seconds });
+    expect(await doctor(url)).toMatchObject({ ok: false, message: expect.stringMatching(message) });
   });
 
   test('doctor reports a chain that is read too late', async () => {

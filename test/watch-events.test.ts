@@ -20,7 +20,8 @@ import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols, type Watch } from './support/event-streams.ts';
-import { httpRequest, identityOf, keyOf, startService, type TestMerchant } from './support/service.ts';
+import { metric } from './support/metrics.ts';
+import { identityOf, keyOf, startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -135,10 +136,7 @@ test('without events, messages keep the stream alive and carry its position', as
   expect(third.position).toBe(first.position);
   // What happens to others moves the position on, so that a quiet stream does not fall behind what is kept.
   await store([{ merchantId: service.merchant.id }]);
-  await vi.waitFor(
-    async () => expect(await next()).toSatisfy(({ position }) => position !== first.position),
-    { timeout: 10_000 },
-  );
+  await expect.poll(async () => (await next()).position).not.toBe(first.position);
   // An event puts the next one off.
   const [id] = await store([{ merchantId: merchant.id }]);
   const live = await next();
@@ -242,31 +240,22 @@ describe('between processes', async () => {
       before.map(({ pid }) => pid),
     ]);
     expect(await latencyMs(watch, cancelOne)).toBeLessThan(2_000);
-    await vi.waitFor(async () => expect(await listening()).toHaveLength(2), { timeout: 10_000 });
+    await expect.poll(listening).toHaveLength(2);
     expect(await latencyMs(watch, cancelOne)).toBeLessThan(2_000);
   });
 });
 
-async function metric(name: string): Promise<number | undefined> {
-  const { body } = await httpRequest(`${service.operationsUrl}/metrics`, { method: 'GET' });
-  const line = body.split('\n').find((each) => each.startsWith(`${name} `));
-  return line === undefined ? undefined : Number(line.slice(name.length + 1));
-}
-const openStreams = () => metric('payment_intents_event_streams');
-const noStreams = () => vi.waitFor(async () => expect(await openStreams()).toBe(0), { timeout: 10_000 });
+const openStreams = () => metric(service, 'payment_intents_event_streams');
+const noStreams = () => expect.poll(openStreams).toBe(0);
 
 const linesOf = (keyId: string, of = service) =>
   of.requestLines().filter((line) => line.rpc === 'WatchEvents' && line.key_id === keyId);
 
 /** Resolves with the lines of the key's streams once there are so many. */
-const linesOnce = (keyId: string, count: number) =>
-  vi.waitFor(
-    () => {
-      expect(linesOf(keyId)).toHaveLength(count);
-      return linesOf(keyId);
-    },
-    { timeout: 10_000 },
-  );
+async function linesOnce(keyId: string, count: number) {
+  await expect.poll(() => linesOf(keyId)).toHaveLength(count);
+  return linesOf(keyId);
+}
 
 /** Opens a stream on an HTTP/2 session, without its request. */
 const openRaw = (session: http2.ClientHttp2Session, headers: http2.OutgoingHttpHeaders) =>
@@ -342,7 +331,7 @@ describe('a stream ends', () => {
     const [first, second] = [await open(), await open()];
     expect([await openStreams(), linesOf(keyId)]).toEqual([2, []]);
     const count = 'payment_intents_requests_total{door="internal",method="WatchEvents",code="canceled"}';
-    const before = (await metric(count)) ?? 0;
+    const before = (await metric(service, count)) ?? 0;
     first.cancel();
     await linesOnce(keyId, 1);
     expect(await openStreams()).toBe(1);
@@ -359,7 +348,7 @@ describe('a stream ends', () => {
     expect(lines).toMatchObject([line, line]);
     expect(new Set(lines.map(({ request_id }) => request_id)).size).toBe(2);
     await noStreams();
-    expect(await metric(count)).toBe(before + 2);
+    expect(await metric(service, count)).toBe(before + 2);
   });
 
   test('when its connection breaks, even while it is sent more than it reads', async () => {
@@ -372,7 +361,7 @@ describe('a stream ends', () => {
     const stream = openRaw(session, { authorization: `Bearer ${apiKey}` });
     stream.on('error', () => {});
     stream.end(encodeEnvelope(0, new Uint8Array()));
-    await vi.waitFor(async () => expect(await openStreams()).toBe(1));
+    await expect.poll(openStreams).toBe(1);
     const reader = await opened('gRPC', service, apiKey);
     await store(Array.from({ length: 100 }, () => ({ merchantId, data: large })));
     // Then the other stream has long been full.

@@ -7,9 +7,10 @@ import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
+import { metric, scrape } from './support/metrics.ts';
 import { openClient } from './support/open-client.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
-import { httpRequest, startService, type TestMerchant } from './support/service.ts';
+import { startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, policyWithPublic } from './support/webhook-worker.ts';
 
@@ -563,10 +564,9 @@ describe('an endpoint is disabled', () => {
     );
     expect(target.requests.map(({ body }) => body).join()).not.toContain('client_secret');
     // Counted once it is recorded.
-    const scrape = async () => (await httpRequest(`${live.operationsUrl}/metrics`, { method: 'GET' })).body;
     const delivered = 'payment_intents_webhook_attempts_total{outcome="delivered"} 1';
-    await expect.poll(scrape).toContain(delivered);
-    const metrics = await scrape();
+    await expect.poll(() => scrape(live)).toContain(delivered);
+    const metrics = await scrape(live);
     expect(metrics).toContain('payment_intents_webhook_attempts_total{outcome="failed"} 1');
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="delivered"} 1');
     expect(metrics).toContain('payment_intents_webhook_duration_seconds_count{outcome="failed"} 1');
@@ -583,8 +583,7 @@ describe('an endpoint is disabled', () => {
     const { id } = (await live.call('createPaymentIntent', { amount_units: 1 })).json;
     await live.call('cancelPaymentIntent', { id });
     await live.loggedLine(({ message }) => /could not record a webhook attempt/.test(String(message)));
-    const { body } = await httpRequest(`${live.operationsUrl}/metrics`, { method: 'GET' });
-    expect(body).toContain('payment_intents_webhook_attempts_total{outcome="unrecorded"} 1');
+    expect(await metric(live, 'payment_intents_webhook_attempts_total{outcome="unrecorded"}')).toBe(1);
     await target.close();
     await live.close();
   });

@@ -1,6 +1,5 @@
 // Webhooks can only reach public addresses, however the URL is written and whatever its name resolves to.
 
-import { randomBytes } from 'node:crypto';
 import https from 'node:https';
 import net from 'node:net';
 import tls from 'node:tls';
@@ -15,19 +14,14 @@ import { makeCertificate } from './support/certificates.ts';
 import { type DnsAnswer, type DnsServer, startDnsServer } from './support/dns-server.ts';
 import { type Receiver, startReceiver } from './support/receiver.ts';
 import { startService, type TestService } from './support/service.ts';
+import { newSecrets } from './support/test-environment.ts';
 import { policyWithPublic } from './support/webhook-worker.ts';
 
 /** The rules of a service that permits nothing but the internet. */
 const strict = createAddressPolicy({ hosts: [], networks: [] });
 
-const keyRing = () => `1:${randomBytes(32).toString('base64')}`;
 /** An environment with a database of its own, which makes every secret required. */
-const external = {
-  DATABASE_URL: 'postgresql://payments@localhost/payments',
-  CLIENT_SECRET_KEYS: keyRing(),
-  API_KEY_PEPPERS: keyRing(),
-  WEBHOOK_SECRET_KEYS: keyRing(),
-};
+const external = { DATABASE_URL: 'postgresql://payments@localhost/payments', ...newSecrets() };
 
 const noUrl = /^must be a URL, such as https:\/\/shop\.example\/webhooks$/;
 const noAddress = /^must have a name as its host, not an IP address$/;

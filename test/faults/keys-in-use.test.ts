@@ -7,6 +7,7 @@ import { parseKeyRing } from '../../src/config/key-ring.ts';
 import { generateSecret } from '../../src/merchants/api-keys.ts';
 import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
+import { keyLookups } from '../support/metrics.ts';
 import { openClient } from '../support/open-client.ts';
 import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
@@ -65,13 +66,8 @@ test('twelve hundred calls on five sessions while their key is looked up are all
       stream.on('trailers', (trailers) => resolve(trailers['grpc-status'])).resume();
       stream.end(message);
     });
-  const lookups = async () => {
-    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
-    const counts = [...text.matchAll(/^payment_intents_key_lookups_total\{.*\} (\d+)$/gm)];
-    return counts.reduce((sum, [, count]) => sum + Number(count), 0);
-  };
   const answers = sessions.flatMap((session) => Array.from({ length: 240 }, () => call(session)));
-  await expect.poll(lookups, { interval: 20 }).toBe(1_200);
+  await expect.poll(() => keyLookups(service), { interval: 20 }).toBe(1_200);
   await locker.query('commit');
   await locker.end();
   expect(new Set(await Promise.all(answers))).toEqual(new Set(['0']));

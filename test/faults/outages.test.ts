@@ -5,6 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { runAdmin } from '../support/admin.ts';
 import { type Door, doors } from '../support/call.ts';
 import { startChain } from '../support/chain.ts';
+import { metric } from '../support/metrics.ts';
 import { bareEnvironment } from '../support/test-environment.ts';
 import { startLoad } from './support/load.ts';
 import { usePair } from './support/pair.ts';
@@ -97,15 +98,12 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
     const { stdout } = await runAdmin(['doctor', '--json'], env);
     return JSON.parse(stdout).find(({ check }: { check: string }) => check === 'replication');
   };
-  const measured = async () => {
-    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
-    return /^payment_intents_database_synchronous_standbys (\d)$/m.exec(text)?.[1];
-  };
+  const measured = () => metric(service, 'payment_intents_database_synchronous_standbys');
   expect(await doctor()).toMatchObject({
     ok: true,
     message: expect.stringMatching(/^primary, timeline 1, epoch 1, 1 synchronous of 1 standbys, /),
   });
-  expect(await measured()).toBe('1');
+  expect(await measured()).toBe(1);
   await primary.query("alter system set archive_command = 'false'");
   await primary.query('select pg_reload_conf(), pg_switch_wal()');
   await expect.poll(async () => (await doctor()).message).toContain('cannot be archived');
@@ -116,7 +114,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   // As Patroni does when the last standby is gone: commits go on, on one server.
   await primary.query('alter system reset synchronous_standby_names');
   await primary.query('select pg_reload_conf()');
-  await expect.poll(measured).toBe('0');
+  await expect.poll(measured).toBe(0);
   expect(await doctor()).toMatchObject({
     ok: false,
     message: expect.stringContaining('what is committed now is lost with this server'),

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
 import { pgConfigOf } from '../../src/config/database-location.ts';
 import { doors } from '../support/call.ts';
-import { httpRequest } from '../support/service.ts';
+import { postJson } from '../support/service.ts';
 import { report, startLoad } from './support/load.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
@@ -20,14 +20,8 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
   return Promise.all(
     Array.from({ length: creates }, async () => {
       const startedAtMs = performance.now();
-      const { status, headers } = await httpRequest(
-        `${service.publicUrl}/v1/payment_intents`,
-        {
-          agent: false,
-          headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
-        },
-        body,
-      );
+      const url = `${service.publicUrl}/v1/payment_intents`;
+      const { status, headers } = await postJson(url, cluster.apiKey, body, { agent: false });
       return { status, retryAfter: headers['retry-after'], tookMs: performance.now() - startedAtMs };
     }),
   );

@@ -16,7 +16,7 @@ import { newCrc32Key } from '../support/crc32-key.ts';
 import golden from '../support/golden-answers.json' with { type: 'json' };
 import { openClient } from '../support/open-client.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { httpRequest } from '../support/service.ts';
+import { postJson } from '../support/service.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { releasedMigrations } from './support/release.ts';
 
@@ -224,12 +224,8 @@ function post(
   body: string,
   idempotencyKey?: string,
 ) {
-  const headers = {
-    Authorization: `Bearer ${apiKey}`,
-    'Content-Type': 'application/json',
-    ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
-  };
-  return httpRequest(`${publicUrl}/v1/${path}`, { headers }, body);
+  const headers = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
+  return postJson(`${publicUrl}/v1/${path}`, apiKey, body, { headers });
 }
 
 async function expectFirstAnswers(service: ServiceProcess): Promise<void> {

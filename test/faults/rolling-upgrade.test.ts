@@ -5,7 +5,7 @@ import { afterEach, beforeAll, expect, test } from 'vitest';
 import { migrate } from '../../src/database/orm.ts';
 import { pagesOf } from '../support/call.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { httpRequest } from '../support/service.ts';
+import { postJson } from '../support/service.ts';
 import { report, startLoad } from './support/load.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { hasReleasedCode, releasedMigrations, unpackRelease } from './support/release.ts';
@@ -35,12 +35,8 @@ interface Created {
 }
 
 async function create({ publicUrl }: ServiceProcess, idempotencyKey: string, body: string) {
-  const headers = {
-    Authorization: `Bearer ${cluster.apiKey}`,
-    'Content-Type': 'application/json',
-    'Idempotency-Key': idempotencyKey,
-  };
-  const answer = await httpRequest(`${publicUrl}/v1/payment_intents`, { headers }, body);
+  const headers = { 'idempotency-key': idempotencyKey };
+  const answer = await postJson(`${publicUrl}/v1/payment_intents`, cluster.apiKey, body, { headers });
   return { status: answer.status, replayed: answer.headers['idempotent-replayed'], body: answer.body };
 }
 

@@ -6,7 +6,7 @@ import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Answer, doors } from '../support/call.ts';
 import { choosePorts } from '../support/listen.ts';
-import { httpRequest } from '../support/service.ts';
+import { postJson } from '../support/service.ts';
 import { report, startLoad } from './support/load.ts';
 import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
@@ -56,15 +56,8 @@ test('SIGTERM under load: first not ready, GOAWAY for every session, every reque
 test('a connection that is idle at the signal gets one more request answered, and is told to close', async () => {
   const service = await startProcess(cluster);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
-  const create = () =>
-    httpRequest(
-      `${service.publicUrl}/v1/payment_intents`,
-      {
-        agent,
-        headers: { authorization: `Bearer ${cluster.apiKey}`, 'content-type': 'application/json' },
-      },
-      '{"amount_units":1}',
-    );
+  const url = `${service.publicUrl}/v1/payment_intents`;
+  const create = () => postJson(url, cluster.apiKey, undefined, { agent });
   expect((await create()).headers.connection).toBe('keep-alive');
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);

@@ -6,6 +6,7 @@ import { open } from 'node:fs/promises';
 import { afterEach, expect, test } from 'vitest';
 import { type Door, doors, openCalls } from '../support/call.ts';
 import { choosePorts } from '../support/listen.ts';
+import { metric } from '../support/metrics.ts';
 import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
 const cluster = useCluster();
@@ -25,10 +26,7 @@ test('the service continues, its memory is bounded, and it logs how many lines w
     }
   };
   const load = (each: number) => Promise.all(Array.from({ length: 32 }, () => create(each)));
-  const dropped = async () => {
-    const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
-    return Number(/^payment_intents_log_lines_dropped_total (\d+)$/m.exec(text)?.[1]);
-  };
+  const dropped = () => metric(service, 'payment_intents_log_lines_dropped_total');
   await load(40);
   expect(await dropped()).toBe(0);
 

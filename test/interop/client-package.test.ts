@@ -15,6 +15,7 @@ import { createPaymentIntentsClient } from '../../client/index.ts';
 import { catalogue, isRetryable } from '../../src/contract/error-catalogue.ts';
 import { useFolder } from '../support/folder.ts';
 import { closedPort } from '../support/listen.ts';
+import { startProgram } from '../support/program.ts';
 import { insertTransfers } from '../support/transfer-rows.ts';
 import { useService } from '../support/use-service.ts';
 
@@ -453,24 +454,15 @@ describe('its README', () => {
     const file = join(folder, 'watch.mts');
     await writeFile(file, await block('watchEvents('));
     const watch = async (until: (position: string) => Promise<RegExp>) => {
-      const child = spawn(process.execPath, [file], {
-        env,
-        cwd: folder,
-        stdio: ['ignore', 'pipe', 'inherit'],
-      });
-      let stdout = '';
-      child.stdout.on('data', (chunk) => {
-        stdout += chunk;
-      });
+      const watcher = startProgram([process.execPath, file], { env, cwd: folder });
       // It has connected.
       const position = await vi.waitFor(() => readFile(join(folder, 'position'), 'utf8'), {
         timeout: 10_000,
       });
       const expected = await until(position);
-      await vi.waitFor(() => expect(stdout).toMatch(expected), { timeout: 10_000 });
-      child.kill('SIGKILL');
-      await once(child, 'exit');
-      return stdout;
+      await watcher.until(expected);
+      await watcher.end('SIGKILL');
+      return watcher.printed.output;
     };
     const lineOf = async (id: string) => {
       const [event] = await eventsOf(id);
@@ -493,26 +485,18 @@ describe('its README', () => {
     const { stdout } = await run(process.execPath, [create], { env: withUrl });
     const [, id = '', secret = ''] = /^(we_\w{26}) (whsec_\S+)\n$/.exec(stdout) ?? [];
     expect((await run(process.execPath, [create], { env: withUrl })).stdout).toBe(stdout);
-    const child = spawn(process.execPath, [receive], {
+    const receiver = startProgram([process.execPath, receive], {
       env: { ...env, PORT: String(port), WEBHOOK_SECRET: secret },
-      stdio: ['ignore', 'pipe', 'pipe'],
     });
     try {
-      let [output, errors] = ['', ''];
-      child.stdout.on('data', (chunk) => {
-        output += chunk;
-      });
-      child.stderr.on('data', (chunk) => {
-        errors += chunk;
-      });
       const post = () => fetch(withUrl.WEBHOOK_URL, { method: 'POST', body: '{}' });
       const forged = await vi.waitFor(post, { timeout: 10_000 });
       expect(forged.status).toBe(400);
-      await expect.poll(() => errors).toContain("code: 'headers_missing'");
+      await receiver.until(/code: 'headers_missing'/);
       const canceled = await cancelNew();
       const [event] = await eventsOf(canceled);
       const line = `${event?.id} payment_intent.canceled canceled\n`;
-      await vi.waitFor(() => expect(output).toContain(line), { timeout: 10_000 });
+      await receiver.until(new RegExp(line));
       const deliveredTimes = (attempts: object[]) =>
         vi.waitFor(
           async () => {
@@ -529,11 +513,10 @@ describe('its README', () => {
       await clientOfService().redeliverEvent(event?.id ?? '', { webhookEndpoint: id });
       await deliveredTimes([{ statusCode: 204 }, { statusCode: 204 }]);
       // It came twice and was handled once.
-      expect(output.split(line)).toHaveLength(2);
+      expect(receiver.printed.output.split(line)).toHaveLength(2);
     } finally {
       await clientOfService().deleteWebhookEndpoint(id);
-      child.kill();
-      await once(child, 'exit');
+      await receiver.end();
     }
   });
 

@@ -1,8 +1,7 @@
 // The examples of examples/grpc in four languages, built as README.md says and run against a real service, over a
 // network that loses a request and an answer before it works.
 
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { join, resolve } from 'node:path';
@@ -12,6 +11,7 @@ import { createPaymentIntentsClient } from '../../client/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { useFolder } from '../support/folder.ts';
 import { startLossyNetwork } from '../support/lossy-network.ts';
+import { startProgram } from '../support/program.ts';
 import { succeeds } from '../support/succeeds.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { useService } from '../support/use-service.ts';
@@ -365,50 +365,35 @@ test.runIf(languages.Python?.canRun)(
       },
     );
     const positionFile = join(folder, 'position');
-    const start = (apiKey = service.merchant.keys.testnet.apiKey) => {
-      const args = [`${examples}/python/watch.py`, `127.0.0.1:${proxy.port}`, positionFile];
-      const child = spawn(python, args, {
+    const start = (apiKey = service.merchant.keys.testnet.apiKey) =>
+      startProgram([python, `${examples}/python/watch.py`, `127.0.0.1:${proxy.port}`, positionFile], {
         env: { PATH: process.env.PATH, PAYMENTS_API_KEY: apiKey, PYTHONPATH: join(folder, 'Python/gen') },
       });
-      const output = { text: '', errors: '' };
-      child.stdout.on('data', (chunk) => {
-        output.text += chunk;
-      });
-      child.stderr.on('data', (chunk) => {
-        output.errors += chunk;
-      });
-      return { child, output };
-    };
-    const seen = async (output: { text: string }, id: string) =>
-      vi.waitFor(
-        () => expect(output.text).toContain(`payment_intent.canceled ${id} PAYMENT_INTENT_STATUS_CANCELED\n`),
-        { timeout: 15_000 },
-      );
+    const seen = ({ until }: ReturnType<typeof start>, id: string) =>
+      until(new RegExp(`payment_intent\\.canceled ${id} PAYMENT_INTENT_STATUS_CANCELED\n`));
     const first = start();
     // The first message has come.
     await vi.waitFor(() => readFile(positionFile), { timeout: 15_000 });
     const ids = [await cancelNew()];
-    await seen(first.output, ids[0] as string);
+    await seen(first, ids[0] as string);
     for (const cut of cuts) cut();
     ids.push(await cancelNew());
-    await seen(first.output, ids[1] as string);
-    expect(first.output.errors).toMatch(/again in \d/);
+    await seen(first, ids[1] as string);
+    expect(first.printed.errors).toMatch(/again in \d/);
     expect(
-      first.output.text
+      first.printed.output
         .trim()
         .split('\n')
         .map((line) => line.split(' ')[2]),
     ).toEqual(ids);
-    first.child.kill('SIGKILL');
-    await once(first.child, 'exit');
+    await first.end('SIGKILL');
     const missed = await cancelNew();
     const second = start();
-    await seen(second.output, missed);
-    second.child.kill('SIGKILL');
-    await once(second.child, 'exit');
+    await seen(second, missed);
+    await second.end('SIGKILL');
     const refused = start('sk_testnet_nonsense');
-    const [code] = await once(refused.child, 'exit');
-    expect([code, refused.output.errors]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')]);
+    const [code] = await refused.ended;
+    expect([code, refused.printed.errors]).toEqual([1, expect.stringContaining('UNAUTHENTICATED')]);
     await proxy.close();
   },
 );

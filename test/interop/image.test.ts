@@ -1,19 +1,18 @@
 // Builds the image of ops/Containerfile with buildah and without an image registry: both base images have only what Node.js
 // and npm need, from this machine: the image uses nothing else of them. Then runs it as the image's account.
 
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
 import { useCluster } from '../faults/support/process.ts';
 import { doors, openCalls } from '../support/call.ts';
 import { choosePorts } from '../support/listen.ts';
+import { startProgram } from '../support/program.ts';
 import { succeeds } from '../support/succeeds.ts';
 
 const run = promisify(execFile);
@@ -144,20 +143,11 @@ test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout:
 
   const { config } = JSON.parse(await buildah('inspect', '--type', 'image', image)).OCIv1;
   expect(config).toMatchObject({ User: '10001:10001', WorkingDir: '/app' });
-  const child = spawn('buildah', inContainer(...config.Cmd), {
+  const { child, printed, ended, until } = startProgram(['buildah', ...inContainer(...config.Cmd)], {
     env: environment,
-    stdio: ['ignore', 'pipe', 'inherit'],
   });
   onTestFinished(() => void child.kill('SIGKILL'));
-  const exited = once(child, 'close');
-  const lines: string[] = [];
-  await new Promise<void>((resolve, reject) => {
-    void exited.then(([code]) => reject(new Error(`ended with ${code}: ${lines.join('\n')}`)));
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      lines.push(line);
-      if (line.includes('"ready"')) resolve();
-    });
-  });
+  await until(/"ready"/);
   const pid = await findService(child.pid as number);
   onTestFinished(() => {
     if (child.exitCode === null) process.kill(pid, 'SIGKILL');
@@ -177,7 +167,7 @@ test.runIf(canBuild)('builds, migrates, serves both doors and stops', { timeout:
   expect((await fetch(`http://127.0.0.1:${ports.METRICS_PORT}/readyz`)).status).toBe(200);
 
   process.kill(pid, 'SIGTERM');
-  const [code] = await exited;
-  expect(lines.at(-1)).toContain('"stopped"');
+  const [code] = await ended;
+  expect(printed.output).toMatch(/"stopped".*\n$/);
   expect(code).toBe(0);
 });

@@ -1,17 +1,16 @@
 // A PostgreSQL for a single test, for cases that the shared one cannot provide: TLS, other roles, a full disk.
 
-import { execFile, execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile, execFileSync } from 'node:child_process';
 import { chmod, chown, copyFile, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { inject } from 'vitest';
 import { choosePorts } from './listen.ts';
+import { startProgram } from './program.ts';
 import { succeeds } from './succeeds.ts';
 
 const run = promisify(execFile);
@@ -64,16 +63,9 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
     ? copyCluster(options.standbyOf, folder)
     : makeCluster(programs.initdb, folder, options));
   const [port = ''] = Object.values(await choosePorts());
-  const server = spawnServer(programs.postgres, folder, port, options.diskMb);
-  const exited = once(server, 'exit');
-  const lines: string[] = [];
-  await new Promise<void>((resolve, reject) => {
-    void exited.then(([code]) => reject(new Error(`postgres ended with ${code}: ${lines.join('\n')}`)));
-    createInterface({ input: server.stderr }).on('line', (line) => {
-      lines.push(line);
-      if (/ready to accept (?:read-only )?connections/.test(line)) resolve();
-    });
-  });
+  const server = startServer(programs.postgres, folder, port, options.diskMb);
+  const { pid } = server.child;
+  await server.until(/ready to accept (?:read-only )?connections/);
   let frozen: number[] = [];
   const thaw = () => {
     for (const pid of frozen) process.kill(pid, 'SIGCONT');
@@ -81,14 +73,13 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
   };
   const end = async (signal: NodeJS.Signals = 'SIGINT') => {
     thaw();
-    server.kill(signal);
-    await exited;
+    await server.end(signal);
   };
   return {
     port,
     folder,
     async freeze() {
-      frozen = await freezeServer(server.pid as number);
+      frozen = await freezeServer(pid as number);
     },
     thaw,
     end,
@@ -98,7 +89,7 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
       await client.connect();
       return (await client.query(sql).finally(() => client.end())).rows;
     },
-    fillDisk: () => fill(`/proc/${server.pid}/root${folder}/disk/filler`),
+    fillDisk: () => fill(`/proc/${pid}/root${folder}/disk/filler`),
     async stop() {
       await end();
       await rm(folder, { recursive: true, force: true });
@@ -157,26 +148,24 @@ async function makeCluster(initdb: string, folder: string, options: OwnPostgresO
   }
 }
 
-function spawnServer(postgres: string, folder: string, port: string, diskMb: number | undefined) {
+function startServer(postgres: string, folder: string, port: string, diskMb: number | undefined) {
   const account = databaseAccount();
   const [data, disk] = [join(folder, 'data'), join(folder, 'disk')];
   const args = ['-k', folder, '-p', port, '-h', '127.0.0.1'];
   if (diskMb === undefined) {
-    const options = { ...account, cwd: data };
-    return spawn(postgres, ['-D', data, ...args], { ...options, stdio: ['ignore', 'ignore', 'pipe'] });
+    return startProgram([postgres, '-D', data, ...args], { ...account, cwd: data });
   }
   // The mount belongs to a namespace that ends with the server. Each program execs the next one.
   const onOwnDisk =
     `mkdir "$1"; mount -t tmpfs -o size=${diskMb}m disk "$1"; cp -a "$2/." "$1"; ` +
     'chown --reference="$2" "$1"; chmod 700 "$1"; cd "$1"; shift 2; exec "$@"';
-  return spawn(
-    'unshare',
+  return startProgram(
     [
-      ...['--mount', 'sh', '-ec', onOwnDisk, 'sh', disk, data],
+      ...['unshare', '--mount', 'sh', '-ec', onOwnDisk, 'sh', disk, data],
       ...['setpriv', `--reuid=${account?.uid}`, `--regid=${account?.gid}`, '--clear-groups'],
       ...[postgres, '-D', disk, ...args],
     ],
-    { stdio: ['ignore', 'ignore', 'pipe'] },
+    {},
   );
 }
 

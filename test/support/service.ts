@@ -23,6 +23,7 @@ import { createLogger } from '../../src/telemetry/logging.ts';
 import { type Call, openCalls } from './call.ts';
 import { findLeaks } from './leaks.ts';
 import { openClient } from './open-client.ts';
+import { anyPorts, newKeyRing } from './test-environment.ts';
 
 /** A fresh copy of the migrated database. */
 export async function createTestDatabase(): Promise<SocketLocation & { drop(): Promise<void> }> {
@@ -32,7 +33,8 @@ export async function createTestDatabase(): Promise<SocketLocation & { drop(): P
     const client = await openClient(postgres);
     await client.query(sql).finally(() => client.end());
   };
-  await run(`create database ${database} template ${inject('templateDatabase')}`);
+  // Without its pages in the log, which the other strategy writes.
+  await run(`create database ${database} template ${inject('templateDatabase')} strategy file_copy`);
   return { ...postgres, database, drop: () => run(`drop database ${database} with (force)`) };
 }
 
@@ -102,17 +104,14 @@ export async function startService(
 ): Promise<TestService> {
   const location = beside ? { ...beside.location, drop: async () => {} } : await createTestDatabase();
   const config = loadConfig({
-    HTTP_PORT: '0',
-    GRPC_PORT: '0',
-    METRICS_PORT: '0',
-    CONSOLE_PORT: '0',
+    ...anyPorts,
     DATABASE_POOL: '8',
     RATE_LIMIT: '0',
     ...env,
   });
   const orm = createOrm(location, config.databasePool, config.databaseTimeouts);
   const ringOf = (name: SecretName) =>
-    beside?.database.keyRing(name) ?? parseKeyRing(given[name] ?? randomKeyRing());
+    beside?.database.keyRing(name) ?? parseKeyRing(given[name] ?? newKeyRing());
   const secrets = {
     CLIENT_SECRET_KEYS: ringOf('CLIENT_SECRET_KEYS'),
     API_KEY_PEPPERS: ringOf('API_KEY_PEPPERS'),
@@ -213,16 +212,27 @@ async function createTestMerchant(database: Database): Promise<TestMerchant> {
   };
 }
 
-/** A key ring of one random key, in the form of its variable. */
-function randomKeyRing(): string {
-  return `1:${randomBytes(32).toString('base64')}`;
-}
-
 export interface HttpAnswer {
   status: number;
   headers: http.IncomingHttpHeaders;
   body: string;
 }
+
+/** Sends JSON, by default a creation, with a key or another word of its bearer. */
+export const postJson = (
+  url: string,
+  bearer: string,
+  body = '{"amount_units":1}',
+  { headers, ...options }: { headers?: http.OutgoingHttpHeaders; agent?: http.Agent | false } = {},
+): Promise<HttpAnswer> =>
+  httpRequest(
+    url,
+    {
+      ...options,
+      headers: { authorization: `Bearer ${bearer}`, 'content-type': 'application/json', ...headers },
+    },
+    body,
+  );
 
 /** Sends one HTTP request, with full control over its headers and bytes. An https URL needs the server's `ca`. */
 export function httpRequest(

@@ -1,9 +1,8 @@
 // The example shop as a process, and its orders as a browser asks for them.
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { expect, vi } from 'vitest';
-import { bareEnvironment, scriptOf } from './test-environment.ts';
+import { startProgram } from './program.ts';
+import { anyPorts, bareEnvironment, scriptOf } from './test-environment.ts';
 
 export interface Program {
   /** The address that it has printed. */
@@ -17,33 +16,17 @@ export interface Program {
 
 /** Runs a program until it prints what is looked for. */
 async function start(command: string[], env: NodeJS.ProcessEnv, ready: RegExp): Promise<Program> {
-  const [program = '', ...args] = command;
-  const child: ChildProcess = spawn(program, args, {
-    env: { ...bareEnvironment(), ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-    detached: true,
-  });
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) {
-    stream?.on('data', (chunk) => {
-      output += chunk;
-    });
-  }
-  const exited = once(child, 'exit');
-  const found = await Promise.race([
-    vi.waitFor(() => ready.exec(output) ?? expect.fail(`not there yet: ${output}`), { timeout: 60_000 }),
-    exited.then(([code]) => {
-      throw new Error(`exited with ${code}: ${output}`);
-    }),
-  ]);
+  const program = startProgram(command, { env: { ...bareEnvironment(), ...env }, detached: true });
+  const { child, printed, ended } = program;
+  const [, url = ''] = await program.until(ready);
   return {
-    url: found[1] ?? '',
-    output: () => output,
-    ended: exited,
+    url,
+    output: () => printed.output + printed.errors,
+    ended,
     async stop() {
       if (child.exitCode === null && child.signalCode === null)
         process.kill(-(child.pid as number), 'SIGINT');
-      await exited;
+      await ended;
     },
   };
 }
@@ -54,11 +37,7 @@ export const startShop = (env: NodeJS.ProcessEnv, command = scriptOf('shop')): P
 
 /** `npm start` */
 export const startWholeService = (env: NodeJS.ProcessEnv): Promise<Program> =>
-  start(
-    ['npm', 'start'],
-    { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', ...env },
-    /^ {2}Reference +(http:\S+)\/docs$[\s\S]*"ready"/m,
-  );
+  start(['npm', 'start'], { ...anyPorts, ...env }, /^ {2}Reference +(http:\S+)\/docs$[\s\S]*"ready"/m);
 
 interface Answer {
   status: number;

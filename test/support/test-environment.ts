@@ -1,7 +1,9 @@
 // The environment of a test run, and of the programs that its tests start. It only makes them faster.
 
+import { randomBytes } from 'node:crypto';
 import { readFileSync, statfsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import type { SocketLocation } from '../../src/config/database-location.ts';
 
 /** A file system in memory, on Linux. */
 const memoryFolder = '/dev/shm';
@@ -32,6 +34,23 @@ export function bareEnvironment(): NodeJS.ProcessEnv {
   const { PATH, TMPDIR, NODE_COMPILE_CACHE } = process.env;
   return { PATH, TMPDIR, NODE_COMPILE_CACHE };
 }
+
+/** Whatever ports are free. */
+export const anyPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
+
+/** A key ring of one random key, in the form of its variable. */
+export const newKeyRing = (version = 1) => `${version}:${randomBytes(32).toString('base64')}`;
+
+/** A key ring for each purpose. */
+export const newSecrets = () => ({
+  API_KEY_PEPPERS: newKeyRing(),
+  CLIENT_SECRET_KEYS: newKeyRing(),
+  WEBHOOK_SECRET_KEYS: newKeyRing(),
+});
+
+/** The `DATABASE_URL` of a database behind a Unix socket. */
+export const databaseUrl = ({ socketFolder, user, database }: SocketLocation) =>
+  `postgresql://${user}@localhost/${database}?host=${encodeURIComponent(socketFolder)}`;
 
 /** What `npm run` runs, without npm, which takes half a second of the processor. */
 export function scriptOf(name: 'start' | 'shop'): string[] {

@@ -1,4 +1,5 @@
-import { afterAll, afterEach, expect } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect } from 'vitest';
+import { startChain, type TestChain } from './chain.ts';
 import { startService, type TestService } from './service.ts';
 
 /** Starts a service for the tests of a file or block, and closes it after them. */
@@ -6,6 +7,19 @@ export async function useService(...options: Parameters<typeof startService>): P
   const service = await startService(...options);
   afterAll(() => service.close());
   return service;
+}
+
+/** Each test of a file or block begins where this chain is now, with a block of its own time. Ends the chain after them. */
+export async function useChain(starting: TestChain | Promise<TestChain> = startChain()): Promise<TestChain> {
+  const chain = await starting;
+  const goBack = await chain.checkpoint();
+  beforeEach(async () => {
+    await goBack();
+    // Its clock has gone back, too: blocks would be older than the intents that they pay.
+    await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
+  });
+  afterAll(() => chain.stop());
+  return chain;
 }
 
 /** After each test, the log has neither errors nor warnings. */

@@ -1,12 +1,10 @@
 // PgBouncer of the distribution, in transaction mode.
 
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { choosePorts } from '../../support/listen.ts';
 import { databaseAccount } from '../../support/own-postgres.ts';
+import { startProgram } from '../../support/program.ts';
 import { succeeds } from '../../support/succeeds.ts';
 
 /** Debian installs it outside an ordinary user's PATH. */
@@ -38,21 +36,14 @@ ${settings.join('\n')}
   // PgBouncer does not run as root; the socket accepts the account that runs PostgreSQL.
   const account = databaseAccount();
   if (account) await chown(folder, account.uid, account.gid);
-  const child = spawn(program as string, [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
-  const exited = once(child, 'exit');
-  await new Promise<void>((resolve, reject) => {
-    child.once('exit', (code) => reject(new Error(`pgbouncer ended with ${code}`)));
-    createInterface({ input: child.stderr }).on('line', (line) => {
-      if (line.includes('process up')) resolve();
-    });
-  });
+  const { child, until, end } = startProgram([program as string, file], account ?? {});
+  await until(/process up/);
   return {
     port,
     pid: child.pid ?? 0,
     async stop() {
       child.kill('SIGCONT');
-      child.kill('SIGTERM');
-      await exited;
+      await end('SIGTERM');
     },
   };
 }

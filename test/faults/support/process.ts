@@ -1,7 +1,6 @@
 // What a fault test may kill: the service in a process of its own, and its PostgreSQL, with a merchant.
 
 import { execFile, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -21,6 +20,7 @@ import { findLeaks } from '../../support/leaks.ts';
 import { choosePorts } from '../../support/listen.ts';
 import { openClient } from '../../support/open-client.ts';
 import { freezeServer } from '../../support/own-postgres.ts';
+import { databaseUrl, newSecrets } from '../../support/test-environment.ts';
 
 export interface ServiceProcess extends Endpoints {
   /** With the cluster's key unless another is given. */
@@ -207,8 +207,7 @@ type WithMerchant = Pick<
 
 /** Creates a merchant with a key in a migrated database. */
 export async function withMerchant(location: DatabaseLocation): Promise<WithMerchant> {
-  const secret = () => `1:${randomBytes(32).toString('base64')}`;
-  const secrets = { API_KEY_PEPPERS: secret(), CLIENT_SECRET_KEYS: secret(), WEBHOOK_SECRET_KEYS: secret() };
+  const secrets = newSecrets();
   const wallet = `0x${'1'.repeat(40)}` as const;
   const withOrm = async <T>(work: (orm: MikroORM) => Promise<T>, at = location) => {
     const orm = createOrm(at, 1);
@@ -250,7 +249,7 @@ async function openCluster(
   const cluster: Cluster = {
     folder,
     location,
-    url: `postgresql://${location.user}@localhost/${location.database}?host=${encodeURIComponent(location.socketFolder)}`,
+    url: databaseUrl(location),
     socket: join(location.socketFolder, '.s.PGSQL.5432'),
     ...(await withMerchant(location)),
     query: (sql, values) => queryOnce(location, sql, values),
