@@ -116,7 +116,7 @@ describe('removal', () => {
   ])('keeps events although %s', async (_, days, createdAtMs) => {
     const merchant = await newMerchant();
     await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: createdAtMs() }]);
-    const ownMs = Date.now() + days * dayMs;
+    const ownMs = Math.round(Date.now() + days * dayMs);
     vi.spyOn(Date, 'now').mockReturnValue(ownMs);
     await removeAll().finally(() => vi.restoreAllMocks());
     expect(await countOf('events', merchant)).toBe(1);

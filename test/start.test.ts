@@ -326,14 +326,14 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
   const isTaken = (variable: string, port: string) =>
     new RegExp(`port ${port} of 127\\.0\\.0\\.1 is taken: .* set ${variable}`);
 
-  test('HTTP_PORT is in use, and the database is stopped again', async () => {
+  test('METRICS_PORT is in use, and the database is stopped again', async () => {
     await copyUsedData();
     const { port } = new URL(await listenInTest(net.createServer()));
-    expectOneLine(await fail({ HTTP_PORT: port }), isTaken('HTTP_PORT', port));
+    expectOneLine(await fail({ METRICS_PORT: port }), isTaken('METRICS_PORT', port));
     await expect(stat(join(folder, 'data', 'postgres', 'postmaster.pid'))).rejects.toThrow('ENOENT');
   });
 
-  test.each(['GRPC_PORT', 'METRICS_PORT', 'CONSOLE_PORT'])('%s is in use', async (variable) => {
+  test.each(['HTTP_PORT', 'GRPC_PORT', 'CONSOLE_PORT'])('%s is in use', async (variable) => {
     const { port } = new URL(await listenInTest(net.createServer()));
     expectOneLine(await refused(startService({ [variable]: port })), isTaken(variable, port));
   });

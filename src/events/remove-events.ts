@@ -12,7 +12,7 @@ const rememberedDays = 90;
 /**
  * Returns a function that looks at a batch of events older than `retentionDays` and removes those without pending
  * deliveries, with what was delivered, and a batch of ids removed long ago. Resolves with true if there are probably more.
- * A clock that is ahead, the database's or this machine's, removes nothing that is kept.
+ * A clock that is ahead, the database's or this machine's, removes no event that is kept.
  */
 export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);

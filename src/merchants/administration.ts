@@ -177,8 +177,7 @@ export async function findMerchant(em: EntityManager, merchantId: string): Promi
 async function getKey(em: EntityManager, keyId: string, lockMode?: LockMode): Promise<ApiKey> {
   const id = uuidOf('key', keyId);
   const key = await em.findOne(ApiKeyEntity, { id }, lockMode === undefined ? {} : { lockMode });
-  if (key === null)
-    throw new AdministrationError(`there is no key ${keyId}: "key list" shows a merchant's keys`);
+  if (key === null) throw noneWith('key', keyId);
   return key;
 }
 

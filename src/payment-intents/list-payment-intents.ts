@@ -225,7 +225,7 @@ function queryOf(
     [`${id} < ?`, below],
     [`${id} < ?`, idAt(request.createdBefore)],
     [`${id} >= ?`, idAt(request.createdFrom)],
-    // Nothing succeeds before it is created, as far as the clocks of two machines can tell.
+    // Nothing succeeds before it is created, but by the clocks of two machines: more than ten minutes apart an operator knows.
     [`${id} < ?`, idAt(succeededBefore, 600_000)],
     ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);

@@ -303,7 +303,7 @@ async function checkChains(database: Database): Promise<string> {
       problems.push(
         // Who watches is known by what they write, which they do not while they wait for a node.
         nodes.some(({ problem }) => problem !== undefined)
-          ? `${name}: its payments are not seen: its watcher waits for a node that does not answer, or there is none`
+          ? `${name}: its payments are not seen: its watcher waits for a node that does not answer, or no process watches it: start one with the role watcher`
           : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
     else if (behind > blocksIn(settings, maxBehindMs))

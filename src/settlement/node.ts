@@ -30,7 +30,7 @@ const maxBurst = 16;
 const defaultTimeoutMs = 10_000;
 /** An empty answer that contradicts the block's bloom filter is accepted after this many attempts. */
 const emptyAnswers = 5;
-/** How long a rate-limited request is retried: half of a watcher's lease. */
+/** How long a rate-limited request is retried, from its first turn on: half of a watcher's lease. */
 const defaultPatienceMs = 3_000;
 /** So long a node's receipts of older blocks are believed to be there once one was. */
 const keptMs = 10_000;

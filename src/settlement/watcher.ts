@@ -202,8 +202,8 @@ export class Watcher {
   }
 
   /**
-   * Of several blocks a second, the servers behind one address do not all have the newest: the block that they share is a
-   * second older, or was the newest at the last pass.
+   * Of several blocks a second, as on the real chains with a `minDepthMs`, the servers behind one address do not all have the
+   * newest: the block that they share is a second older, or was the newest at the last pass.
    */
   async #sharedHead(newest: Header): Promise<Header> {
     const { identity, state } = this.#context;

@@ -275,7 +275,7 @@ function createProcessMetrics({ gauge }: Instruments) {
 }
 
 function createReplicationMetrics({ measured }: Instruments) {
-  const isPrimary = measured('database_primary', '1 if the database accepts writes, 0 if it is a standby.');
+  const isPrimary = measured('database_primary', '1 if the database is a primary, 0 if it is a standby.');
   const timeline = measured(
     'database_timeline',
     'The timeline of the database: a promotion begins another one.',
