@@ -125,7 +125,7 @@ export class Listener {
     });
   }
 
-  /** After the delay accepts nothing new; cuts what does not finish within the timeout. Then clients are told. */
+  /** After the delay tells clients, and accepts nothing new; cuts what does not finish within the timeout. */
   async close(timeoutMs: number, delayMs = 0): Promise<void> {
     if (!this.#port.listening) return;
     const cut = setTimeout(() => {

@@ -26,7 +26,7 @@ export interface ChainState {
   finalized: { number: number; readAtMs: number } | undefined;
   /** Blocks with confirmed-depth transfers that a node denied at the last attempt. */
   deniedIn: Set<number>;
-  /** Blocks that a node could not answer for, and the time before which they are not asked for again; negative: only together. */
+  /** Blocks that a node could not answer for, and until when they are not asked for again; negative: failed only together. */
   unanswered: Map<number, number>;
   /** The ancestor that the node reported when a reorganisation was first seen. */
   suspected: string | undefined;

@@ -198,9 +198,11 @@ async function decodeRequest(
   caller: unknown,
   options: PublicDoorOptions,
 ): Promise<Message> {
+  if (!route.hasBody && hasBody(request, header))
+    await assertEmptyBody(header, request, options.requestTimeoutMs);
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
-    : await messageFromQuery(route, header, request, options);
+    : messageFromQuery(route, request);
   // A query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first release.
   if (route.hasBody && route.method !== PaymentIntentService.method.createPaymentIntent)
     parseQuery(queryOf(request), [], violations);
@@ -281,20 +283,16 @@ async function readMessage(
   return route.input.decode(parseJsonBody(bytes));
 }
 
-async function messageFromQuery(
-  route: CompiledRoute,
-  header: RawHeaders,
-  request: NodeRequest,
-  { requestTimeoutMs }: PublicDoorOptions,
-): Promise<DecodedRequest> {
-  // Proxies announce a body of unknown length, which then is empty.
+/** Proxies announce a body of unknown length, which then is empty. Throws `invalid_body` for any other. */
+async function assertEmptyBody(header: RawHeaders, request: NodeRequest, timeoutMs: number): Promise<void> {
   const isKnown = header.get('content-length') !== null || header.get('expect') !== null;
-  const mayHaveBody = hasBody(request, header);
-  if (mayHaveBody && (isKnown || (await readBody(request, requestTimeoutMs)).length > 0)) {
-    throw new ServiceError('invalid_body', {
-      message: `${request.method} has no body here. Send the fields in the query.`,
-    });
-  }
+  if (!isKnown && (await readBody(request, timeoutMs)).length === 0) return;
+  throw new ServiceError('invalid_body', {
+    message: `${request.method} has no body here. Send the fields in the query.`,
+  });
+}
+
+function messageFromQuery(route: CompiledRoute, request: NodeRequest): DecodedRequest {
   const violations: FieldViolation[] = [];
   const json = parseQuery(queryOf(request), route.queryFields, violations);
   const decoded = route.input.decode(json);
