@@ -316,6 +316,15 @@ test.runIf(hasPromtool)('the alerts fire as expected, even if every process is g
   await run('promtool', ['test', 'rules', 'ops/prometheus-rules.test.yaml']);
 });
 
+test('what an outage hides are alerts that there are', async () => {
+  const read = (file: string) => readFile(file, 'utf8');
+  const given = new Set((await read('ops/prometheus-rules.yaml')).match(/(?<=alert: )\w+/g));
+  const matched = (await read('ops/alertmanager.yaml')).matchAll(/alertname=~?"(\w+)(?:\(([\w|]+)\))?"/g);
+  const names = [...matched].flatMap(([, begin, ends = '']) => ends.split('|').map((end) => begin + end));
+  expect(names.length).toBeGreaterThan(25);
+  expect(names.filter((name) => !given.has(name))).toEqual([]);
+});
+
 describe('the dashboard', async () => {
   const { panels } = JSON.parse(await readFile('ops/grafana-dashboard.json', 'utf8')) as {
     panels: {
