@@ -8,11 +8,11 @@ import { entityColumns } from '../src/database/entity-columns.ts';
 import {
   parseShownColumns,
   paymentIntentText,
+  presentPaymentIntent,
   readShownRow,
   type ShownColumns,
   shownRow,
-} from '../src/payment-intents/list-payment-intents.ts';
-import { presentPaymentIntent } from '../src/payment-intents/payment-intent.ts';
+} from '../src/payment-intents/payment-intent.ts';
 import { useService } from './support/use-service.ts';
 
 const codec = createJsonCodec(PaymentIntentSchema);

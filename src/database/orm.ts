@@ -1,3 +1,5 @@
+import { readdir } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Migration, Migrator } from '@mikro-orm/migrations';
 import { type EntityManager, type MigrationObject, MikroORM, type Options } from '@mikro-orm/postgresql';
@@ -24,45 +26,17 @@ import {
 import { faultOf, insufficientPrivilege, lockNotAvailable } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
-/** Files of `migrations`, each a list of statements, in the order they run. Append only. */
-const migrationNames = [
-  '2026-11-21-create-payment-intents',
-  '2026-11-22-mark-api-key-format',
-  '2026-11-22-narrow-payment-intents',
-  '2026-11-22-follow-payment-intents',
-  '2026-11-22-deliver-webhooks',
-  '2026-11-22-settle-payments',
-  '2026-11-23-allow-origins',
-  '2026-11-23-find-reorged-transfers',
-  '2026-11-23-bound-attribution',
-  '2026-11-23-fair-deliveries',
-  '2026-11-23-announce-watched-chains',
-  '2026-11-23-position-in-turns',
-  '2026-11-25-begin-event-epochs',
-  '2026-11-25-find-by-metadata',
-  '2026-11-25-return-money',
-  '2026-11-25-pay-by-authorization',
-  '2026-11-25-open-console',
-  '2026-11-25-show-figures',
-  '2026-11-27-sum-payments',
-  '2026-11-27-sum-refunds',
-  '2026-11-27-take-enabled-endpoints',
-  '2026-11-28-doubt-authorizations',
-  '2026-11-28-find-due-deliveries',
-  '2026-11-28-keep-former-wallets',
-  '2026-11-28-find-plain-refunds',
-  '2026-11-29-check-keys',
-  '2026-11-30-vacuum-early',
-];
+/** The files of `migrations`, each a list of statements, by their date and number, which the names lack. Append only. */
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
-  migrationNames.map(async (name) => {
-    const { default: statements }: { default: readonly string[] } = await import(`./migrations/${name}.ts`);
+  (await readdir(new URL('migrations', import.meta.url))).sort().map(async (file) => {
+    const title = basename(file, '.ts');
+    const { default: statements }: { default: readonly string[] } = await import(`./migrations/${title}.ts`);
     class Statements extends Migration {
       override up(): void {
         for (const statement of statements) this.addSql(statement);
       }
     }
-    return { name, class: Statements };
+    return { name: title.replace(/^(.{10})-\d/, '$1'), class: Statements };
   }),
 );
 

@@ -8,7 +8,9 @@ import { chainWords, laneWords, tokenWords } from '../contract/gen/words.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, LaneName } from '../contract/words.ts';
 import { mustBe, nameOf } from '../contract/words.ts';
+import type { NewPaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { maxAmountUnits, maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment-intent.ts';
+import { newUuid } from '../database/identifiers.ts';
 import { unknownFieldViolations } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 
@@ -20,7 +22,7 @@ const maxMetadataBytes = 16 * 1024;
 const maxMetadataNesting = 15;
 
 /** A valid create request with all defaults. */
-export interface NewPaymentIntent {
+interface NewPaymentIntent {
   amountUnits: bigint;
   chain: ChainName;
   /** Of the chain and the token. */
@@ -102,11 +104,37 @@ export function parseCreatePaymentIntentRequest(
   };
 }
 
+/** The row of a new intent, as of now. */
+export function buildPaymentIntent(
+  intent: NewPaymentIntent,
+  identity: Identity,
+  idempotencyKey: string | undefined,
+  clientSecretVersion: number,
+): NewPaymentIntentRow {
+  const createdAtMs = Date.now();
+  return {
+    id: newUuid(createdAtMs),
+    merchantId: identity.merchantId,
+    mode: identity.mode,
+    status: 'requires_payment',
+    network: intent.network.id,
+    amountUnits: intent.amountUnits,
+    expectedWallet: intent.expectedWallet,
+    lane: intent.lane,
+    metadata: intent.metadata,
+    createdAt: new Date(createdAtMs),
+    expiresAt: new Date(createdAtMs + intent.expiresInMinutes * 60_000),
+    clientSecretVersion,
+    idempotencyKey: idempotencyKey ?? null,
+    requestFingerprint: idempotencyKey === undefined ? null : fingerprintOf(intent),
+  };
+}
+
 /**
  * SHA-256, in hexadecimal, of the request after defaults and clamping. Equivalent requests have the same fingerprint.
  * The merchant's own wallet is left out, so that a retry still matches after the merchant has changed it.
  */
-export function fingerprintOf(intent: NewPaymentIntent): string {
+function fingerprintOf(intent: NewPaymentIntent): string {
   const canonical = canonicalize([
     'CreatePaymentIntent/1',
     String(intent.amountUnits),

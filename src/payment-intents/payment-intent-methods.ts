@@ -3,10 +3,10 @@ import type { KeyRing } from '../config/key-ring.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { Batcher } from '../database/batcher.ts';
-import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
 import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -15,8 +15,7 @@ import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { chargeRows } from '../requests/row-cost.ts';
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
-import type { NewPaymentIntent } from './create-payment-intent-request.ts';
-import { fingerprintOf, parseCreatePaymentIntentRequest } from './create-payment-intent-request.ts';
+import { buildPaymentIntent, parseCreatePaymentIntentRequest } from './create-payment-intent-request.ts';
 import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { createdPaymentIntent, presentPaymentIntent } from './payment-intent.ts';
 import { createTransfersReader, maxPayments } from './payments.ts';
@@ -197,30 +196,5 @@ export function createPaymentIntent(
       context.paymentIntent = created.id;
       return created;
     },
-  };
-}
-
-function buildPaymentIntent(
-  intent: NewPaymentIntent,
-  identity: Identity,
-  idempotencyKey: string | undefined,
-  clientSecretVersion: number,
-): NewPaymentIntentRow {
-  const createdAtMs = Date.now();
-  return {
-    id: newUuid(createdAtMs),
-    merchantId: identity.merchantId,
-    mode: identity.mode,
-    status: 'requires_payment',
-    network: intent.network.id,
-    amountUnits: intent.amountUnits,
-    expectedWallet: intent.expectedWallet,
-    lane: intent.lane,
-    metadata: intent.metadata,
-    createdAt: new Date(createdAtMs),
-    expiresAt: new Date(createdAtMs + intent.expiresInMinutes * 60_000),
-    clientSecretVersion,
-    idempotencyKey: idempotencyKey ?? null,
-    requestFingerprint: idempotencyKey === undefined ? null : fingerprintOf(intent),
   };
 }
