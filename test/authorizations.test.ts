@@ -434,7 +434,7 @@ describe('a facilitator', () => {
       /does not take x402/,
     ],
     ['names the token', { verifyingContract: chain.usdc }, 400, undefined],
-    ['wants another token', {}, 401, /answers 401: it wants a valid X402_FACILITATOR_URL/],
+    ['wants another token', {}, 401, /answers 401: correct X402_FACILITATOR_URL_BASE_SEPOLIA_TOKEN/],
   ])('that %s', async (_, extra, status, problem) => {
     const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532', extra }];
     const url = await listenInTest(

@@ -88,7 +88,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
 
   return {
     /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked (TokenRefused). */
-    async problemWith({ chainId, tokens }: ChainSettings): Promise<string | undefined> {
+    async problemWith({ chainId, tokens, facilitatorVariable }: ChainSettings): Promise<string | undefined> {
       const { kinds } = await answerOf('/supported');
       const isSupported = (Array.isArray(kinds) ? kinds : []).some(
         (kind) =>
@@ -102,7 +102,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       // What it supports it may tell anybody.
       const { statusCode, answer } = await ask('/verify', {});
       if ((statusCode !== 401 && statusCode !== 403) || 'isValid' in answer) return undefined;
-      throw new TokenRefused(`it answers ${statusCode}: it wants a valid X402_FACILITATOR_URL_…_TOKEN`);
+      throw new TokenRefused(`it answers ${statusCode}: correct ${facilitatorVariable}_TOKEN`);
     },
     /**
      * Has the payment verified and sent. A request that fails is repeated as it is, up to twice: facilitators are busy, or

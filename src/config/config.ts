@@ -304,8 +304,7 @@ function readConsole(variables: Variables) {
 
 /** Services that send signed authorizations, each on a chain. */
 function readFacilitators(variables: Variables) {
-  return chains.flatMap(({ chainId, rpcVariable }) => {
-    const variable = rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
+  return chains.flatMap(({ chainId, rpcVariable, facilitatorVariable: variable }) => {
     // A file's last line often ends with a line break.
     const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
     const url = readAddress(variables, variable);

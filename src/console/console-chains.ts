@@ -17,6 +17,7 @@ import { networkChains } from '../database/entities/network.ts';
 import { WatchedChainEntity, type WatchedChainRow } from '../database/entities/settlement.ts';
 import { formatIdentifier, idViolations, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
+import { readClockAheadMs } from '../database/replication.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import type { Identity } from '../requests/request-context.ts';
@@ -29,18 +30,19 @@ const silentMs = 60_000;
 const behindMs = 200_000;
 
 /** Whether payments on a chain are seen now. */
-function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings): ChainState {
+function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, nowMs: number): ChainState {
   if (row === undefined) return ChainState.UNWATCHED;
-  if ((row.leaseUntil?.getTime() ?? 0) < Date.now()) return ChainState.IDLE;
-  if (Date.now() - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
+  if ((row.leaseUntil?.getTime() ?? 0) < nowMs) return ChainState.IDLE;
+  if (nowMs - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
   const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > blocksIn(settings, behindMs);
   return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
 }
 
-/** What is known of each chain that anybody watches, or has. */
-async function readWatchedChains(em: EntityManager): Promise<ReadonlyMap<number, WatchedChainRow>> {
+/** What is known of each chain that anybody watches, or has, and the time by the database's clock, which made the leases. */
+async function readWatchedChains(em: EntityManager) {
   const rows = await em.fork().findAll(WatchedChainEntity);
-  return new Map(rows.map((row) => [row.chainId, row]));
+  const nowMs = Date.now() - (await readClockAheadMs(em));
+  return { byId: new Map(rows.map((row) => [row.chainId, row])), nowMs };
 }
 
 /** `ListChains`: all of them, whether somebody watches them or not. */
@@ -52,7 +54,7 @@ export function listChains(
   return {
     ratePolicy: 'reads',
     async run() {
-      const byId = await readWatchedChains(em);
+      const { byId, nowMs } = await readWatchedChains(em);
       return {
         chains: chains.map((settings) => {
           const { chainId, rpcVariable } = settings;
@@ -62,7 +64,7 @@ export function listChains(
             rpcVariable,
             nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
             hasFacilitator: gasless.on(chainId) !== undefined,
-            state: stateOf(row, settings),
+            state: stateOf(row, settings, nowMs),
             ...(row && {
               readNumber: BigInt(row.cursorNumber),
               readTime: timestampFromDate(row.cursorTime),
@@ -82,12 +84,12 @@ export function listChains(
  * that it is paid on; and one that is unwatched takes no new intents.
  */
 export async function chainItems(em: EntityManager, mode: ModeName, merchantId: string | undefined) {
-  const byId = await readWatchedChains(em);
+  const { byId, nowMs } = await readWatchedChains(em);
   const wallets =
     merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));
   return chains.flatMap((chain) => {
     const row = byId.get(chain.chainId);
-    const state = stateOf(row, chain);
+    const state = stateOf(row, chain, nowMs);
     const mayBeUnwatched = mode === 'testnet' || wallets;
     const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
     if (chain.mode !== mode || isWell) return [];
@@ -127,7 +129,7 @@ export function findTransaction(
     receipt: Receipt,
     { merchantId, mode: wantedMode }: ReturnType<typeof merchantOf>,
   ) => {
-    const row = (await readWatchedChains(em)).get(chainId);
+    const row = (await readWatchedChains(em)).byId.get(chainId);
     const transfers = receipt.logs.filter(isTransfer);
     const wallets = new Set(transfers.flatMap(({ topics }) => topics.slice(1).map(addressOf)));
     const asked = [[...wallets].slice(0, maxWallets).map(byteaOf), merchantId];

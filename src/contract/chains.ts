@@ -52,6 +52,8 @@ type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'> & Partial<Pick
 
 /** A chain that payments can be made on. */
 export interface ChainSettings extends ChainFacts {
+  /** The environment variable with the facilitator that sends signed payments. */
+  facilitatorVariable: string;
   /** The networks that intents of this chain refer to. */
   networks: readonly Network[];
   /** Contracts whose transfers are read, in lower case: what intents are paid in, and what is taken for it. */
@@ -135,6 +137,7 @@ function chainOf(terms: readonly [NetworkTerms, ...NetworkTerms[]], facts: Chain
   };
   return {
     ...facts,
+    facilitatorVariable: facts.rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL'),
     networks: terms.map(networkOfTerms),
     tokens: [...Object.values(tokenAddresses), ...Object.values(bridgedUsdcAddresses)].map(lowerCase),
     confirmations: Math.max(...terms.map(({ confirmationsRequired }) => confirmationsRequired)),

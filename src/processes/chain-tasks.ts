@@ -4,6 +4,7 @@ import { type ChainSettings, chainNamed, chains, networkOf } from '../contract/c
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { WatchedChainEntity } from '../database/entities/settlement.ts';
+import { readClockAheadMs } from '../database/replication.ts';
 import { ensureDemo } from '../embedded/demo.ts';
 import { hasDemoMonth, writeDemoMonth } from '../embedded/demo-month.ts';
 import { findLocalChain, payIntent, TransferRefused } from '../embedded/local-chain.ts';
@@ -177,7 +178,7 @@ export async function chainsHealth(database: Database) {
   const em = database.orm.em.fork();
   const known = await em.find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
   // By its clock, which made the lease.
-  const [clock] = await em.execute<{ ms: string }[]>('select extract(epoch from now()) * 1000 as ms');
+  const nowMs = Date.now() - (await readClockAheadMs(em));
   return Promise.all(
     chains.map(async (settings) => {
       const { chainId, tokens } = settings;
@@ -188,7 +189,7 @@ export async function chainsHealth(database: Database) {
         /** Undefined if the chain is not watched. */
         row,
         /** A process holds the lease. */
-        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > Number(clock?.ms),
+        isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > nowMs,
         nodes: await Promise.all(urls.map((url) => healthOf(new Node({ url, chainId, tokens })))),
       };
     }),
