@@ -216,13 +216,11 @@ describe('a node', () => {
     await watcher.release();
     const two = createTestWatcher(service, { urls: [chain.url, second] });
     await chain.mine(1, { timestamp: Number(signed.validBefore) });
-    await chain.mine(chain.network.confirmationsRequired + 1);
-    await two.catchUp();
+    await two.catchUp(chain.mine(chain.network.confirmationsRequired + 1));
     await two.release();
     expect(await statusesOf(order.id)).toEqual(['submitted']);
     const one = createTestWatcher(service, { urls: [chain.url, chain.url] });
-    await chain.mine();
-    await one.catchUp();
+    await one.catchUp(chain.mine());
     await one.release();
     expect(await statusesOf(order.id)).toEqual(['released']);
     await watcher.catchUp();
@@ -311,8 +309,7 @@ describe('a transfer', () => {
     const look = async () => {
       await watcher.release();
       const next = createTestWatcher(service, { urls: [chain.url] });
-      await chain.mine();
-      await next.catchUp();
+      await next.catchUp(chain.mine());
       await next.release();
       return statusesOf(order.id);
     };
@@ -359,8 +356,7 @@ test('of the two clocks, the later one counts', async () => {
   const order = await newOrder();
   const head =
     Math.max(Math.floor(Date.now() / 1_000), Number((await chain.client.getBlock()).timestamp)) + 600;
-  await chain.mine(1, { timestamp: head });
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(1, { timestamp: head }));
   // The token would still take it.
   const signed = await sign(order.account, order.offer, { validBefore: BigInt(head + 10), validAfter: 0n });
   expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({

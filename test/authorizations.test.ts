@@ -559,8 +559,7 @@ describe('never twice', () => {
     await watcher.release();
     const readBlockAnew = async () => {
       const next = createTestWatcher(service, { urls: [chain.url] });
-      await chain.mine();
-      await next.catchUp();
+      await next.catchUp(chain.mine());
       await next.release();
     };
     await readBlockAnew();
@@ -575,8 +574,7 @@ describe('never twice', () => {
     blind.lie('empty logs');
     await blinded.catchUp();
     await chain.mine(1, { timestamp: hidden.validBefore });
-    await chain.mine(confirmationsRequired);
-    await blinded.catchUp();
+    await blinded.catchUp(chain.mine(confirmationsRequired));
     expect(await statusesOf(hidden.order.id)).toEqual(['submitted']);
     blind.lie(undefined);
     // Everything is read twice, and what was hidden is found.
@@ -600,8 +598,7 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   const [other, payer] = [await createIntent(), await newAccount()];
   const to = service.merchant.wallets.testnet.base as Hex;
   await chain.transfer({ from: payer.address, to, amountUnits: 7n, suffix: idBytes(other.id) });
-  await chain.mine();
-  await half.catchUp();
+  await half.catchUp(chain.mine());
   expect((await statusOf(other.id)).amount_received_units).toBe(7);
   // Nothing of it was seen, whatever is read again, and whatever the node says of the nonce.
   await chain.mine(1, { timestamp: validBefore });
@@ -763,8 +760,7 @@ describe('a nonce', () => {
     await watcher.readAllAgain();
     const next = createTestWatcher(service, { urls: [chain.url] });
     await watcher.release();
-    await chain.mine();
-    await next.catchUp();
+    await next.catchUp(chain.mine());
     await next.release();
     expect(await statusesOf(order.id)).toEqual(['released']);
     expect((await pay(order.secret, header)).settled?.errorReason).toBe('authorization_released');
@@ -843,8 +839,7 @@ describe('a nonce', () => {
     await watcher.release();
     const half = createTestWatcher(service, { urls: [await listenInTest(blind), chain.url] });
     await facilitator.send(signed);
-    await chain.mine(15);
-    await half.catchUp();
+    await half.catchUp(chain.mine(15));
     await half.readAllAgain();
     await half.release();
     expect(await statusesOf(order.id)).toEqual(['landed']);

@@ -118,8 +118,7 @@ test('a transfer that looks like a refund and lacks its id is found by the refun
   await chain.mint(payer, 30_000n);
   const suffix = stringToHex(intent.id as string);
   await inBlock(chain.transfer({ from: payer, to: wallet, amountUnits: 30_000n, suffix }));
-  await chain.mine(10);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(10));
   const asked = { payment_intent: intent.id, destination, amount_units: 30_000 };
   let refund = (await service.call('createRefund', asked)).json.id;
   const sentFor = async () => (await call('ConsoleService/FindRefundTransfers', { refund })).json;

@@ -164,8 +164,7 @@ test('a detached transfer that returns in another block stays unattributed, alth
   const watcher = createTestWatcher(service, { urls: [chain.url] });
   onTestFinished(() => endWatch(service, { watcher, chain }));
   const mine = async () => {
-    await chain.mine();
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine());
   };
   const { address: from } = chain.accounts[0] as { address: Address };
   const amountUnits = 7_654_321;

@@ -101,8 +101,7 @@ test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly',
   }
   // Confirmed, and read a second time: nothing is there twice, and a receipt of thousands is asked for once.
   watcher.requests.length = 0;
-  await chain.mine(10);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(10));
   const transactions = new Set(logs.map(({ transactionHash }) => transactionHash)).size;
   const receipts = watcher.requests.filter((method) => method === 'eth_getTransactionReceipt').length;
   expect(receipts).toBe(kind === 'other recipients' ? 1 : transactions);
@@ -145,8 +144,7 @@ test.each<[HostileKind, string, number]>([
   expect([status, transfers?.length]).toEqual(
     recognised === 0 ? ['requires_transfer', undefined] : ['processing', Math.min(100, recognised)],
   );
-  await chain.mine(chain.network.confirmationsRequired);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(chain.network.confirmationsRequired));
   expect((await service.call('getRefund', { id })).json.status).toBe(
     recognised === 0 ? 'requires_transfer' : 'succeeded',
   );
@@ -177,8 +175,7 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   await hostile.fill('distinct amounts', { count: 4_500, to: wallet, amountUnits: 1n, intentId: intent.id });
   const to = intent.expected_wallet as Address;
   await chain.transfer({ from: payer.address, to, amountUnits: price, suffix: idBytes(intent.id) });
-  await chain.mine();
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine());
   expect([watcher.faults, watcher.log.filter(({ level }) => level !== 'info')]).toEqual([[], []]);
   expect(await theirs.getIntent(intent.id)).toMatchObject({ status: 'processing' });
   expect(await unattributed(wallet)).toMatchObject({ n: 0 });
@@ -316,8 +313,7 @@ test.each([
     { err: { message: expect.stringMatching(reason) }, transaction_hash: expect.stringMatching(/^0x/) },
   ]);
   // Somebody attributes it later.
-  await chain.mine();
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine());
   expect(watcher.faults).toEqual([]);
 });
 
@@ -344,8 +340,7 @@ test('the payment of a locked intent is recorded after the lock is released', as
 
 test('twelve thousand payments of one intent are reverted in parts, and not read again', async () => {
   const intent = await calls.createIntent({ amount_units: 9_000_000 });
-  await chain.mine(3);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(3));
   const { number, hash: blockHash } = await chain.client.getBlock();
   const payment = {
     paymentIntent: intent.id,
@@ -381,8 +376,7 @@ test('twelve thousand payments of one intent are reverted in parts, and not read
   const [payer] = chain.accounts;
   const to = intent.expected_wallet as Address;
   await chain.transfer({ from: payer.address, to, amountUnits: 9_000_000n, suffix: idBytes(intent.id) });
-  await chain.mine(chain.network.confirmationsRequired);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(chain.network.confirmationsRequired));
   expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
   expect(await service.query(wrongSums)).toEqual([]);
   await service.query('analyze transfers, payment_sums');

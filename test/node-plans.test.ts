@@ -72,8 +72,7 @@ test('at the tip, a block takes at most three requests', async () => {
   await watcher.readAllAgain();
   const before = node.requests.length;
   for (let block = 0; block < 20; block++) {
-    await chain.mine();
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine());
   }
   expect((node.requests.length - before) / 20).toBeLessThanOrEqual(3);
 });

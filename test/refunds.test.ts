@@ -244,8 +244,7 @@ describe('on the chain', async () => {
   afterEach(() => endWatch(service, { watcher }));
 
   async function mine(blocks = 1) {
-    await chain.mine(blocks);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(blocks));
   }
 
   /** An intent that is paid and confirmed on the chain. */

@@ -36,8 +36,7 @@ async function watch(
     chainId: network.chainId,
     nodeChoice: { failsMs: 0, probeEveryMs: 0 },
   });
-  await chain.mine(3);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(3));
   const { createIntent, getIntent } = createMerchantCalls(
     service,
     service.merchant.keys[network.mode].apiKey,

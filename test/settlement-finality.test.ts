@@ -98,8 +98,7 @@ describe('Polygon', () => {
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
     await pay(intent);
-    await chain.mine(11);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(11));
     expect(await calls.getIntent(intent.id)).toMatchObject({
       status: 'processing',
       payments: [{ confirmations: 12, status: 'pending' }],
@@ -108,8 +107,7 @@ describe('Polygon', () => {
     const paidIn = (await calls.getIntent(intent.id)).payments[0].block_number;
     while ((await finalized()) < paidIn) {
       expect(await statusOf(intent)).toBe('processing');
-      await chain.mine();
-      await watcher.catchUp();
+      await watcher.catchUp(chain.mine());
     }
     expect(await statusOf(intent)).toBe('succeeded');
   });
@@ -145,12 +143,10 @@ describe('Polygon', () => {
     await chain.send(zeroAddress, { to: token, data: mint });
     await chain.mine();
     node.lie('null receipts');
-    await chain.mine(20);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(20));
     node.lie(undefined);
     await pay(intent);
-    await chain.mine(20);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(20));
     expect(await calls.getIntent(intent.id)).toMatchObject({
       status: 'succeeded',
       amount_received_units: intent.amount_units,
@@ -168,8 +164,7 @@ describe('Polygon', () => {
     for (const amountUnits of [1n, 2n]) await chain.mint(address, amountUnits);
     node.lie('equal log index');
     const told = node.untilTold('equal log index');
-    await chain.mine(2);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(2));
     await told;
     const head = Number((await chain.client.getBlock()).number);
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
@@ -180,11 +175,9 @@ describe('Polygon', () => {
     const intent = await createIntent();
     await pay(intent);
     const paidAt = Number((await chain.client.getBlock()).timestamp);
-    await chain.mine(30, { timestamp: paidAt + 19, timestampStep: 0 });
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(30, { timestamp: paidAt + 19, timestampStep: 0 }));
     expect(await statusOf(intent)).toBe('processing');
-    await chain.mine(1, { timestamp: paidAt + 20 });
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(1, { timestamp: paidAt + 20 }));
     expect(await statusOf(intent)).toBe('succeeded');
   });
 });
@@ -192,8 +185,7 @@ describe('Polygon', () => {
 test('a single wrong block time ends no intent', async () => {
   await watch('only');
   const intent = await createIntent();
-  await chain.mine(12);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(12));
   const { cursor } = (await watcher.ledger.progress()) as Progress;
   await service.query("update block_headers set time = time + interval '1 year' where number = $1", [
     cursor.number - 9,
@@ -207,8 +199,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
   /** Follows a chain that grows, by blocks that are read one by one. */
   async function grow(blocks: number): Promise<void> {
     for (let left = blocks; left > 0; left -= 4) {
-      await chain.mine(Math.min(left, 4), { timestampStep: 1 });
-      await watcher.catchUp();
+      await watcher.catchUp(chain.mine(Math.min(left, 4), { timestampStep: 1 }));
     }
   }
 
@@ -227,8 +218,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     await grow(60);
     const sameDay = Number((await chain.client.getBlock()).number);
     const tomorrow = Number((await chain.client.getBlock()).timestamp) + day;
-    await chain.mine(1, { timestamp: tomorrow });
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(1, { timestamp: tomorrow }));
     await grow(540);
     const known = await headers();
     const head = Number((await chain.client.getBlock()).number);
@@ -304,8 +294,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
 
   test('a range reverted during its verification is verified again', async () => {
     await watch('only');
-    await chain.mine(8);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(8));
     const { ledger } = watcher;
     const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
     const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];

@@ -60,8 +60,7 @@ async function sendMisread(intent: PayableIntent, amountUnits: bigint): Promise<
   ]);
   await watcher.catchUp();
   node.lie(undefined);
-  await chain.mine(6);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(6));
 }
 
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
@@ -136,8 +135,7 @@ test('confirmed payments stay confirmed if the node fails before the others', as
   await send(first, BigInt(first.amount_units));
   await chain.mine(1);
   await send(second, BigInt(second.amount_units));
-  await chain.mine(1);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(1));
   await chain.mine(12);
   const methods = ['eth_getTransactionReceipt'];
   // Together they fail, so they are asked for one by one.
@@ -198,8 +196,7 @@ test.each([
   const wallet = `0x${digits.repeat(20)}` as const;
   await chain.mint(from, 5_000_000n);
   await chain.transfer({ from, to: wallet, amountUnits: 5_000_000n, suffix: '0x' });
-  await chain.mine(12);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(12));
   for (const units of [1_000, 2_000])
     await calls.createIntent({ amount_units: units, wallet_address: wallet });
   await service.query(`update payment_intents set created_at = now() + $1::interval`, [since]);
@@ -259,8 +256,7 @@ test('a payment whose receipt is larger than its node gives holds up no chain', 
   node.lie('receipt too large');
   const suffix = concatHex([idBytes(intent.id), transferWithAuthorization]);
   await send(intent, BigInt(intent.amount_units), suffix);
-  await chain.mine(12);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(12));
   expect((await getIntent(intent.id)).status).toBe('processing');
   node.lie(undefined);
   await watcher.catchUp();
@@ -331,8 +327,7 @@ test('verification corrects an amount that was wrong in log and receipt', async 
 test('a payment denied once is not reverted', async () => {
   const intent = await createIntent();
   await send(intent, BigInt(intent.amount_units));
-  await chain.mine(12);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(12));
   node.lieInTurn([
     { lie: 'empty logs', times: 1 },
     { lie: 'null receipts', times: 1 },
@@ -400,8 +395,7 @@ describe('a node that has pruned the receipts', () => {
 
   test('of blocks already read denies no payment', async () => {
     const intents = await payTwo();
-    await chain.mine(12);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(12));
     prune();
     for (let i = 0; i < 2; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
     await succeed(intents);
@@ -418,8 +412,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
   async function payment(): Promise<PayableIntent & { amount_units: number }> {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
-    await chain.mine(6);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(6));
     node.lieInTurn([...denial, ...denial]);
     await expect(watcher.verify()).rejects.toThrow('asked again');
     return intent;
@@ -428,8 +421,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
   async function succeeds(intent: PayableIntent): Promise<void> {
     node.lie(undefined);
     await watcher.readAllAgain();
-    await chain.mine(10);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(10));
     expect(await getIntent(intent.id)).toMatchObject({
       status: 'succeeded',
       payments: [expect.objectContaining({ status: 'confirmed' })],
@@ -466,8 +458,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
   test('a missing payment in a node that is behind is not a denial', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
-    await chain.mine(6);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(6));
     for (let i = 0; i < 2; i++) {
       // Its logs and receipts end before the payment; one of its machines still has the newest block.
       node.lieInTurn([denial[0], { lie: 'null blocks', times: 1 }]);
@@ -487,8 +478,7 @@ test('denials of a payment in two different blocks do not add up', async () => {
   await chain.mine(1);
   const suffix = idBytes(intent.id);
   const hash = await chain.transfer({ from, to: intent.expected_wallet, amountUnits, suffix });
-  await chain.mine(6);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(6));
   node.lieInTurn(denial);
   await expect(watcher.verify()).rejects.toThrow('asked again');
   await chain.reorg(6, [{ hash, index: 1 }]);
@@ -498,8 +488,7 @@ test('denials of a payment in two different blocks do not add up', async () => {
   node.lieInTurn(denial);
   await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
-  await chain.mine(10);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(10));
   await watcher.readAllAgain();
   expect(await getIntent(intent.id)).toMatchObject({
     status: 'succeeded',
@@ -511,8 +500,7 @@ test.each(['only', 'second'] as const)(
   'blocks that replace reorged ones are read before they are verified: the %s node hides',
   async (place) => {
     await watchAnew(place === 'only' ? [node.url] : [chain.url, node.url]);
-    await chain.mine(2);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(2));
     const { cursor } = (await watcher.ledger.progress()) ?? {};
     const [one, other] = [await createIntent(), await createIntent()];
     await chain.client.request({ method: 'anvil_rollback', params: [1] } as never);
@@ -526,8 +514,7 @@ test.each(['only', 'second'] as const)(
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
     await watcher.readAllAgain();
-    await chain.mine(10);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(10));
     for (const { id } of [one, other]) {
       expect(await getIntent(id)).toMatchObject({
         status: 'succeeded',
@@ -545,8 +532,7 @@ describe('with two nodes,', () => {
   test('the second one cannot revert a payment that the first one has', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
-    await chain.mine(6);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(6));
     // As a node that lacks the logs and receipts of old blocks.
     node.lieInTurn([...denial, ...denial]);
     await watcher.verify();
@@ -554,8 +540,7 @@ describe('with two nodes,', () => {
     await watcher.follow();
     await watcher.verify().catch(() => {});
     node.lie(undefined);
-    await chain.mine(10);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(10));
     await watcher.readAllAgain();
     expect(await getIntent(intent.id)).toMatchObject({
       status: 'succeeded',
@@ -574,8 +559,7 @@ describe('with two nodes,', () => {
     const part = intent.amount_units / 3;
     const { address: from } = chain.accounts[0] as { address: Address };
     await chain.mint(from, BigInt(2 * part));
-    await chain.mine();
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine());
     const payment = {
       from,
       to: intent.expected_wallet,
@@ -585,11 +569,9 @@ describe('with two nodes,', () => {
     await chain.transfer(payment);
     await chain.transfer(payment);
     node.lie('log twice', { times: 1 });
-    await chain.mine(6);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(6));
     expect((await getIntent(intent.id)).payments_count).toBe(3);
-    await chain.mine(12);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(12));
     await watcher.tryToFollow(3);
     await watcher.catchUp();
     expect(await getIntent(intent.id)).toMatchObject({
@@ -613,8 +595,7 @@ describe('with two nodes,', () => {
       if (place === 'second') node.lie('log twice', { times: 1 });
       await watcher.verify().catch(() => {});
       node.lie(undefined);
-      await chain.mine(12);
-      await watcher.catchUp();
+      await watcher.catchUp(chain.mine(12));
       const { payments_count } = await getIntent(intent.id);
       expect(payments_count).toBe(2);
       await watcher.tryToFollow(3);
@@ -643,8 +624,7 @@ describe('with two nodes,', () => {
     ]);
     await watcher.verify();
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
-    await chain.mine(10);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(10));
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
     node.lie(undefined);
     await watcher.tryToFollow(3);
@@ -671,8 +651,7 @@ describe('with two nodes,', () => {
   test('the second one on another fork neither adds nor reverts', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
-    await chain.mine(12);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(12));
     node.lie('another fork');
     for (let i = 0; i < 2; i++) {
       await expect(watcher.verify()).rejects.toThrow(/has another block \d+ than/);
@@ -692,8 +671,7 @@ describe('with two nodes,', () => {
     const wallet = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address: wallet });
     await send(intent, BigInt(intent.amount_units));
-    await chain.mine(6);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(6));
     node.lieInTurn([
       { lie: 'log of another amount', times: 1 },
       { lie: 'receipt of another amount', times },
@@ -701,8 +679,7 @@ describe('with two nodes,', () => {
     await watcher.verify();
     expect((await getIntent(intent.id)).payments_count).toBe(2);
 
-    await chain.mine(10);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(10));
     expect(node.isHonest()).toBe(true);
     await watcher.catchUp();
     await expect(watcher.verify()).rejects.toThrow('asked again');

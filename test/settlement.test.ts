@@ -51,8 +51,7 @@ async function pay(...sent: Sent) {
 }
 
 async function mine(...args: Parameters<TestChain['mine']>) {
-  await chain.mine(...args);
-  await watcher.catchUp();
+  await watcher.catchUp(chain.mine(...args));
 }
 
 /** In whole seconds, so long after the chain's newest block. */
@@ -375,8 +374,7 @@ test('of two watchers one reads; after losing the lease it cannot change anythin
   const intent = await calls.createIntent();
   const other = createTestWatcher(service, { urls: [chain.url] });
   await send(intent, 12_500_000n);
-  await chain.mine();
-  await other.catchUp();
+  await other.catchUp(chain.mine());
   expect(other.changes).toEqual([]);
   await service.query(`update watched_chains set lease_until = now() - interval '1 second'`);
   await other.catchUp();

@@ -26,8 +26,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     const wallet = await device.installWallet(account);
     const intent = await world.createIntent();
     const checkout = await device.open(intent);
-    await checkout.connect();
-    await checkout.view('ready-to-sign');
+    await checkout.connect('ready-to-sign');
     return { account, device, wallet, intent, checkout };
   }
 
@@ -48,8 +47,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
       String(await carryOut()).replace(/1([bc])$/, (_, v) => `0${v === 'b' ? 0 : 1}`),
     );
     const asked = world.facilitator.nextSent();
-    await checkout.press('sign');
-    await checkout.view('signed');
+    await checkout.press('sign', 'signed');
     await asked;
     await pays(stage);
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
@@ -72,8 +70,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
 
   test('pays with the fee if the payer wants to', async () => {
     const { wallet, checkout } = await begin({ wei: 10n ** 19n });
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(wallet.sent).toHaveLength(1);
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
     await world.mine();
@@ -84,13 +81,11 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     const { wallet, checkout, account } = await begin();
     const held = holdBack();
     wallet.answer('eth_signTypedData_v4', held.answer);
-    await checkout.press('sign');
-    await checkout.view('sign-in-wallet');
+    await checkout.press('sign', 'sign-in-wallet');
     await wallet.asked('eth_signTypedData_v4');
     const asked = world.facilitator.asked.length;
     await checkout.page.locator('summary').click();
-    await checkout.press('not-sent');
-    await checkout.view('ready-to-sign');
+    await checkout.press('not-sent', 'ready-to-sign');
     // The wallet's window was closed: it has not answered.
     wallet.answer('eth_signTypedData_v4', reject);
     await checkout.press('sign');
@@ -103,8 +98,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   test('a reload, a second tab and another device show what is on its way, and offer nothing', async () => {
     const { checkout, device, intent } = await begin();
     world.facilitator.behaviour = holdsBack;
-    await checkout.press('sign');
-    await checkout.view('signed');
+    await checkout.press('sign', 'signed');
     await expect.poll(() => checkout.text()).toMatch(/it can arrive until/);
     await checkout.page.reload();
     await checkout.view('signed');
@@ -119,8 +113,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     const { checkout, device, intent, account, wallet } = await begin();
     // The request is lost on its way.
     await device.context.route('**/v1/checkout/pay', (route) => route.abort());
-    await checkout.press('sign');
-    await checkout.view('signed');
+    await checkout.press('sign', 'signed');
     await wallet.asked('eth_signTypedData_v4');
     await expect.poll(() => checkout.page.evaluate(() => localStorage.length)).toBe(1);
     await checkout.page.close();
@@ -140,24 +133,20 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   test('is not asked once the payer has gone on, however late the service answers', async () => {
     const { wallet, checkout, device } = await begin();
     const answer = await device.holdAnswers();
-    await checkout.press('sign');
-    await checkout.view('sign-in-wallet');
+    await checkout.press('sign', 'sign-in-wallet');
     await checkout.page.locator('summary').click();
-    await checkout.press('not-sent');
-    await checkout.view('ready-to-sign');
+    await checkout.press('not-sent', 'ready-to-sign');
     const answered = checkout.page.waitForResponse('**/v1/checkout');
     answer();
     await answered;
-    await checkout.press('wallets');
-    await checkout.view('choose-wallet');
+    await checkout.press('wallets', 'choose-wallet');
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
   test('is not asked while a payment that was reorged may return', async () => {
     const { wallet, checkout, device, intent } = await begin();
     const answer = await device.holdAnswers();
-    await checkout.press('sign');
-    await checkout.view('sign-in-wallet');
+    await checkout.press('sign', 'sign-in-wallet');
     await world.transferTo(intent, { units: 4_000_000n });
     await world.mine();
     await world.reorg(1);
@@ -169,8 +158,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   test('is not asked to sign for an account that the payer has left', async () => {
     const { wallet, checkout, device } = await begin();
     const answer = await device.holdAnswers();
-    await checkout.press('sign');
-    await checkout.view('sign-in-wallet');
+    await checkout.press('sign', 'sign-in-wallet');
     const other = await world.createPayer();
     await wallet.changeAccount(other);
     const balances = () => JSON.stringify(wallet.requestsOf('eth_getBalance')).toLowerCase();
@@ -184,8 +172,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     const { wallet, checkout, device, intent } = await begin();
     world.facilitator.behaviour = holdsBack;
     const other = await device.open(intent);
-    await other.connect();
-    await other.view('ready-to-sign');
+    await other.connect('ready-to-sign');
     // The service is not reached: what was signed is only in the browser.
     await device.context.route('**/v1/checkout/pay', (route) => route.abort('connectionrefused'));
     await checkout.press('sign');
@@ -206,8 +193,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
         ? route.continue()
         : route.fulfill({ status: 409, json: { error: { code: 'invalid_state' } } }),
     );
-    await checkout.press('sign');
-    await checkout.view('ready-to-sign');
+    await checkout.press('sign', 'ready-to-sign');
     await checkout.notice('sign-refused');
     // The browser reports the status.
     expect(device.complaints.splice(0)).toEqual([expect.stringContaining('409')]);

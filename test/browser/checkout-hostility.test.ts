@@ -258,8 +258,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect((await checkout.action('wallet').innerText()).length).toBeLessThan(100);
       await checkout.page.setViewportSize({ width: 320, height: 640 });
       expect(await checkout.overflow()).toBe(0);
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
     });
 
     test.each([
@@ -277,8 +276,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         void dialog.dismiss();
       });
       await checkout.view('choose-wallet');
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
       expect(dialogs).toBe(0);
       expect(device.foreignRequests()).toEqual([]);
     });
@@ -298,8 +296,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       const checkout = await device.open(await world.createIntent());
       await checkout.view('choose-wallet');
       expect(await checkout.action('wallet').count()).toBe(1);
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
     });
 
     test('that claims the name of another is not asked in its place', async () => {
@@ -341,8 +338,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
       wallet.answer(method);
       if ((await checkout.action('wallets').count()) > 0) await checkout.press('wallets');
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
     });
 
     test.each(['0x', `0x${'z'.repeat(64)}`])(
@@ -358,8 +354,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
           },
         );
         await checkout.connect();
-        await checkout.press('pay');
-        await checkout.view('unknown');
+        await checkout.press('pay', 'unknown');
         expect(await checkout.offersNoPayment()).toBe(true);
         await world.mine();
         await checkout.refresh();
@@ -375,8 +370,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         return world.chain.send(from, { to, data: half as `0x${string}` });
       });
       await checkout.connect();
-      await checkout.press('pay');
-      await checkout.view('sent');
+      await checkout.press('pay', 'sent');
       await world.mine();
       await checkout.refresh();
       expect(await checkout.notice('partly-paid')).toMatch(/6\.00 USDC.*6\.50 USDC/);

@@ -65,8 +65,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('two presses of the button are one request', async () => {
     const { wallet, checkout, counts } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     await checkout.action('pay').evaluate(clickOn, 3);
     await checkout.view('sent');
     await arrives(checkout);
@@ -105,8 +104,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       await checkout.press('not-sent');
       wallet.answer('eth_sendTransaction');
       if ((await checkout.view('choose-wallet', 'ready')) === 'choose-wallet') await checkout.connect();
-      await checkout.press('pay');
-      await checkout.view('sent');
+      await checkout.press('pay', 'sent');
       await arrives(checkout);
       expect(await counts()).toEqual({ asked: 2, transfers: 1 });
     });
@@ -127,8 +125,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
     test('before the wallet is asked starts over', async () => {
       const { checkout, counts } = await begin();
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
       await checkout.page.reload();
       await checkout.view('choose-wallet');
       expect(await counts()).toEqual({ asked: 0, transfers: 0 });
@@ -155,8 +152,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       wallet.answer('eth_sendTransaction', held.answer);
       const second = await device.open(intent);
       for (const each of [checkout, second]) {
-        await each.connect();
-        await each.view('ready');
+        await each.connect('ready');
       }
       // Both ask the service once more, and go on together.
       const answer = await device.holdAnswers();
@@ -210,8 +206,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     const device = await world.openDevice();
     const wallet = await device.installWallet(account);
     const second = await device.open(intent);
-    await second.connect();
-    await second.view('ready');
+    await second.connect('ready');
     await arrives(second);
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     await checkout.view('processing');
@@ -220,13 +215,11 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('the service is asked once more right before the wallet', async () => {
     const { intent, checkout, counts } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     // Another device has paid, and this page does not know of it yet.
     await world.transferTo(intent);
     await world.mine();
-    await checkout.press('pay');
-    await checkout.view('processing');
+    await checkout.press('pay', 'processing');
     expect(await counts()).toEqual({ asked: 0, transfers: 0 });
   });
 
@@ -268,8 +261,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
     test('the wallet is not asked without a current answer of the service', async () => {
       const { device, wallet, checkout } = await begin();
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
       await device.context.setOffline(true);
       await checkout.connection('offline');
       await checkout.action('pay').evaluate(clickOn);
@@ -281,8 +273,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('a service that does not answer right before: the wallet is not asked', async () => {
     const { device, wallet, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     await checkout.page.route('**/v1/checkout', (route) => route.abort('connectionrefused'));
     await checkout.press('pay');
     await checkout.connection('unreachable');
@@ -342,8 +333,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       return `0x${'ab'.repeat(32)}`;
     });
     await checkout.connect();
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     await arrives(checkout);
     await world.mine(9);
     await checkout.refresh();
@@ -360,8 +350,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       throw new Error('the popup was closed');
     });
     await checkout.connect();
-    await checkout.press('pay');
-    await checkout.view('unknown');
+    await checkout.press('pay', 'unknown');
     expect(await checkout.offersNoPayment()).toBe(true);
     await arrives(checkout);
     expect(await counts()).toEqual(once);
@@ -375,8 +364,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       throw new WalletError(-32002, 'a request is already pending');
     });
     if ((await checkout.view('choose-wallet', 'ready')) === 'choose-wallet') await checkout.connect();
-    await checkout.press('pay');
-    await checkout.view('unknown');
+    await checkout.press('pay', 'unknown');
     expect(await checkout.offersNoPayment()).toBe(true);
     await letGo();
     await arrives(checkout);
@@ -422,8 +410,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('an account that the payer has left before the service answered is not asked', async () => {
     const { device, wallet, checkout, counts } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     const answer = await device.holdAnswers();
     await checkout.press('pay');
     const other = await world.createPayer();
@@ -434,8 +421,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     answer();
     const locks = () => checkout.page.evaluate(async () => (await navigator.locks.query()).held?.length);
     await expect.poll(locks).toBe(0);
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(wallet.requestsOf('eth_sendTransaction').map(({ params }) => params[0].from)).toEqual([
       other.address,
     ]);
@@ -480,8 +466,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.notice('storage');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     await checkout.press('wallets');
-    await checkout.press('manual');
-    await checkout.view('manual');
+    await checkout.press('manual', 'manual');
   });
 
   test.each(['ready', 'manual'])('once the time has passed, “%s” offers nothing any more', async (view) => {
@@ -503,8 +488,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('once the merchant has canceled it, nothing is offered', async () => {
     const { intent, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     await world.merchant.cancelIntent(intent.id);
     await checkout.refresh();
     await checkout.view('canceled');

@@ -39,11 +39,9 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
 
   test('is asked for exactly one transaction: the transfer, followed by the id of the intent', async () => {
     const { account, wallet, intent, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
 
     const { to, data } = callOf(intent);
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([
@@ -72,15 +70,13 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     const { wallet, checkout } = await begin();
     await checkout.view('choose-wallet');
     expect(wallet.requests).toEqual([]);
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     expect(wallet.requests.filter(({ method }) => /sign|permissions|send/i.test(method))).toEqual([]);
   });
 
   test('is asked for the rest after a partial payment', async () => {
     const { wallet, intent, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     await world.transferTo(intent, { units: 4_000_000n });
     await world.mine();
     await checkout.refresh();
@@ -90,8 +86,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await checkout.page.locator('h1').textContent()).toBe('Amount due: 8.50 USDC');
     // The amount and its token stay on one line.
     expect(await checkout.action('pay').innerText()).toContain('8.50\u00a0USDC');
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(wallet.requestsOf('eth_sendTransaction')[0]?.params[0].data).toBe(callOf(intent, 8_500_000n).data);
     await world.mine();
     await checkout.view('processing');
@@ -100,11 +95,9 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
   describe('on another chain', () => {
     test('is asked to change, then to pay', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
-      await checkout.connect();
-      await checkout.view('wrong-chain');
+      await checkout.connect('wrong-chain');
       expect(await checkout.action('pay').count()).toBe(0);
-      await checkout.press('switch-chain');
-      await checkout.view('ready');
+      await checkout.press('switch-chain', 'ready');
       expect(wallet.requestsOf('wallet_switchEthereumChain')).toEqual([
         { method: 'wallet_switchEthereumChain', params: [{ chainId: baseSepolia }] },
       ]);
@@ -123,10 +116,8 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     ])('that does not know the chain is given it: %s', async (_, answer) => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1, knownChainIds: [1] } });
       wallet.answer('wallet_switchEthereumChain', answer);
-      await checkout.connect();
-      await checkout.view('wrong-chain');
-      await checkout.press('switch-chain');
-      await checkout.view('ready');
+      await checkout.connect('wrong-chain');
+      await checkout.press('switch-chain', 'ready');
       expect(wallet.requestsOf('wallet_addEthereumChain')).toMatchObject([
         {
           params: [
@@ -150,8 +141,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       await checkout.notice('rejected');
       await checkout.view('wrong-chain');
       wallet.answer('wallet_switchEthereumChain');
-      await checkout.press('switch-chain');
-      await checkout.view('ready');
+      await checkout.press('switch-chain', 'ready');
     });
 
     test('that cannot change says so, and the payer changes it there', async () => {
@@ -178,12 +168,10 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
 
     test('that leaves the chain at the last moment is not asked to pay', async () => {
       const { wallet, checkout } = await begin();
-      await checkout.connect();
-      await checkout.view('ready');
+      await checkout.connect('ready');
       // It says nothing of it.
       wallet.answer('eth_chainId', () => '0x1');
-      await checkout.press('pay');
-      await checkout.view('wrong-chain');
+      await checkout.press('pay', 'wrong-chain');
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     });
   });
@@ -196,8 +184,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await checkout.notice('transfer-rejected')).toMatch(/reject it there, too/);
     await checkout.view('ready');
     wallet.answer('eth_sendTransaction');
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(await checkout.page.locator('[data-notice="transfer-rejected"]').count()).toBe(0);
     await world.mine();
     await checkout.view('processing');
@@ -209,13 +196,11 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     wallet.answer('eth_getCode', () => '0x6080');
     wallet.answer('eth_sendTransaction', reject);
     await checkout.connect();
-    await checkout.press('pay');
-    await checkout.view('unknown');
+    await checkout.press('pay', 'unknown');
     expect(await checkout.action('pay').count()).toBe(0);
     await checkout.press('not-sent');
     wallet.answer('eth_sendTransaction');
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(await checkout.text()).toMatch(/other owners, they have to confirm before/);
   });
 
@@ -233,8 +218,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
   test.each([84532, '84532'])('that says its chain as %j can pay', async (chainId) => {
     const { wallet, checkout } = await begin();
     wallet.answer('eth_chainId', () => chainId);
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
   });
 
   test('that rejects the connection leads back to the choice', async () => {
@@ -244,8 +228,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.notice('rejected');
     await checkout.view('choose-wallet');
     wallet.answer('eth_requestAccounts');
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
   });
 
   test('that does not answer can be left for another', async () => {
@@ -256,18 +239,15 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       info: { name: 'Other wallet', rdns: 'com.example.other' },
     });
     const checkout = await device.open(intent);
-    await checkout.connect(wallet.rdns);
-    await checkout.view('connecting');
+    await checkout.connect('connecting', wallet.rdns);
     await checkout.press('wallets');
-    await checkout.connect(other.rdns);
-    await checkout.view('ready');
+    await checkout.connect('ready', other.rdns);
     // What it refuses now changes nothing.
     held.letGo(reject);
     await checkout.refresh();
     await checkout.view('ready');
     expect(await checkout.page.locator('[data-notice]').count()).toBe(0);
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     expect(other.requestsOf('eth_sendTransaction')).toHaveLength(1);
   });
@@ -276,13 +256,10 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     const { wallet, checkout } = await begin();
     const held = holdBack();
     wallet.answer('eth_requestAccounts', held.answer);
-    await checkout.connect();
-    await checkout.view('connecting');
-    await checkout.press('wallets');
-    await checkout.view('choose-wallet');
+    await checkout.connect('connecting');
+    await checkout.press('wallets', 'choose-wallet');
     held.letGo();
-    await checkout.press('manual');
-    await checkout.view('manual');
+    await checkout.press('manual', 'manual');
   });
 
   test('that was left while it changes the chain does not come back', async () => {
@@ -290,12 +267,10 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     const held = holdBack();
     wallet.answer('wallet_switchEthereumChain', held.answer);
     const checkout = await device.open(intent);
-    await checkout.connect(wallet.rdns);
-    await checkout.view('wrong-chain');
+    await checkout.connect('wrong-chain', wallet.rdns);
     await checkout.press('switch-chain');
     await wallet.asked('wallet_switchEthereumChain');
-    await checkout.press('wallets');
-    await checkout.view('choose-wallet');
+    await checkout.press('wallets', 'choose-wallet');
     held.letGo(reject);
     await checkout.refresh();
     await checkout.view('choose-wallet');
@@ -319,9 +294,8 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(
       await shown.locator('img').evaluateAll((images) => images.map((image) => image.getAttribute('src'))),
     ).toEqual(infos.map(({ icon }) => icon));
-    await checkout.connect('com.example.second');
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.connect(undefined, 'com.example.second');
+    await checkout.press('pay', 'sent');
     expect(wallets.map(({ requests }) => requests.length > 0)).toEqual([false, true]);
   });
 
@@ -332,8 +306,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       const { account, checkout } = await begin({ wallet: legacy });
       await checkout.view('choose-wallet');
       await checkout.connect();
-      await checkout.press('pay');
-      await checkout.view('sent');
+      await checkout.press('pay', 'sent');
       await world.mine();
       await checkout.view('processing');
       expect(await world.transfersOf(account.address)).toBe(1);
@@ -350,11 +323,9 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       const checkout = await device.open(await world.createIntent());
       await checkout.view('no-wallet');
       await wallet.inject();
-      await checkout.connect('');
-      await checkout.view('ready');
+      await checkout.connect('ready', '');
       await late.announce();
-      await checkout.press('pay');
-      await checkout.view('sent');
+      await checkout.press('pay', 'sent');
       expect(wallet.requestsOf('eth_sendTransaction')).toHaveLength(1);
     });
 
@@ -374,8 +345,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     const intent = await world.createIntent();
     const checkout = await device.open(intent);
     await checkout.view('no-wallet');
-    await checkout.press('manual');
-    await checkout.view('manual');
+    await checkout.press('manual', 'manual');
     await world.transferTo(intent);
     await world.mine();
     await checkout.view('processing');
@@ -388,40 +358,34 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('no-wallet');
     await wallet.announce();
     await checkout.view('choose-wallet');
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
   });
 
   describe('whose account cannot pay is not asked to', () => {
     test('too little USDC', async () => {
       const { account, wallet, checkout } = await begin({ payer: { units: 4_250_000n } });
-      await checkout.connect();
-      await checkout.view('too-little-token');
+      await checkout.connect('too-little-token');
       expect(await checkout.text()).toMatch(/4\.25 USDC/);
       expect(await checkout.action('pay').count()).toBe(0);
       await world.chain.mint(account.address, amountUnits);
       await world.mine();
-      await checkout.press('retry');
-      await checkout.view('ready');
+      await checkout.press('retry', 'ready');
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     });
 
     test.each([0n, 1_000n])('%i wei for the fee', async (wei) => {
       const { account, checkout } = await begin({ payer: { wei } });
-      await checkout.connect();
-      await checkout.view('too-little-gas');
+      await checkout.connect('too-little-gas');
       expect(await checkout.text()).toMatch(/ETH/);
       await world.chain.client.setBalance({ address: account.address, value: parseEther('1') });
-      await checkout.press('retry');
-      await checkout.view('ready');
+      await checkout.press('retry', 'ready');
     });
 
     test('on Circle’s blacklist', async () => {
       const { account, checkout } = await begin();
       await world.chain.blacklist(account.address);
       await world.mine();
-      await checkout.connect();
-      await checkout.view('refused-by-token');
+      await checkout.connect('refused-by-token');
       expect(await checkout.text()).toMatch(/issuer of USDC has blocked this account/);
       expect(await checkout.action('pay').count()).toBe(0);
     });
@@ -430,43 +394,37 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       const { checkout } = await begin();
       await world.chain.pause();
       await world.mine();
-      await checkout.connect();
-      await checkout.view('refused-by-token');
+      await checkout.connect('refused-by-token');
       expect(await checkout.text()).toMatch(/paused/);
       await world.chain.unpause();
       await world.mine();
-      await checkout.press('retry');
-      await checkout.view('ready');
+      await checkout.press('retry', 'ready');
     });
   });
 
   test('that chooses another account pays with that', async () => {
     const { wallet, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     const poor = await world.createPayer({ units: 0n });
     await wallet.changeAccount(poor);
     await checkout.view('too-little-token');
     const rich = await world.createPayer();
     await wallet.changeAccount(rich);
     await checkout.view('ready');
-    await checkout.press('pay');
-    await checkout.view('sent');
+    await checkout.press('pay', 'sent');
     expect(wallet.requestsOf('eth_sendTransaction')[0]?.params[0].from).toBe(rich.address);
   });
 
   test('that disconnects the page leads back to the choice', async () => {
     const { wallet, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     await wallet.disconnect();
     await checkout.view('choose-wallet');
   });
 
   test('whose payment was reverted by the chain is told so, and may pay again', async () => {
     const { account, wallet, checkout } = await begin();
-    await checkout.connect();
-    await checkout.view('ready');
+    await checkout.connect('ready');
     // It is estimated before, and executed after.
     const held = holdBack();
     wallet.answer('eth_sendTransaction', held.answer);

@@ -44,8 +44,7 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
 
   /** Mines, and lets the service see it. */
   async function mine(...args: Parameters<typeof chain.mine>): Promise<void> {
-    await chain.mine(...args);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(...args));
   }
 
   /** A new account with this much USDC and ETH. */
@@ -272,6 +271,12 @@ export type CheckoutPage = ReturnType<typeof wrapPage>;
 export function wrapPage(page: Page) {
   const main = page.locator('main');
   const action = (name: string) => page.locator(`[data-action="${name}"]`);
+  /** Resolves once the page shows one of these views. */
+  const view = async (...views: string[]): Promise<string> => {
+    const seen = async () => (await main.getAttribute('data-view')) ?? '';
+    await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBeOneOf(views);
+    return seen();
+  };
   return {
     page,
     main,
@@ -281,12 +286,7 @@ export function wrapPage(page: Page) {
         const { dispatchEvent } = globalThis as unknown as { dispatchEvent(event: Event): void };
         dispatchEvent(new Event('online'));
       }),
-    /** Resolves once the page shows one of these views. */
-    async view(...views: string[]): Promise<string> {
-      const seen = async () => (await main.getAttribute('data-view')) ?? '';
-      await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBeOneOf(views);
-      return seen();
-    },
+    view,
     /** Resolves once the page shows this status. */
     async status(status: string): Promise<void> {
       const seen = () => main.getAttribute('data-status');
@@ -305,12 +305,17 @@ export function wrapPage(page: Page) {
     notices: () =>
       page.locator('[data-notice]').evaluateAll((all) => all.map((one) => one.getAttribute('data-notice'))),
     action,
-    /** Chooses the wallet; the first unless another is named. */
-    connect: async (rdns?: string) => {
+    /** Chooses the wallet, the first unless another is named, and resolves once the page shows the view, if one is given. */
+    async connect(shown?: string, rdns?: string): Promise<void> {
       const button = rdns === undefined ? action('wallet').first() : page.locator(`[data-rdns="${rdns}"]`);
       await button.click({ timeout: stateTimeoutMs });
+      if (shown !== undefined) await view(shown);
     },
-    press: (name: string) => action(name).click({ timeout: stateTimeoutMs }),
+    /** Presses the button, and resolves once the page shows the view, if one is given. */
+    async press(name: string, shown?: string): Promise<void> {
+      await action(name).click({ timeout: stateTimeoutMs });
+      if (shown !== undefined) await view(shown);
+    },
     /** True if nothing on the page would send money, or lead to it. */
     async offersNoPayment(): Promise<boolean> {
       const offers = ['pay', 'wallet', 'manual', 'wallets', 'copy-address', 'copy-amount', 'switch-chain'];

@@ -103,8 +103,7 @@ export async function useGasless(roles: string) {
   }
 
   async function readBlock(blocks = 1): Promise<void> {
-    await chain.mine(blocks);
-    await watcher.catchUp();
+    await watcher.catchUp(chain.mine(blocks));
   }
 
   return {

@@ -103,8 +103,9 @@ export function createTestWatcher(
     requests,
     changes,
     log,
-    /** Follows until there is nothing more to read. */
-    async catchUp(): Promise<void> {
+    /** Follows until there is nothing more to read; after something else, such as that blocks are mined. */
+    async catchUp(after?: Promise<unknown>): Promise<void> {
+      await after;
       while (await watcher.follow());
     },
     /** Reads again until everything final was read twice. */
