@@ -159,6 +159,26 @@ test('a lease of a clock that was an hour ahead is taken over', async () => {
   await other.ledger.release(lease as bigint);
 });
 
+test('a payment is confirmed in the block that was asked for only, wherever it is moved meanwhile', async () => {
+  const { createIntent, getIntent } = await watch('second');
+  const intent = await createIntent();
+  await pay(intent);
+  await watcher.catchUp();
+  await watcher.release();
+  const lease = (await watcher.ledger.acquire()) as bigint;
+  const [row] = await service.query<{ id: string; block: string }>(
+    `select id, '0x' || encode(block_hash, 'hex') as block from transfers where state = 'pending'`,
+  );
+  for (const [block, status] of [
+    [`0x${'1'.repeat(64)}`, 'processing'],
+    [row?.block, 'succeeded'],
+  ] as const) {
+    await watcher.ledger.confirmAll(lease, block as Hex, [row?.id as string]);
+    expect((await getIntent(intent.id)).status).toBe(status);
+  }
+  await watcher.ledger.release(lease);
+});
+
 test('a second node that does not answer holds up no reading, however far it is behind', async () => {
   await watch('second');
   node.lie('hang');

@@ -131,7 +131,7 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
 const findConfirmed = preparedStatement(
   'find_confirmed_refunds',
   `select refund, array_agg(distinct counts) as counts from transfers
-    where id = any ($1::uuid[]) and refund is not null group by refund`,
+    where id = any ($1::uuid[]) and state = 'confirmed' and refund is not null group by refund`,
 );
 const findRemaining = preparedStatement(
   'find_remaining_refund_transfers',

@@ -95,7 +95,8 @@ async function confirmSome(
       for (const each of compared.denying) denying.add(each);
       // Committed by block: events are in the order of the chain, and confirmations survive a later failure of the node.
       for (const own of Map.groupBy(compared.held, blockOf).values()) {
-        await ledger.confirmAll(lease, idsOf(own));
+        const [{ log }] = own as [RecordedTransfer];
+        await ledger.confirmAll(lease, log.blockHash, idsOf(own));
         for (const { id } of own) confirmed.add(id);
       }
     }

@@ -1,6 +1,7 @@
 // Confirms transfers, and the intents that they pay.
 
 import type { QueryResultRow } from 'pg';
+import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
@@ -13,7 +14,7 @@ import type { TransferLog } from '../node-answers.ts';
 import type { Change } from './change.ts';
 import type { Lease } from './lease.ts';
 import { findTransfersById } from './reverting.ts';
-import { hashOf, idsOf, inChunks } from './values.ts';
+import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
 export type RecordedTransfer = { id: string; blockTime: Date; log: TransferLog };
@@ -26,12 +27,17 @@ export function createConfirming(
   chainId: number,
   durable: (changes: readonly Change[]) => void,
 ) {
-  const confirmSome = async (inside: RunPrepared, ids: readonly string[], at: Date): Promise<Change[]> => {
+  const confirmSome = async (
+    inside: RunPrepared,
+    blockHash: Hash,
+    ids: readonly string[],
+    at: Date,
+  ): Promise<Change[]> => {
     const rows = await findTransfersById(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
     const locked = await lock(inside, paid, refundIds);
-    await inside(markConfirmed, [ids]);
+    await inside(markConfirmed, [ids, bytes(blockHash)]);
     const refunds = await refunding.confirm(inside, ids, refundIds, locked, at);
     const processing = [...locked.values()].filter(
       ({ id, status }) => paid.has(id) && status === 'processing',
@@ -52,11 +58,11 @@ export function createConfirming(
     async due(upTo: number, last: readonly number[]): Promise<RecordedTransfer[]> {
       return mapInSlices((await run(findDue, [chainId, upTo, last])).rows, readRecorded);
     },
-    /** Confirms transfers and the intents that they pay. Throws LeaseLost. */
-    async confirmAll(lease: bigint, ids: readonly string[]): Promise<void> {
+    /** Confirms transfers that are still in this block, and the intents that they pay. Throws LeaseLost. */
+    async confirmAll(lease: bigint, blockHash: Hash, ids: readonly string[]): Promise<void> {
       const at = new Date();
       for (const some of inChunks(ids)) {
-        durable(await holding(lease, (inside) => confirmSome(inside, some, at)));
+        durable(await holding(lease, (inside) => confirmSome(inside, blockHash, some, at)));
       }
     },
     /** Transfers in these blocks that are not reorged. */
@@ -90,7 +96,7 @@ function readRecorded(row: QueryResultRow): RecordedTransfer {
 
 const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',
-  `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and state = 'pending'`,
+  `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and block_hash = $2::bytea and state = 'pending'`,
 );
 const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
 /** Transfers due for confirmation at once. */
