@@ -556,3 +556,18 @@ describe('one connection', () => {
     await connection.closed;
   });
 });
+
+test('an endless message without a key is not read to its end', async () => {
+  const session = http2.connect(service.internalUrl);
+  const headers = { ':method': 'POST', 'content-type': 'application/grpc-web+proto' };
+  const stream = session.request({ ...headers, ':path': '/grpc.health.v1.Health/Check' });
+  const closed = once(stream.on('error', () => {}).resume(), 'close');
+  const piece = Buffer.alloc(65_536);
+  let sentBytes = 0;
+  while (!stream.closed && sentBytes < 10_000_000) {
+    sentBytes += piece.length;
+    if (!stream.write(piece)) await Promise.race([once(stream, 'drain').catch(() => {}), closed]);
+  }
+  session.destroy();
+  expect(sentBytes).toBeLessThan(10_000_000);
+});

@@ -39,6 +39,19 @@ const send = (target: string, headers: OutgoingHttpHeaders = {}, method = 'GET',
 
 const errorOf = (body: string) => JSON.parse(body).error;
 
+test('asked for at once with its owner, an intent is missing for everybody else', async () => {
+  const { id } = await createIntent();
+  const { keys } = await service.newMerchant();
+  const asked = [apiKey, keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
+  const answers = await Promise.all(Array.from({ length: 60 }, (_, i) => get('json', id, asked[i % 3])));
+  const codes = Map.groupBy(answers, ({ code }) => code);
+  expect([...codes].map(([code, { length }]) => [code, length])).toEqual([
+    ['ok', 20],
+    ['resource_missing', 40],
+  ]);
+  expect(answers.every(({ code }, i) => (code === 'ok') === (i % 3 === 0))).toBe(true);
+});
+
 /** What happened to an intent, as its row has it, and the fields that show it. */
 const lives: [name: string, row: Record<string, unknown>, fields: Partial<Intent>][] = [
   ['requires payment', {}, { status: 'requires_payment', amount_received_units: 0, payments_count: 0 }],

@@ -6,7 +6,7 @@ import { eventTypes } from '../src/contract/event-types.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { maxEndpoints } from '../src/webhooks/endpoints.ts';
 import { type Door, doors, type MethodName } from './support/call.ts';
-import { insertEventRows } from './support/event-rows.ts';
+import { allPositioned, insertEventRows } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { httpRequest, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -268,6 +268,9 @@ describe.each(doors)('over %s', (door) => {
   test('what belongs to another merchant or mode is missing, like what never was', async () => {
     const { id } = await created({ description: 'mine' });
     const [event = ''] = await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
+    // Gives this one its position, too.
+    await ok(door, 'pingWebhookEndpoint', { id });
+    await allPositioned(service);
     const stranger: TestMerchant = await service.newMerchant();
     const unknown = formatIdentifier('we', newUuid());
     const before = await ok(door, 'getWebhookEndpoint', { id });
@@ -298,11 +301,15 @@ describe.each(doors)('over %s', (door) => {
     }
     // Neither a stranger's event to one's own endpoint, nor one's own event to a stranger's endpoint.
     const own = await created({}, stranger.keys.testnet.apiKey);
+    const others = [stranger.keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
     for (const request of [{ id: event }, { id: event, webhook_endpoint: own.id }]) {
-      expect(
-        await service.call('redeliverEvent', request, { door, apiKey: stranger.keys.testnet.apiKey }),
-      ).toMatchObject({ code: 'resource_missing' });
+      for (const apiKey of others) {
+        const refused = await service.call('redeliverEvent', request, { door, apiKey });
+        expect(refused.code).toBe('resource_missing');
+      }
     }
+    const redelivered = await ok(door, 'redeliverEvent', { id: event, webhook_endpoint: id });
+    expect(redelivered.webhook_deliveries).toHaveLength(1);
     expect(
       await service.call('redeliverEvent', { id: event, webhook_endpoint: own.id }, { door, apiKey }),
     ).toMatchObject({ code: 'resource_missing' });
