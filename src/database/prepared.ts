@@ -72,9 +72,6 @@ export function createPreparedStatements(em: EntityManager) {
     const pool = await poolOf(em);
     return prepared(async (textOf) => {
       const client = await pool.connect();
-      // The running statement fails too. Without a listener the event would end the process.
-      const ignore = () => {};
-      client.on('error', ignore);
       try {
         await client.query(`${begin}; ${limits}`);
         const result = await work((statement, values) =>
@@ -86,7 +83,6 @@ export function createPreparedStatements(em: EntityManager) {
         await client.query('rollback');
         throw reason;
       } finally {
-        client.off('error', ignore);
         client.release();
       }
     });

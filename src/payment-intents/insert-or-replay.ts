@@ -242,8 +242,7 @@ const findIds = preparedStatement(
 );
 
 function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow): StoredIntent | Error {
-  const isSameRequest =
-    first.requestFingerprint != null && first.requestFingerprint === intent.requestFingerprint;
+  const isSameRequest = first.requestFingerprint === intent.requestFingerprint;
   return isSameRequest ? { intent: first, replayed: true } : new ServiceError('idempotency_key_reused');
 }
 

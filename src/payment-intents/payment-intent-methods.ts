@@ -102,8 +102,8 @@ export function cancelPaymentIntent(
     slots: 2,
     maxBatchSize: 64,
     async run(changes) {
-      // Of two concurrent calls for one intent, the second reads it again.
-      const byId = new Map(changes.toReversed().map((change) => [change.row.id, change]));
+      // Of two concurrent calls for one intent, the first reads it again.
+      const byId = new Map(changes.map((change) => [change.row.id, change]));
       const ids = await storeChanges(run, [...byId.values()]);
       return changes.map((change) => byId.get(change.row.id) === change && ids.has(change.row.id));
     },

@@ -154,7 +154,7 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
       bytes += chunk.length;
       if (bytes <= headBytes) return;
       declaredBytes ??= Buffer.concat(chunks, headBytes).readUInt32BE(1);
-      if (declaredBytes > maxBodyBytes || bytes > headBytes + maxBodyBytes) {
+      if (declaredBytes > maxBodyBytes) {
         fail(new ServiceError('body_too_large'));
       } else if (bytes > headBytes + declaredBytes) {
         fail(new ServiceError('invalid_body', { message: notOneMessage }));
