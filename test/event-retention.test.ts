@@ -1,7 +1,7 @@
 // Events are removed after a number of days, and a reader that would miss some gets `cursor_expired`.
 
 import { create } from '@bufbuild/protobuf';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ListEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
@@ -97,13 +97,19 @@ describe('removal', () => {
     );
   });
 
-  test('several processes remove each event once', async () => {
+  test('several processes remove each event once, with the attempts to deliver it', async () => {
     const merchant = await newMerchant();
     await storeEvents(
       service,
       Array.from({ length: 1_500 }, () => ({ merchantId: merchant.id, createdAtMs: longAgoMs() })),
     );
+    await service.query(
+      `insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms)
+       select id, merchant_id, 1, now(), 5 from events where merchant_id = $1`,
+      [merchant.id],
+    );
     await Promise.all([removeAll(), removeAll(), removeAll()]);
+    expect(await service.query('select from webhook_attempts limit 1')).toEqual([]);
     expect([await countOf('events', merchant), await countOf('removed_events', merchant)]).toEqual([
       0, 1_500,
     ]);
@@ -119,6 +125,19 @@ describe('removal', () => {
     const ownMs = Math.round(Date.now() + days * dayMs);
     vi.spyOn(Date, 'now').mockReturnValue(ownMs);
     await removeAll().finally(() => vi.restoreAllMocks());
+    expect(await countOf('events', merchant)).toBe(1);
+  });
+
+  test('keeps an event that is redelivered while it is to be removed', async () => {
+    const merchant = await newMerchant();
+    await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: longAgoMs() }]);
+    await service.query(`
+      create function redeliver() returns trigger language plpgsql as $$ begin
+        insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
+        values (old.merchant_id, old.id, old.id, old.id, 'pending', now(), now()); return old; end $$;
+      create trigger redeliver before delete on events for each row execute function redeliver()`);
+    onTestFinished(async () => void (await service.query('drop function redeliver cascade')));
+    await expect(removeAll()).rejects.toThrow('redelivered');
     expect(await countOf('events', merchant)).toBe(1);
   });
 

@@ -1,7 +1,7 @@
 // Attempts are recorded while the same deliveries are redelivered or failed, without deadlocks: all statements lock
 // rows in the same order. An attempt that is not recorded is repeated.
 
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, onTestFinished, test } from 'vitest';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
 import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
@@ -107,4 +107,18 @@ test.each<
     await blocker.end();
     await Promise.all([acted, recorded]);
   }
+});
+
+test('a claim waits for nobody: what is locked is left to later ones', async () => {
+  const { merchant, claimed } = await claimOfShop({ endpoints: 1, events: 2 });
+  await service.query('update webhook_deliveries set next_attempt_at = now() where merchant_id = $1', [
+    merchant.id,
+  ]);
+  const [locked, free] = claimed.map(({ event }) => event.id);
+  const blocker = await openClient(service.location);
+  onTestFinished(() => blocker.end());
+  await blocker.query('begin');
+  await blocker.query('select from webhook_deliveries where event_id = $1 for update', [locked]);
+  const others = await worker.queue.claim(nothingInFlight);
+  expect(others.map(({ event }) => event.id)).toContain(free);
 });

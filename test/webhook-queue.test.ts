@@ -212,6 +212,19 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
 });
 
+test('what has no answer when its process ends is no attempt', async () => {
+  const endpoint = await newEndpoint(() => {});
+  await newDeliveries([endpoint], 1);
+  const { deliverer, sender } = openWorker();
+  const before = receiver.requests.length;
+  await deliverer.deliverSome();
+  await receiver.arrived(before + 1);
+  deliverer.forgetUnanswered();
+  await sender.close();
+  await deliverer.idle();
+  expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 0, status_code: null }]);
+});
+
 const inFlight = (settings: Partial<InFlight>): InFlight => ({ ...nothingInFlight, ...settings });
 
 test('endpoints take turns across claims', async () => {
@@ -429,6 +442,8 @@ test('prompt endpoints that begin to hang delay the others by a second, not unti
     await worker.attemptAll();
     hung.push(...prompt);
   }
+  // What has been answered does not become slow.
+  vi.advanceTimersByTime(1_000);
   const healthy = await newEndpoint();
   // More than may be in flight for endpoints that answer at once.
   for (const { path } of hung) answers.set(path, () => {});

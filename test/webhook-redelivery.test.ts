@@ -3,6 +3,7 @@
 import type { JsonObject } from '@bufbuild/protobuf';
 import { afterAll, describe, expect, test } from 'vitest';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -227,6 +228,19 @@ describe.each(doors)('all of an endpoint, over %s', (door) => {
       expect([code, details[0]?.field]).toEqual(['invalid_body', field]);
     }
   });
+});
+
+test('what is delivered between the question and the change is not due again', async () => {
+  const { merchant, endpoints } = await openShop({});
+  await setDeliveries(merchant, 'failed');
+  const blocker = await openClient(service.location);
+  await blocker.query('begin; lock table events in access exclusive mode');
+  const redelivered = call(merchant, 'POST', `webhook_endpoints/${endpoints[0]}/redeliver`);
+  await sessionsWaiting(service, 1);
+  await setDeliveries(merchant, 'delivered');
+  await blocker.query('commit');
+  await blocker.end();
+  expect((await redelivered).json).toEqual({ deliveries_count: 0 });
 });
 
 test('at most 10,000 are due at once, the oldest; that costs 500 requests, which are paid back over time', async () => {
