@@ -13,6 +13,7 @@ import { type IntentRows, insertIntents } from './support/intent-rows.ts';
 import { choosePorts } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { httpRequest, startService, type TestService } from './support/service.ts';
+import { insertWatchedChain } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
 const uuidOf = (id: string) => parseIdentifier('pi', id) as string;
@@ -164,6 +165,14 @@ describe('expiry', async () => {
         where e.mode = i.mode and e.merchant_id = i.merchant_id and e.created_at = i.expired_at`,
     );
     expect(modes).toEqual([{ n: 8 }]);
+  });
+
+  test('leaves the intents of a watched chain to the clock of the chain', async () => {
+    await insertWatchedChain(service, {});
+    await insertOverdue(1);
+    expect(await expire()).toMatchObject({ expired: 0 });
+    await service.query('delete from watched_chains');
+    expect(await expire()).toMatchObject({ expired: 1 });
   });
 
   test('runs in batches, the longest overdue first, and reports its lag', async () => {

@@ -2,6 +2,7 @@
 
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
@@ -397,13 +398,14 @@ describe('on the chain', async () => {
     expect(await get(refund.id)).toMatchObject({ status: 'requires_transfer' });
   });
 
-  test.each<[string, { to: Address; amountUnits: bigint }]>([
+  test.each<[string, { to: Address; amountUnits: bigint; token?: Address }]>([
     ['to the merchant', { to: wallet, amountUnits: 1_000n }],
+    ['of bridged USDC to the payer', { to: payer, amountUnits: 1_000n, token: bridgedUsdcAddresses.usdbC }],
     ['of another amount to the payer', { to: payer as Address, amountUnits: 1n }],
   ])('a stranger who writes its id behind a transfer %s returns nothing', async (_, payment) => {
     const refund = await newRefund();
     const { address: from } = chain.accounts[4] as { address: Address };
-    await chain.mint(from, 1_000n);
+    await chain.mint(from, 1_000n, payment.token);
     await chain.transfer({ from, ...payment, suffix: suffixOf(refund.id) });
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status: 'requires_transfer' });

@@ -253,3 +253,17 @@ test.each([
   expect(types).not.toContain('payment_intent.reorged');
   expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
+
+test('what both nodes have confirmed is not reverted while the second one is behind', async () => {
+  const { createIntent, getIntent } = await watch('second');
+  const intent = await createIntent();
+  const { number } = await chain.client.getBlock();
+  await pay(intent);
+  await chain.mine(21, { timestampStep: 1 });
+  await watcher.tryToFollow(2);
+  node.stopAt(Number(number));
+  await chain.reorg(22);
+  await chain.mine();
+  await watcher.tryToFollow(4);
+  expect(await getIntent(intent.id)).toMatchObject({ payments: [{ status: 'confirmed' }] });
+});

@@ -37,7 +37,7 @@ async function watch(place: 'only' | 'second', options: ChainOptions = {}): Prom
 
 afterEach(() => endWatch(service, { watcher, node, chain }));
 
-type Intent = PayableIntent & { amount_units: number };
+type Intent = PayableIntent & { amount_units: number; expires_at: string };
 
 let amount = 2_000_000;
 /** Each of another amount. */
@@ -112,6 +112,18 @@ describe('Polygon', () => {
     expect(await statusOf(intent)).toBe('succeeded');
   });
 
+  test('an intent does not succeed before its block is final for the second node', async () => {
+    await watch('second', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 10 });
+    const intent = await createIntent();
+    await pay(intent);
+    node.lie('older head', { depth: 5 });
+    await watcher.catchUp(chain.mine(22));
+    expect(await statusOf(intent)).toBe('processing');
+    node.lie(undefined);
+    await watcher.catchUp();
+    expect(await statusOf(intent)).toBe('succeeded');
+  });
+
   test('a final block above the newest one is not used', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
@@ -170,15 +182,17 @@ describe('Polygon', () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
   });
 
-  test('on Base confirmations are enough, in blocks 20 s apart: the sequencer may take back less', async () => {
+  test('on Base confirmations are enough, and intents expire, in blocks 20 s apart: the sequencer may take back less', async () => {
     await watch('only', { slotsInAnEpoch: 200 });
-    const intent = await createIntent();
-    await pay(intent);
-    const paidAt = Number((await chain.client.getBlock()).timestamp);
+    const [unpaid, intent] = [await createIntent(), await createIntent({ expires_in_minutes: 60 })];
+    await sendPayment(chain, intent, intent.amount_units);
+    const paidAt = Math.floor(Date.parse(unpaid.expires_at) / 1_000) + 1;
+    await chain.mine(1, { timestamp: paidAt });
+    const statuses = () => Promise.all([intent, unpaid].map(statusOf));
     await watcher.catchUp(chain.mine(30, { timestamp: paidAt + 19, timestampStep: 0 }));
-    expect(await statusOf(intent)).toBe('processing');
+    expect(await statuses()).toEqual(['processing', 'requires_payment']);
     await watcher.catchUp(chain.mine(1, { timestamp: paidAt + 20 }));
-    expect(await statusOf(intent)).toBe('succeeded');
+    expect(await statuses()).toEqual(['succeeded', 'expired']);
   });
 });
 

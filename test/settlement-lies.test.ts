@@ -130,6 +130,35 @@ test('what the only node denies is reverted once all of it is denied for long en
   expect(invented).toMatchObject([{ status: 'reorged' }, { status: 'reorged' }]);
 });
 
+test('a watch goes on whose first pass failed once it had the lease', async () => {
+  node.lie('cut connection', { times: 1, methods: ['web3_clientVersion'] });
+  await expect(watchAnew([node.url])).rejects.toThrow('cannot be reached');
+  await watcher.catchUp();
+});
+
+test('wrong answers with honest ones between them revert nothing', async () => {
+  const { number } = await chain.client.getBlock();
+  for (const blocks of [1, 5, 1]) {
+    node.rewrite((_, { result }) => {
+      const isWrong = BigInt(Object(result).number ?? 0) >= number;
+      return isWrong ? { result: { ...Object(result), hash: `0x${'ab'.repeat(32)}` } } : undefined;
+    });
+    await expect(watcher.follow()).rejects.toThrow('asked again');
+    node.rewrite(undefined);
+    await watcher.catchUp(chain.mine(blocks));
+  }
+});
+
+test('the reader does not move to a node on another fork', async () => {
+  await watchAnew([node.url, chain.url], { nodeChoice: { failsMs: 1, probeEveryMs: 0 } });
+  await send(await createIntent(), 1n);
+  await watcher.catchUp(chain.mine(4));
+  await chain.reorg(4);
+  node.lie('cut connection');
+  await watcher.tryToFollow(4);
+  expect(watcher.log).not.toContainEqual(expect.objectContaining({ reason: 'failing' }));
+});
+
 test('confirmed payments stay confirmed if the node fails before the others', async () => {
   const [first, second] = [await createIntent(), await createIntent()];
   await send(first, BigInt(first.amount_units));
@@ -324,6 +353,30 @@ test('verification corrects an amount that was wrong in log and receipt', async 
   });
 });
 
+test('a log that a node returns twice in one answer counts once', async () => {
+  const intent = await calls.createIntent({ amount_units: 2_000 });
+  await send(intent, 1_000n);
+  node.rewrite(({ method }, { result }) =>
+    method === 'eth_getLogs' ? { result: (result as object[]).flatMap((log) => [log, log]) } : undefined,
+  );
+  await chain.mine(1);
+  await watcher.tryToFollow(2);
+  node.rewrite(undefined);
+  await watcher.catchUp(chain.mine(12));
+  expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment', payments_count: 1 });
+});
+
+test('a payment whose transaction a node lacks is not attributed by its amount', async () => {
+  const [named, other] = [await createIntent(), await createIntent()];
+  await send(named, BigInt(other.amount_units));
+  await chain.mine(12);
+  node.lie('null transactions');
+  await watcher.tryToFollow(1);
+  node.lie(undefined);
+  await watcher.catchUp();
+  expect((await getIntent(named.id)).status).toBe('succeeded');
+});
+
 test('a payment denied once is not reverted', async () => {
   const intent = await createIntent();
   await send(intent, BigInt(intent.amount_units));
@@ -468,6 +521,19 @@ describe('after a node has denied a payment twice and is honest again:', () => {
     await succeeds(intent);
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   });
+});
+
+test('a payment that a third node has is not reverted', async () => {
+  await watchAnew([node.url, node.url, chain.url]);
+  const intent = await createIntent();
+  const hash = await send(intent, BigInt(intent.amount_units));
+  await watcher.catchUp(chain.mine(6));
+  node.rewrite(({ method, params: [asked] = [] }) => {
+    if (method === 'eth_getLogs') return { result: [] };
+    return asked === hash ? { result: null } : undefined;
+  });
+  await watcher.tryToFollow(3);
+  expect(watcher.changes.map(({ event }) => event)).toEqual(['payment_intent.processing']);
 });
 
 test('denials of a payment in two different blocks do not add up', async () => {

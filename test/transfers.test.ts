@@ -682,10 +682,11 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(await rowOf(id)).toEqual(row);
   });
 
-  test('a transfer of another merchant or mode is not found, like an unknown one', async () => {
+  test('a transfer of another merchant or mode, or of a refund, is not found, like an unknown one', async () => {
     const other = await newMerchant();
     const theirs = await received({}, other);
     const mainnet = await received({ mode: 'mainnet' });
+    const refund = await received({ isRefund: true });
     const rows = [await rowOf(theirs), await rowOf(mainnet)];
     const intent = await createIntent();
     const never = await attribute(door, formatIdentifier('tr', newUuid()), intent.id);
@@ -700,6 +701,7 @@ describe.each(doors)('an attribution over %s', (door) => {
       intent.id,
       theirs,
       mainnet,
+      refund,
     ]) {
       for (const paymentIntent of [intent.id, 'pi_x']) {
         expect([id, await attribute(door, id, paymentIntent, apiKey)]).toEqual([id, never]);
