@@ -15,19 +15,25 @@ import {
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { createAuthorizationStore } from '../src/authorizations/authorization-store.ts';
-import { authorizationUsedTopic } from '../src/contract/eip-3009.ts';
+import { networkFor } from '../src/contract/chains.ts';
+import { authorizationState, authorizationUsedTopic } from '../src/contract/eip-3009.ts';
 import type { SignedPayment } from '../src/contract/x402.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { changeOf, endOf, storeChanges } from '../src/payment-intents/change-payment-intents.ts';
+import { sessionsWaiting } from './support/blocker.ts';
+import { startChain } from './support/chain.ts';
 import { amount, type Json, type Order, useGasless } from './support/gasless.ts';
 import { listenInTest } from './support/listen.ts';
+import type { Rewrite } from './support/lying-node.ts';
+import { openClient } from './support/open-client.ts';
 import { createTestWatcher } from './support/settlement.ts';
 import { callOf, paymentHeader, randomNonce, type SignedFields, sign } from './support/x402.ts';
 
-const { chain, facilitator, node, service, watcher, start, pay, newOrder, statusesOf, readBlock } =
-  await useGasless('api');
+const gasless = await useGasless('api');
+const { chain, facilitator, node, service, watcher } = gasless;
+const { start, pay, createIntent, newOrder, statusesOf, readBlock } = gasless;
 
 const holdsBack = { '/verify': () => ({ isValid: false }) };
 
@@ -90,6 +96,20 @@ describe('what is stored', () => {
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
+  test('is one of two that two processes store at once', async () => {
+    const order = await newOrder();
+    const row = await rowOf(order);
+    const blocker = await openClient(service.location);
+    onTestFinished(() => blocker.end());
+    await blocker.query('begin');
+    await blocker.query('select from payment_intents where id = $1 for update', [row.id]);
+    const stored = [store, createAuthorizationStore(em)].map((each) => each.store(row, signedBy(order)));
+    await sessionsWaiting(service, 2);
+    await blocker.query('commit');
+    await Promise.all(stored);
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+  });
+
   test('is nothing for an intent that was paid a part of since it was read', async () => {
     const order = await newOrder();
     const row = await rowOf(order);
@@ -111,6 +131,22 @@ describe('what is stored', () => {
     }
     const refused = await store.store(await rowOf(order), signedBy(order));
     expect(refused).toMatchObject({ refusal: { reason: 'too_many_authorizations' } });
+  });
+
+  test('on Polygon is released by a final block at its end, and not by confirmations alone', async () => {
+    // Blocks are final 40 blocks later.
+    const polygon = await startChain({ network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
+    onTestFinished(polygon.stop);
+    const order = { ...(await newOrder()), ...(await createIntent({ chain: 'polygon' })) };
+    const signed = signedBy(order);
+    await store.store(await rowOf(order), signed);
+    const own = createTestWatcher(service, { urls: [polygon.url], chainId: polygon.network.chainId });
+    await polygon.mine(1, { timestamp: Number(signed.validBefore) });
+    await own.catchUp(polygon.mine(39));
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    await own.catchUp(polygon.mine());
+    await own.release();
+    expect(await statusesOf(order.id)).toEqual(['released']);
   });
 
   test('keeps an intent from being canceled by who has read it before', async () => {
@@ -203,18 +239,34 @@ describe('a node', () => {
     ).toBe(202);
   });
 
-  test('of two that says that a nonce was used keeps its authorization from being released', async () => {
+  test.each<[string, [string, string], Rewrite]>([
+    [
+      'of two that says that a nonce was used',
+      [chain.url, node.url],
+      ({ method, params }) =>
+        method === 'eth_call' && JSON.stringify(params).includes(authorizationState)
+          ? { result: numberToHex(1, { size: 32 }) }
+          : undefined,
+    ],
+    [
+      'of two that says that no block is so late',
+      [chain.url, node.url],
+      ({ method }, { result }) =>
+        method === 'eth_getBlockByNumber' ? { result: { ...Object(result), timestamp: '0x1' } } : undefined,
+    ],
+    [
+      'of a chain that takes back 20 s of blocks',
+      [node.url, chain.url],
+      ({ method }) => (method === 'web3_clientVersion' ? { result: 'Geth/v1.15.11' } : undefined),
+    ],
+  ])('%s keeps an authorization from being released', async (_, urls, rewrite) => {
     const order = await newOrder();
     const head = Math.max(Number((await chain.client.getBlock()).timestamp), Math.floor(Date.now() / 1_000));
     const signed = await submit(order, { validBefore: BigInt(head + 20) });
-    const [state] = ['0xe94a0102'];
-    const second = await nodeThat(({ method, params }) =>
-      method === 'eth_call' && String(params[0].data ?? params[0].input).startsWith(state as string)
-        ? numberToHex(1, { size: 32 })
-        : undefined,
-    );
+    node.rewrite(rewrite);
+    onTestFinished(() => node.rewrite(undefined));
     await watcher.release();
-    const two = createTestWatcher(service, { urls: [chain.url, second] });
+    const two = createTestWatcher(service, { urls });
     await chain.mine(1, { timestamp: Number(signed.validBefore) });
     await two.catchUp(chain.mine(chain.network.confirmationsRequired + 1));
     await two.release();
@@ -302,6 +354,18 @@ describe('a transfer', () => {
       execute function refuse()`);
     await facilitator.send(signed);
     await readBlock();
+    const { json } = await service.call('listTransfers', { from_address: order.account.address });
+    const [{ id } = { id: '' }] = json.transfers;
+    const attribute = (payment_intent: string) => service.call('attributeTransfer', { id, payment_intent });
+    // Detached again, the money is there still: who has found it due before the block does not release it.
+    expect((await attribute(order.id)).code).toBe('ok');
+    expect((await service.call('detachTransfer', { id })).code).toBe('ok');
+    const [due] = await service.query<{ id: string; lease: string }>(
+      'select a.id, lease_number as lease from authorizations a, watched_chains where payment_intent = $1 and chain_id = $2',
+      [parseIdentifier('pi', order.id), chain.network.chainId],
+    );
+    await watcher.ledger.releaseAuthorizations(BigInt(due?.lease ?? 0), [due?.id ?? '']);
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
     // Everything is read twice, and the nonce is used: what a cancel looks like that has no transfer.
     await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
     await readBlock(chain.network.confirmationsRequired);
@@ -315,9 +379,6 @@ describe('a transfer', () => {
     };
     expect(await look()).toEqual(['submitted']);
     await service.query('drop function refuse cascade');
-    const { json } = await service.call('listTransfers', { from_address: order.account.address });
-    const [{ id } = { id: '' }] = json.transfers;
-    const attribute = (payment_intent: string) => service.call('attributeTransfer', { id, payment_intent });
     // To another order than was signed for: the money is there, and its payer must not sign again.
     const { id: dearer } = await newOrder({ amount_units: 2 * amount });
     expect((await attribute(dearer)).code).toBe('ok');

@@ -70,8 +70,8 @@ async function pooled(): Promise<void> {
 }
 
 /** A submitted authorization that nobody has sent, with 20 s to go. */
-async function submitted() {
-  const order = await newOrder();
+async function submitted(fields: object = {}) {
+  const order = await newOrder(fields);
   const head = await chain.client.getBlock();
   const now = Math.max(Number(head.timestamp), Math.floor(Date.now() / 1_000));
   const validBefore = BigInt(now + 20);
@@ -586,7 +586,9 @@ describe('never twice', () => {
 });
 
 test('one in a transaction whose receipt no node serves holds up no other payment, and is not signed again', async () => {
-  const { order, signed, validBefore } = await submitted();
+  // The only intent of its wallet: nothing is guessed nevertheless.
+  const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
+  const { order, signed, validBefore } = await submitted({ wallet_address });
   const selfish = await startLyingNode(chain.url);
   onTestFinished(selfish.close);
   const half = createTestWatcher(service, { urls: [selfish.url] });
@@ -600,11 +602,20 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   await chain.transfer({ from: payer.address, to, amountUnits: 7n, suffix: idBytes(other.id) });
   await half.catchUp(chain.mine());
   expect((await statusOf(other.id)).amount_received_units).toBe(7);
+  // Used without a transfer that was seen, as after a cancel.
+  await half.catchUp(chain.mine(confirmationsRequired));
+  await half.readAllAgain();
+  await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
+  await half.catchUp(chain.mine());
+  expect(await statusesOf(order.id)).toEqual(['submitted']);
   // Nothing of it was seen, whatever is read again, and whatever the node says of the nonce.
   await chain.mine(1, { timestamp: validBefore });
-  await chain.mine(confirmationsRequired);
+  await half.catchUp(chain.mine(confirmationsRequired));
   await half.readAllAgain();
   await half.release();
+  const next = createTestWatcher(service, { urls: [selfish.url] });
+  await next.catchUp(chain.mine());
+  await next.release();
   expect(await statusesOf(order.id)).toEqual(['submitted']);
   // Nor does a process of the release before, which does not know that it is doubtful.
   await service.query(`update authorizations set status = 'released' where status = 'submitted'`);
@@ -612,9 +623,9 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   expect(await checkoutOf(order)).toMatchObject({ gasless: false });
   const { transfers } = (await service.call('listTransfers', { status: 'unattributed' })).json;
   const unread = transfers.find((each: Json) => each.from_address === order.account.address);
-  await service.call('attributeTransfer', { id: unread?.id, payment_intent: order.id });
+  const attributed = await service.call('attributeTransfer', { id: unread?.id, payment_intent: order.id });
+  expect(attributed.code).toBe('ok');
   expect((await statusOf(order.id)).amount_received_units).toBe(amount);
-  await half.release();
 });
 
 describe('whose payment', () => {
@@ -1108,11 +1119,19 @@ describe('the route', () => {
     );
     await stopping.loggedLine(({ message }) => message === gaslessLine);
     const order = await newOrder();
-    const sent = facilitator.nextSent();
+    let closed: Promise<void> | undefined;
+    facilitator.behaviour = {
+      '/verify': async () => {
+        closed = stopping.close();
+        await Promise.race([answer, sleep(100)]);
+        return { isValid: true };
+      },
+    };
     const answer = pay(order.secret, await headerOf(order), stopping);
-    await sent;
-    await stopping.close();
     expect((await answer).status).toBe(202);
+    // It has the signature: nobody would give it to it later.
+    expect(facilitator.asked.at(-1)).toBe('/settle');
+    await closed;
     await readBlock();
     expect((await statusOf(order.id)).status).toBe('processing');
   });

@@ -15,7 +15,13 @@ import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/
 import { insertIntents } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { wrongSums } from './support/report-recount.ts';
-import { createMerchantCalls, createTestWatcher, endWatch, idBytes } from './support/settlement.ts';
+import {
+  createMerchantCalls,
+  createTestWatcher,
+  endWatch,
+  idBytes,
+  sendPayment,
+} from './support/settlement.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
@@ -315,6 +321,20 @@ test.each([
   // Somebody attributes it later.
   await watcher.catchUp(chain.mine());
   expect(watcher.faults).toEqual([]);
+});
+
+test('a transfer that names an intent which cannot be read is not guessed to be for another', async () => {
+  const named = await calls.createIntent({ amount_units: 6_000_000 });
+  const other = await calls.createIntent({ amount_units: 6_000_001 });
+  const id = parseIdentifier('pi', named.id);
+  await service.query('alter table payment_intents alter expected_wallet drop not null');
+  await service.query('update payment_intents set expected_wallet = null where id = $1', [id]);
+  await sendPayment(chain, named, 6_000_001);
+  await watcher.catchUp(chain.mine());
+  await service.query('delete from payment_intents where id = $1', [id]);
+  await service.query('alter table payment_intents alter expected_wallet set not null');
+  expect(await calls.getIntent(other.id)).toMatchObject({ status: 'requires_payment' });
+  expect(await unattributed(named.expected_wallet)).toMatchObject({ n: 1 });
 });
 
 test('the payment of a locked intent is recorded after the lock is released', async () => {

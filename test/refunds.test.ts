@@ -145,6 +145,13 @@ describe('a request', () => {
     }
   });
 
+  test('for two intents at once makes one refund with one idempotency key', async () => {
+    const intents = [await paidIntent({}), await paidIntent({})];
+    const made = intents.map((intent) => create(intent, {}, { idempotencyKey: 'refund-both' }));
+    const codes = (await Promise.all(made)).map(({ code }) => code).sort();
+    expect(codes).toEqual(['idempotency_key_reused', 'ok']);
+  });
+
   const wallet = service.merchant.wallets.testnet.base;
   test.each<[Request, string, RegExp]>([
     [{ amount_units: 0 }, 'amount_units', /integer from 1/],
@@ -230,6 +237,18 @@ test('refunds are listed newest first, by intent and by status', async () => {
     expect(await idsOf({ status: 'canceled' })).toEqual([ids[1]]);
     expect(await idsOf({ status: 'requires_transfer' })).toEqual([ids[2], ids[0]]);
   }
+});
+
+test('a refund whose transfer is being recorded is not canceled', async () => {
+  const { id } = (await create(await paidIntent({}))).json;
+  const recording = await openClient(service.location);
+  await recording.query('begin');
+  await recording.query(`update refunds set status = 'processing' where id = $1`, [uuidOf(id)]);
+  const cancel = service.call('cancelRefund', { id });
+  await sessionsWaiting(service, 1);
+  await recording.query('commit');
+  await recording.end();
+  expect((await cancel).code).toBe('invalid_state');
 });
 
 describe('on the chain', async () => {
