@@ -1,8 +1,9 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import http from 'node:http';
+import http2 from 'node:http2';
 import { setTimeout } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import {
   createApiKey,
@@ -125,7 +126,7 @@ describe.each(doors)('over %s', (door) => {
   });
 });
 
-test('two Authorization headers are refused on both doors', async () => {
+test('two Authorization headers are refused over every protocol', async () => {
   const { apiKey } = service.merchant.keys.testnet;
   const answer = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,
@@ -145,21 +146,44 @@ test('two Authorization headers are refused on both doors', async () => {
   );
   expect([answer.status, JSON.parse(answer.body).error.code]).toEqual([401, 'api_key_invalid']);
 
-  // No client library sends two, so the frames are written by hand.
-  const client = await connectRaw(service.server.ports.grpc);
+  for (const type of ['grpc', 'grpc-web', 'proto']) {
+    // No client library sends two, so the frames are written by hand.
+    const client = await connectRaw(service.server.ports.grpc);
+    const line = service.nextLogLine();
+    const headers = [
+      [':method', 'POST'],
+      [':scheme', 'http'],
+      [':authority', 'x'],
+      [':path', '/payments.v1.PaymentIntentService/CreatePaymentIntent'],
+      ['content-type', `application/${type}`],
+      ['authorization', `Bearer ${apiKey}`],
+      ['authorization', `Bearer ${apiKey}`],
+    ] as const;
+    client.socket.write(encodeHeaders(1, headers));
+    expect(await line, type).toMatchObject({ door: 'internal', code: 'api_key_invalid' });
+    client.socket.destroy();
+  }
+});
+
+test.each(doors)('a client over %s who leaves during its key lookup is logged as canceled', async (door) => {
+  const { apiKey } = await newKey();
+  const headers = { 'content-type': `application/${door}`, authorization: `Bearer ${apiKey}` };
+  const path = '/payments.v1.PaymentIntentService/CreatePaymentIntent';
+  const session = http2.connect(service.internalUrl);
+  const blocker = await openClient(service.location);
+  await blocker.query('begin; lock table api_keys in access exclusive mode');
+  const request =
+    door === 'json'
+      ? http.request(`${service.publicUrl}/v1/payment_intents`, { method: 'POST', headers })
+      : session.request({ ':method': 'POST', ':path': path, ...headers });
+  request.on('error', () => {}).write('{');
+  await sessionsWaiting(service, 1);
   const line = service.nextLogLine();
-  const headers = [
-    [':method', 'POST'],
-    [':scheme', 'http'],
-    [':authority', 'x'],
-    [':path', '/payments.v1.PaymentIntentService/CreatePaymentIntent'],
-    ['content-type', 'application/grpc'],
-    ['authorization', `Bearer ${apiKey}`],
-    ['authorization', `Bearer ${apiKey}`],
-  ] as const;
-  client.socket.write(encodeHeaders(1, headers));
-  expect(await line).toMatchObject({ door: 'internal', code: 'api_key_invalid' });
-  client.socket.destroy();
+  request.destroy(new Error('gone'));
+  await new Promise((resolve) => session.ping(resolve));
+  await blocker.end();
+  expect(await line).toMatchObject({ code: 'canceled' });
+  session.destroy();
 });
 
 test('malformed, unknown, revoked and expired keys get the same answer, byte for byte', async () => {
@@ -418,6 +442,18 @@ test('a lookup that raced with a change is not cached', async () => {
   expect(await asked).toMatchObject({ mode: 'testnet' });
   await revokeApiKey(em(), keyId);
   expect(await keys.identify(apiKey)).toBeUndefined();
+});
+
+test('a request behind a change shares no lookup from before it', async () => {
+  const keys = createApiKeys(em(), peppers());
+  const blocker = await openClient(service.location);
+  onTestFinished(() => blocker.end());
+  await blocker.query('begin; lock table api_keys in access exclusive mode');
+  for (const lookups of [1, 2]) {
+    keys.forget();
+    void keys.identify(service.merchant.keys.testnet.apiKey);
+    await sessionsWaiting(service, lookups);
+  }
 });
 
 test('no database column and no log line contains a key', async () => {

@@ -288,13 +288,13 @@ describe.each(protocols)('over %s', (protocol) => {
       const baseUrl = await listenInTest(silent);
       const reason = new Error('the payer has left');
       silent.on('connection', () => controller.abort(reason));
-      const create = (to: string, signal: AbortSignal) =>
-        clientOf(service, protocol, { baseUrl: to, maxTries: 50 }).createPaymentIntent(
+      const create = (to: string, signal: AbortSignal, maxTries: number) =>
+        clientOf(service, protocol, { baseUrl: to, maxTries }).createPaymentIntent(
           { amountUnits },
           { signal },
         );
-      await expect(create(baseUrl, controller.signal)).rejects.toBe(reason);
-      const pausing = create('http://127.0.0.1:1', AbortSignal.timeout(50));
+      await expect(create(baseUrl, controller.signal, 1)).rejects.toBe(reason);
+      const pausing = create('http://127.0.0.1:1', AbortSignal.timeout(50), 50);
       await expect(pausing).rejects.toMatchObject({ name: 'TimeoutError' });
     });
   });

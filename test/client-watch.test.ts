@@ -4,6 +4,7 @@ import net from 'node:net';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterEach, describe, expect, test } from 'vitest';
+import { pauseMsAfter } from '../client/calls.ts';
 import {
   createPaymentIntentsClient,
   type GrpcPaymentIntentsClient,
@@ -337,6 +338,11 @@ describe('on a network that breaks', () => {
       ['evt_2', 'p4'],
     ]);
   });
+});
+
+test('a server that asks for more than a minute is asked again after a minute', () => {
+  const error = new PaymentIntentsError('unavailable', '', { retryAfterMs: 3_600_000 });
+  expect(pauseMsAfter(1, error)).toBe(60_000);
 });
 
 describe('refusals end the watch', () => {

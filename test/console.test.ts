@@ -3,8 +3,9 @@
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
+import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { createExport, createOpenExport } from '../src/console/export-payments.ts';
 import { type LinkOptions, revokeSession } from '../src/console/sessions.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
@@ -16,8 +17,10 @@ import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_
 import { isUnary } from '../src/contract/unary.ts';
 import { generateSecret } from '../src/merchants/api-keys.ts';
 import { runAdmin } from './support/admin.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { consoleOf, reasonOf } from './support/console.ts';
+import { openClient } from './support/open-client.ts';
 import { httpRequest, startService } from './support/service.ts';
 import { bareEnvironment, databaseUrl, newKeyRing } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
@@ -392,6 +395,14 @@ test('who has no session does not cut the connection of who has one', async () =
   agent.destroy();
 });
 
+test('a session has a rate limit', async () => {
+  const limited = await startService({ CONSOLE_PORT: '0', ROLES: 'api', RATE_LIMIT: '1' });
+  onTestFinished(() => limited.close());
+  const { call } = await consoleOf(limited).open();
+  const calls = Array.from({ length: 9 }, () => call('ConsoleService/ListMerchants'));
+  expect((await Promise.all(calls)).map(({ status }) => status)).toContain(429);
+});
+
 describe('an export', () => {
   const range = { fromTime: '2026-11-01T00:00:00Z', beforeTime: '2026-12-01T00:00:00Z' };
   const get = (ticket: string, headers: Record<string, string> = {}) =>
@@ -579,6 +590,19 @@ describe('a change', () => {
     await service.query('alter table gone rename to audit_log');
     expect(refused.status).toBeGreaterThanOrEqual(500);
     expect((await service.call('getPaymentIntent', { id: intent.id })).json.status).toBe('requires_payment');
+  });
+
+  test('has its outcome once the log is settled, which a service that stops waits for', async () => {
+    const { run, settled } = createAudit(em, () => {});
+    const { id: target } = await createIntent();
+    const blocker = await openClient(service.location);
+    const lock = () => blocker.query('begin; lock table audit_log in exclusive mode');
+    await run({ ...entryOfCommand('x', []), target, isPerson: false }, lock);
+    const settledEntries = settled().then(() => entries(target));
+    await sessionsWaiting(service, 1);
+    await blocker.end();
+    expect(await settledEntries).toMatchObject([{ outcome: 'ok' }]);
+    expect(await settled()).toEqual([]);
   });
 });
 

@@ -47,7 +47,7 @@ test.each(transactions)('a transaction %s whose session ends gives its connectio
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
 });
 
-test('a transaction whose process stops loses its locks after ten seconds', async () => {
+test('a transaction whose process stops loses its locks after ten seconds; one that waits gives up before', async () => {
   const lock = preparedStatement('test_lock', 'select pg_advisory_xact_lock(1)');
   const { promise: stopped, resolve: goOn } = Promise.withResolvers<void>();
   const { promise: locked, resolve: onLocked } = Promise.withResolvers<void>();
@@ -57,6 +57,7 @@ test('a transaction whose process stops loses its locks after ten seconds', asyn
     await stopped;
   });
   await locked;
+  await expect(transaction((run) => run(lock, []))).rejects.toMatchObject({ code: '55P03' });
   await service.query(lock.text);
   goOn();
   await expect(standing).rejects.toThrow(/terminat|not queryable|idle-in-transaction/);

@@ -1,7 +1,7 @@
 // The cost of lists of deliveries and of redeliveries, and the redelivery of all failed or pending ones.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
@@ -115,10 +115,18 @@ describe('the rate limit counts rows', () => {
     expect([again.json.webhook_deliveries.length, again.left]).toEqual([100, changesBurst - 5]);
   });
 
+  test('a redelivery to an endpoint that does not exist costs 1 request', async () => {
+    const merchant = await service.newMerchant();
+    const path = `webhook_endpoints/${formatIdentifier('we', newUuid())}/redeliver`;
+    const { status, left } = await call(merchant, 'POST', path);
+    expect([status, left]).toEqual([404, changesBurst - 1]);
+  });
+
   test('concurrent requests count as their maximum until their rows are known', async () => {
     const { merchant, endpoints } = await openShop({ events: 1 });
     const path = `webhook_endpoints/${endpoints[0]}/deliveries?page_size=100`;
     const blocker = await openClient(service.location);
+    onTestFinished(() => blocker.end());
     await blocker.query('begin; lock table webhook_deliveries in access exclusive mode');
     const answers = Array.from({ length: 400 }, () => call(merchant, 'GET', path));
     // A burst has room for 200 pages of 100, if they all come at the same moment.
@@ -127,7 +135,6 @@ describe('the rate limit counts rows', () => {
     });
     await Promise.any(refused);
     await blocker.query('commit');
-    await blocker.end();
     const statuses = (await Promise.all(answers)).map(({ status }) => status);
     expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(200);
     expect(new Set(statuses)).toEqual(new Set([200, 429]));
