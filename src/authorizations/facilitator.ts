@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checksum } from 'ox/Address';
 import { Agent, request } from 'undici';
 import type { ChainFacilitator } from '../config/config.ts';
-import type { ChainSettings } from '../contract/chains.ts';
+import { type ChainSettings, facilitatorVariableOf } from '../contract/chains.ts';
 import type { PaymentRequirements, SignedPayment } from '../contract/x402.ts';
 import { networkName, objectIn, x402Version } from '../contract/x402.ts';
 import { maxTimeoutSeconds } from './offer.ts';
@@ -88,7 +88,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
 
   return {
     /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked (TokenRefused). */
-    async problemWith({ chainId, tokens, facilitatorVariable }: ChainSettings): Promise<string | undefined> {
+    async problemWith({ chainId, tokens, rpcVariable }: ChainSettings): Promise<string | undefined> {
       const { kinds } = await answerOf('/supported');
       const isSupported = (Array.isArray(kinds) ? kinds : []).some(
         (kind) =>
@@ -102,7 +102,9 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       // What it supports it may tell anybody.
       const { statusCode, answer } = await ask('/verify', {});
       if ((statusCode !== 401 && statusCode !== 403) || 'isValid' in answer) return undefined;
-      throw new TokenRefused(`it answers ${statusCode}: correct ${facilitatorVariable}_TOKEN`);
+      throw new TokenRefused(
+        `it answers ${statusCode}: correct ${facilitatorVariableOf({ rpcVariable })}_TOKEN`,
+      );
     },
     /**
      * Has the payment verified and sent. A request that fails is repeated as it is, up to twice: facilitators are busy, or

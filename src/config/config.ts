@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
-import { chains } from '../contract/chains.ts';
+import { chains, facilitatorVariableOf } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
 import { type ModeName, modeNames } from '../contract/words.ts';
 import { loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
@@ -304,7 +304,8 @@ function readConsole(variables: Variables) {
 
 /** Services that send signed authorizations, each on a chain. */
 function readFacilitators(variables: Variables) {
-  return chains.flatMap(({ chainId, rpcVariable, facilitatorVariable: variable }) => {
+  return chains.flatMap(({ chainId, rpcVariable }) => {
+    const variable = facilitatorVariableOf({ rpcVariable });
     // A file's last line often ends with a line break.
     const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
     const url = readAddress(variables, variable);

@@ -52,8 +52,6 @@ type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'> & Partial<Pick
 
 /** A chain that payments can be made on. */
 export interface ChainSettings extends ChainFacts {
-  /** The environment variable with the facilitator that sends signed payments. */
-  facilitatorVariable: string;
   /** The networks that intents of this chain refer to. */
   networks: readonly Network[];
   /** Contracts whose transfers are read, in lower case: what intents are paid in, and what is taken for it. */
@@ -137,7 +135,6 @@ function chainOf(terms: readonly [NetworkTerms, ...NetworkTerms[]], facts: Chain
   };
   return {
     ...facts,
-    facilitatorVariable: facts.rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL'),
     networks: terms.map(networkOfTerms),
     tokens: [...Object.values(tokenAddresses), ...Object.values(bridgedUsdcAddresses)].map(lowerCase),
     confirmations: Math.max(...terms.map(({ confirmationsRequired }) => confirmationsRequired)),
@@ -181,6 +178,10 @@ export function networkOf(id: number): Network | undefined {
 export function isRightToken({ tokenAddress }: Network, token: string): boolean {
   return lowerCase(tokenAddress) === token.toLowerCase();
 }
+
+/** The environment variable with the facilitator that sends signed payments of a chain. */
+export const facilitatorVariableOf = ({ rpcVariable }: Pick<ChainSettings, 'rpcVariable'>): string =>
+  rpcVariable.replace('RPC_URL', 'X402_FACILITATOR_URL');
 
 /** About how many blocks a chain has in that time. */
 export function blocksIn({ blockTimeMs }: Pick<ChainSettings, 'blockTimeMs'>, ms: number): number {
