@@ -29,20 +29,20 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 const silentMs = 60_000;
 const behindMs = 200_000;
 
-/** Whether payments on a chain are seen now. */
-function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, nowMs: number): ChainState {
+/** Whether payments on a chain are seen now, by the clock that made the leases: this one is ahead of it. */
+function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, aheadMs: number): ChainState {
   if (row === undefined) return ChainState.UNWATCHED;
+  const nowMs = Date.now() - aheadMs;
   if ((row.leaseUntil?.getTime() ?? 0) < nowMs) return ChainState.IDLE;
   if (nowMs - row.seenAt.getTime() > silentMs) return ChainState.SILENT;
   const isBehind = Number(row.headNumber) - Number(row.cursorNumber) > blocksIn(settings, behindMs);
   return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
 }
 
-/** What is known of each chain that anybody watches, or has, and the time by the database's clock, which made the leases. */
+/** What is known of each chain that anybody watches, or has. */
 async function readWatchedChains(em: EntityManager) {
   const rows = await em.fork().findAll(WatchedChainEntity);
-  const nowMs = Date.now() - (await readClockAheadMs(em));
-  return { byId: new Map(rows.map((row) => [row.chainId, row])), nowMs };
+  return new Map(rows.map((row) => [row.chainId, row]));
 }
 
 /** `ListChains`: all of them, whether somebody watches them or not. */
@@ -54,7 +54,7 @@ export function listChains(
   return {
     ratePolicy: 'reads',
     async run() {
-      const { byId, nowMs } = await readWatchedChains(em);
+      const [byId, aheadMs] = await Promise.all([readWatchedChains(em), readClockAheadMs(em)]);
       return {
         chains: chains.map((settings) => {
           const { chainId, rpcVariable } = settings;
@@ -64,7 +64,7 @@ export function listChains(
             rpcVariable,
             nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
             hasFacilitator: gasless.on(chainId) !== undefined,
-            state: stateOf(row, settings, nowMs),
+            state: stateOf(row, settings, aheadMs),
             ...(row && {
               readNumber: BigInt(row.cursorNumber),
               readTime: timestampFromDate(row.cursorTime),
@@ -84,12 +84,12 @@ export function listChains(
  * that it is paid on; and one that is unwatched takes no new intents.
  */
 export async function chainItems(em: EntityManager, mode: ModeName, merchantId: string | undefined) {
-  const { byId, nowMs } = await readWatchedChains(em);
+  const [byId, aheadMs] = await Promise.all([readWatchedChains(em), readClockAheadMs(em)]);
   const wallets =
     merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));
   return chains.flatMap((chain) => {
     const row = byId.get(chain.chainId);
-    const state = stateOf(row, chain, nowMs);
+    const state = stateOf(row, chain, aheadMs);
     const mayBeUnwatched = mode === 'testnet' || wallets;
     const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
     if (chain.mode !== mode || isWell) return [];
@@ -129,7 +129,7 @@ export function findTransaction(
     receipt: Receipt,
     { merchantId, mode: wantedMode }: ReturnType<typeof merchantOf>,
   ) => {
-    const row = (await readWatchedChains(em)).byId.get(chainId);
+    const row = (await readWatchedChains(em)).get(chainId);
     const transfers = receipt.logs.filter(isTransfer);
     const wallets = new Set(transfers.flatMap(({ topics }) => topics.slice(1).map(addressOf)));
     const asked = [[...wallets].slice(0, maxWallets).map(byteaOf), merchantId];
