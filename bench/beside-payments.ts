@@ -5,14 +5,13 @@ import type { Payment } from '../test/support/chain.ts';
 import { untilRead } from './following.ts';
 import { loadByWrk, type Measurement } from './load.ts';
 import { payEachSecond, paymentsFor, paymentsOfOthers, startPayingChain } from './paying.ts';
-import { inTurn, type PreparedDatabase, type Setting, startOurs } from './setting.ts';
+import { inTurn, type PreparedDatabase, type Setting, startOurs, warmUpSeconds } from './setting.ts';
 
 export const besideKinds = ['blocks that nobody watches', 'a watcher of blocks that pay'] as const;
 export type BesideKind = (typeof besideKinds)[number];
 
 /** Payments in each block, of which there is one a second. */
 export const besidePayments = 20;
-const warmUpSeconds = 3;
 
 /** Measures creates over JSON. Each kind has a database of its own; that of the watcher has open intents. */
 export async function createBesidePayments(

@@ -26,6 +26,7 @@ import {
   spread,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -49,7 +50,6 @@ interface Sample extends Measurement {
 const merchants = 20;
 /** Of each merchant, half of them hang and half of them refuse the connection. */
 const endpointsEach = 4;
-const warmUpSeconds = 3;
 
 export async function compareBeside({
   rounds,

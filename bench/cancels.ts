@@ -21,13 +21,12 @@ import {
   startContender,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
 /** More than any of them has canceled in a second. */
 const mostPerSecond = 15_000;
-/** Time for the JIT compiler to optimise the server. */
-const warmUpSeconds = 3;
 
 const names = ['ours', 'Fastify 5 + pg'] as const;
 type Name = (typeof names)[number];

@@ -17,6 +17,7 @@ import {
   spread,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -28,7 +29,6 @@ const openCheckouts = 2_000;
 const roomForAll = { MAX_CONNECTIONS: '4096' };
 /** As the page does. */
 const everyMs = 2_500;
-const warmUpSeconds = 3;
 
 export async function compareCheckouts({
   rounds,

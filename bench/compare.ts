@@ -24,6 +24,7 @@ import {
   startContender,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -109,7 +110,7 @@ async function measure(
     const cpuMicrosEach = (cpuSeconds * 1e6) / (measurement.perSecond * seconds);
     note(samples, key, { ...measurement, cpuMicrosEach, peakMb: (await server.residentMb()).peak });
   };
-  await loadByH2load(folder, protocol, { ...target, inFlight: 64, seconds: 1 });
+  await loadByH2load(folder, protocol, { ...target, inFlight: 64, seconds: warmUpSeconds });
   for (const requests of inFlight) {
     await sample(`${name} @${requests}`, () =>
       loadByH2load(folder, protocol, { ...target, inFlight: requests }),
@@ -210,7 +211,7 @@ function report(samples: Samples, costs: Costs, startsMs: number[], rounds: numb
   const peakMb = Math.max(...[open, grpc].map((key) => of(key, 'peakMb')));
   return `# Durable creates, side by side
 
-\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. ${rounds} rounds of ${seconds} s for each, in turn: the figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process, without the database.
+\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. ${rounds} rounds of ${seconds} s for each, in turn, after ${warmUpSeconds} s that are not counted: the figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process, without the database.
 
 ![Creates per second](results.svg)
 

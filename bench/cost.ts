@@ -11,6 +11,7 @@ import {
   startContender,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -54,9 +55,6 @@ const costKinds = [
   },
 ] as const satisfies Kind[];
 
-/** Time for the JIT compiler to optimise the server. */
-const warmUpSeconds = 5;
-
 /** Microseconds by kind of answer, one figure per round. */
 export type Costs = Map<string, number[]>;
 
@@ -75,7 +73,6 @@ export async function measureCosts(
     const apiKey = changeKey ? changeKey(database.apiKey) : database.apiKey;
     const load = { port: server.port, apiKey, inFlight: 64, ...(body && { body }), status };
     const measure = async () => {
-      // Before this, part of the processor time goes to the compiler.
       await loadByH2load(folder, 'http', { ...load, seconds: warmUpSeconds });
       costs.set(answer, [
         ...(costs.get(answer) ?? []),

@@ -14,6 +14,7 @@ import {
   spread,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -31,8 +32,6 @@ interface Sample {
   /** Of the process and of PostgreSQL. */
   cpuMicrosEach: number;
 }
-
-const warmUpSeconds = 3;
 
 export async function compareCreateIndexes({
   rounds,

@@ -19,14 +19,12 @@ import {
   startContender,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
 const kinds = ['one intent by its id', 'list of 20, first page', 'list of 20, any page'] as const;
 type Kind = (typeof kinds)[number];
-
-/** Time for the JIT compiler to optimise the server for a kind of read. */
-const warmUpSeconds = 3;
 
 const targets: Record<Kind, string> = {
   'one intent by its id': 'at least 1.5',

@@ -11,6 +11,7 @@ import {
   publish,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -48,7 +49,7 @@ export async function growTable({
         if (name === 'empty') await empty.orm.em.execute('truncate payment_intents');
         const server = await startOurs(database.environment, 'HTTP_PORT');
         const target = { port: server.port, apiKey: database.apiKey, inFlight: 64, seconds };
-        await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: 1 });
+        await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
         for (const kind of kinds) {
           await database.orm.em.execute('checkpoint');
           const measurement = await loadByWrk(folder, kind, target);

@@ -34,6 +34,9 @@ export interface PreparedDatabase {
   environment: Record<string, string>;
 }
 
+/** Time for the JIT compiler to optimise a server: before it, a create takes two to four times its processor time. */
+export const warmUpSeconds = 5;
+
 /** Runs a benchmark on its own PostgreSQL with default settings: `fsync` and `synchronous_commit` on. */
 export async function withSetting(benchmark: (setting: Setting) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(os.tmpdir(), 'pi-bench-'));
