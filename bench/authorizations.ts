@@ -23,6 +23,7 @@ import {
   spread,
   startOurs,
   table,
+  warmUpSeconds,
   withSetting,
 } from './setting.ts';
 
@@ -63,13 +64,14 @@ export async function measureAuthorizations({
         await inPool(payments, (payment) => send(server, payment));
         if (round >= 0) rates.push(atOnce / ((performance.now() - beganAtMs) / 1_000));
       }
+      const load = { port: server.port, apiKey, inFlight: 32, seconds };
+      await loadByH2load(folder, 'http', { ...load, seconds: warmUpSeconds });
       const creates = { alone: [] as number[], beside: [] as number[] };
       for (let round = 0; round < rounds; round++) {
         for (const state of inTurn(['alone', 'beside'] as const, round)) {
           const count = state === 'beside' ? besidePerSecond * (seconds + 2) : 0;
           const payments = await makePayments(chain, server, apiKey, count);
           const paying = pace(server, payments);
-          const load = { port: server.port, apiKey, inFlight: 32, seconds };
           creates[state].push((await loadByH2load(folder, 'http', load)).perSecond);
           await paying;
         }

@@ -9,6 +9,7 @@ import { drawChart } from './chart.ts';
 import { type Costs, costTable, measureCosts } from './cost.ts';
 import { loadByH2load, loadByPgbench, loadByWrk, type Measurement, requireTools } from './load.ts';
 import {
+  cpuMicrosOf,
   environmentByHand,
   median,
   onThisMachine,
@@ -31,8 +32,10 @@ import {
 const inFlight = [64, 1] as const;
 
 interface Sample extends Measurement {
-  /** Of the server process only; the database runs in other processes. */
+  /** Of the server process. */
   cpuMicrosEach: number;
+  /** Of the server and PostgreSQL together. */
+  withDatabaseCpuMicrosEach: number;
   peakMb: number;
 }
 
@@ -79,7 +82,13 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
         await database.orm.em.execute('checkpoint');
         const insert = insertByHand(database.merchantId);
         const pace = await loadByPgbench(setting.folder, byHandLocation, insert, clients, seconds);
-        if (pace) note(samples, `pgbench @${clients}`, { ...pace, cpuMicrosEach: 0, peakMb: 0 });
+        if (pace)
+          note(samples, `pgbench @${clients}`, {
+            ...pace,
+            cpuMicrosEach: 0,
+            withDatabaseCpuMicrosEach: 0,
+            peakMb: 0,
+          });
       }
       await measureCosts(setting, database, seconds, costs);
     }
@@ -91,13 +100,14 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
 
 async function measure(
   contender: Contender,
-  { folder }: Setting,
+  setting: Setting,
   database: PreparedDatabase,
   byHandLocation: SocketLocation,
   seconds: number,
   samples: Samples,
   isReversed: boolean,
 ): Promise<void> {
+  const { folder } = setting;
   const { name, protocol } = contender;
   const server = await contender.start({ ...database, byHand: byHandLocation });
   const target = { port: server.port, apiKey: database.apiKey, seconds };
@@ -105,10 +115,15 @@ async function measure(
     // Each measurement starts at the same distance from the database's next checkpoint.
     await database.orm.em.execute('checkpoint');
     const cpuBefore = await server.cpuSeconds();
-    const measurement = await load();
+    const { result: measurement, cpuMicros } = await cpuMicrosOf(setting, server, load);
     const cpuSeconds = (await server.cpuSeconds()) - cpuBefore;
-    const cpuMicrosEach = (cpuSeconds * 1e6) / (measurement.perSecond * seconds);
-    note(samples, key, { ...measurement, cpuMicrosEach, peakMb: (await server.residentMb()).peak });
+    const creates = measurement.perSecond * seconds;
+    note(samples, key, {
+      ...measurement,
+      cpuMicrosEach: (cpuSeconds * 1e6) / creates,
+      withDatabaseCpuMicrosEach: cpuMicros / creates,
+      peakMb: (await server.residentMb()).peak,
+    });
   };
   await loadByH2load(folder, protocol, { ...target, inFlight: 64, seconds: warmUpSeconds });
   for (const requests of inFlight) {
@@ -182,6 +197,7 @@ function report(samples: Samples, costs: Costs, startsMs: number[], rounds: numb
     of(key, 'p50Ms').toFixed(2),
     of(key, 'p99Ms').toFixed(2),
     key.startsWith('pgbench') ? '' : Math.round(of(key, 'cpuMicrosEach')),
+    key.startsWith('pgbench') ? '' : Math.round(of(key, 'withDatabaseCpuMicrosEach')),
     key.startsWith('pgbench') ? '' : Math.round(of(key, 'peakMb')),
   ]);
   const [open, fastify, pgbench] = ['ours, public door @64', 'Fastify 5 + pg @64', 'pgbench @64'];
@@ -192,6 +208,13 @@ function report(samples: Samples, costs: Costs, startsMs: number[], rounds: numb
     ratio('gRPC / grpc-js + pg, creates/s, 64 in flight', 'perSecond', grpc, grpcJs, 'at least 1.8'),
     ratio('gRPC / connect-node + flush, creates/s, 64 in flight', 'perSecond', grpc, flush, ''),
     ratio('public door / Fastify + pg, p99, 64 in flight', 'p99Ms', open, fastify, 'at most 1.0'),
+    ratio(
+      'public door / Fastify + pg, processor time with PostgreSQL, 64 in flight',
+      'withDatabaseCpuMicrosEach',
+      open,
+      fastify,
+      'at most 0.45',
+    ),
     ratio('gRPC / grpc-js + pg, p99, 64 in flight', 'p99Ms', grpc, grpcJs, 'at most 1.0'),
     ratio(
       'public door / Fastify + pg, creates/s, 1 in flight',
@@ -211,11 +234,11 @@ function report(samples: Samples, costs: Costs, startsMs: number[], rounds: numb
   const peakMb = Math.max(...[open, grpc].map((key) => of(key, 'peakMb')));
   return `# Durable creates, side by side
 
-\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. ${rounds} rounds of ${seconds} s for each, in turn, after ${warmUpSeconds} s that are not counted: the figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process, without the database.
+\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. ${rounds} rounds of ${seconds} s for each, in turn, after ${warmUpSeconds} s that are not counted: the figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process; the next column adds all of PostgreSQL's.
 
 ![Creates per second](results.svg)
 
-${table(['contender', 'in flight', 'creates/s', 'p50 ms', 'p99 ms', 'CPU µs each', 'peak MB'], measured)}
+${table(['contender', 'in flight', 'creates/s', 'p50 ms', 'p99 ms', 'CPU µs each', 'with PostgreSQL', 'peak MB'], measured)}
 
 ${table(['ratio', 'measured', 'target'], ratios)}
 
