@@ -8,7 +8,7 @@ import { runInNewContext } from 'node:vm';
 import { create } from '@bufbuild/protobuf';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import grpc from '@grpc/grpc-js';
-import { afterAll, afterEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEventCursors } from '../src/events/event-cursor.ts';
@@ -21,6 +21,7 @@ import { createLogger } from '../src/telemetry/logging.ts';
 import { type EventRowSettings, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols, type Watch } from './support/event-streams.ts';
 import { metric } from './support/metrics.ts';
+import { openClient } from './support/open-client.ts';
 import { identityOf, keyOf, startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -384,6 +385,17 @@ describe('a stream ends', () => {
     expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'deadline_exceeded' }]);
     session.close();
     await noStreams();
+  });
+
+  test('with UNAVAILABLE when its database session does', async () => {
+    const blocker = await openClient(service.location);
+    onTestFinished(() => blocker.end());
+    await blocker.query('begin; lock table events in access exclusive mode');
+    const refusal = openWatch('gRPC', service, keyOf(service.merchant)).refusal();
+    const end = `select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock' and query like 'select e.%'`;
+    await expect.poll(() => service.query(end)).toHaveLength(1);
+    expect(await refusal).toMatchObject({ code: 'unavailable', status: 14 });
   });
 
   test('with UNAVAILABLE when the service stops', async () => {

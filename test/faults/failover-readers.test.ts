@@ -89,12 +89,13 @@ test('readers that are past the events a promotion lost are refused, and no othe
   const lost = await store(onPrimary(), 90);
   const reader = await take(service, kept[9] as string, 90);
   expect(reader.ids).toEqual(lost);
+  const refusal = reader.watch.refusal();
   const { next_page_token } = (await list(service, { page_size: 50 })).json;
   await failOver('SIGQUIT');
   // Their positions were those of other events before.
   const later = await store(onStandby(), 100);
 
-  expect(['cursor_expired', 'unavailable']).toContain((await reader.watch.refusal()).code);
+  expect(['cursor_expired', 'unavailable']).toContain((await refusal).code);
   expect((await openWatch('gRPC', service, pair.apiKey, reader.position).refusal()).code).toBe(
     'cursor_expired',
   );

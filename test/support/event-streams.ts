@@ -29,7 +29,7 @@ export interface Watch {
   next(): Promise<WatchEventsResponse>;
   /** Resolves with the next message that has an event. */
   nextEvent(): Promise<WatchEventsResponse & { event: Event }>;
-  /** Reads on to the end of the stream, and resolves with its refusal. */
+  /** Reads to the end of the stream and resolves with its refusal. Clients lose it if nothing reads when the stream ends. */
   refusal(): Promise<Answer<never>>;
   /** Ends the stream, and leaves the connection open. */
   cancel(): void;
