@@ -5,8 +5,8 @@ import type { Identity, OpenedIntent, RequestContext } from '../requests/request
 import type { RequestHeader } from '../requests/request-header.ts';
 
 /**
- * Authenticates requests by their Bearer API key, and records its identity in their context. Throws `api_key_missing` if
- * there is no key, and the same `api_key_invalid` whether the key is malformed, unknown, revoked or expired.
+ * Authenticates requests by Bearer API key and notes the identity in the context. Throws `api_key_missing`
+ * without a key, and the same `api_key_invalid` for a malformed, unknown, revoked or expired one.
  */
 export function authenticateByKey(apiKeys: ReturnType<typeof createApiKeys>): Authenticate<Identity> {
   return async (context, header) => {
@@ -21,8 +21,8 @@ export function authenticateByKey(apiKeys: ReturnType<typeof createApiKeys>): Au
 }
 
 /**
- * Authenticates requests by the client secret of an intent, or throws `client_secret_invalid`. `onRefused` is called
- * before that, because anybody can make up a secret; it may throw another refusal.
+ * Authenticates requests by the client secret of an intent, or throws `client_secret_invalid`. Before that,
+ * it calls `onRefused`, which may throw another refusal, because anybody can make up a secret.
  */
 export function authenticateBySecret(
   intentOpenedBy: (clientSecret: string) => OpenedIntent | undefined,
@@ -39,10 +39,10 @@ export function authenticateBySecret(
   };
 }
 
-/** Schemes that other services take. Only these are repeated: what stands in place of a scheme may be the key itself. */
+/** Schemes of other services. Only these are repeated in a message: any other first word may be the key. */
 const otherSchemes = ['Basic', 'Token', 'ApiKey', 'Digest', 'Key'];
 
-/** The refusal of a request without a Bearer key: says where a key was found instead. */
+/** Returns the refusal of a request without a Bearer key. It says where a key was found instead. */
 function keyMissing(header: RequestHeader): ServiceError {
   const authorization = header.get('authorization') ?? '';
   const given = /^[^\s]+/.exec(authorization)?.[0] ?? '';

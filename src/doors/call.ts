@@ -1,4 +1,4 @@
-// Serves a call in the same way for every door: authenticates it by its headers, decodes its message, runs the method.
+// Serves a call over JSON or plain gRPC: authenticates it by its headers, reads its message, runs the method.
 
 import type { DescMethod, Message } from '@bufbuild/protobuf';
 import type { RatePolicy } from '../config/config.ts';
@@ -18,7 +18,7 @@ type Gate = (
   header: RequestHeader,
 ) => Promise<unknown>;
 
-/** Returns the gate of all doors: authenticates the caller, then counts the request against the caller's limit. */
+/** Returns the gate of the public and internal doors: authenticates, then applies the caller's limit. */
 export function createGate(take: TakeFromLimit): Gate {
   return async ({ authenticate }, { ratePolicy }, context, header) => {
     const caller = await authenticate(context, header);
@@ -74,7 +74,7 @@ export async function serveCall(
   return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));
 }
 
-/** Runs `start` until the signal aborts; then rejects with the signal's reason. Does not start if it has aborted. */
+/** Runs `start`, but rejects with the signal's reason once that aborts. Starts nothing if it already has. */
 export function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
   if (signal.aborted) return Promise.reject(signal.reason);
   return new Promise((resolve, reject) => {

@@ -3,9 +3,9 @@
 import ipaddr from 'ipaddr.js';
 
 /**
- * Returns the name to count a request by, from the address of its connection and its `X-Forwarded-For`. If the peer is
- * in a trusted network (in CIDR notation), the client is the last address in the header that is not in one. An IPv6
- * client is named by its /64, within which it can choose any address.
+ * Returns the name under which a request is counted, from its connection's address and its `X-Forwarded-For`.
+ * If the peer is in a trusted network (CIDR notation), the client is the last address in the header that is
+ * not in one. An IPv6 client is named by its /64, within which it can choose any address.
  */
 type ClientAddress = (peer: string | undefined, forwardedFor: string | null) => string;
 
@@ -31,7 +31,7 @@ export function createClientAddress(trustedProxies: readonly string[]): ClientAd
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6;
 
-/** Converts IPv4-mapped IPv6 addresses to IPv4. Some proxies write a port, too. */
+/** Converts IPv4-mapped IPv6 addresses to IPv4. Drops the port that some proxies add. */
 function addressIn(text: string): Address | undefined {
   const address = text.replace(/^(?:\[(.+)\]|(\d+(?:\.\d+){3}))(?::\d+)?$/, '$1$2');
   return ipaddr.isValid(address) ? ipaddr.process(address) : undefined;

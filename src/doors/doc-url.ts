@@ -5,14 +5,14 @@ import type { RequestHeader } from '../requests/request-header.ts';
 const plainHost = /^(?:[\w.-]{1,253}|\[[\da-f:.]{2,45}\])(?::\d{1,5})?$/i;
 
 /**
- * The URL of an error's entry on the reference page, as the client reaches this service. The host is the one in the
- * request; the scheme is https if the service or a proxy in front of it uses TLS. Relative if the host is not known.
+ * Returns the URL of an error's entry on the reference page, with the host of the request. The scheme is
+ * https if the service or a proxy in front of it uses TLS. The URL is relative if the host is unknown.
  */
 export function docUrlOf(code: ErrorCode, header: RequestHeader | undefined, scheme: 'http' | 'https') {
   return `${addressOf(header, scheme) ?? ''}${docPathOf(code)}`;
 }
 
-/** The address of this service, without a slash at its end, as the client reaches it; undefined if that is not known. */
+/** The address at which the client reached this service, without a trailing slash; undefined if unknown. */
 export function addressOf(header: RequestHeader | undefined, scheme: 'http' | 'https'): string | undefined {
   const host = header?.get(':authority') ?? header?.get('host') ?? '';
   if (!plainHost.test(host)) return undefined;

@@ -8,8 +8,8 @@ import { StartupError } from '../config/startup-error.ts';
 import type { Connection, Strangers } from './strangers.ts';
 
 /**
- * After SIGTERM, open connections are served for this long before idle ones are closed, so that a client about to send
- * gets an answer that announces the end, and its request is not lost.
+ * After SIGTERM, open connections are served for this long before idle ones are closed. A request that a
+ * client is about to send is then not lost, and its answer announces the end.
  */
 const drainGraceMs = 1_000;
 /** Connections closed to make room are logged once per interval, not one by one. */
@@ -23,8 +23,8 @@ export interface Port {
 }
 
 /**
- * One port and its connections. Limits their number; on close, lets them finish and cuts them after a timeout. If
- * there are too many, the stranger's connection that has been open longest is closed, or else a payer's.
+ * One port and its connections. Limits their number: if there are too many, the stranger's connection that
+ * has been open longest is closed, or else a payer's. On close, connections may finish until a timeout.
  */
 export class Listener {
   readonly #port: Server;
@@ -32,9 +32,9 @@ export class Listener {
   readonly #variable: string;
   readonly #requestedPort: number;
   readonly #open = new Set<Socket>();
-  /** By their ports and the client's address, because an HTTP/2 or TLS session does not expose its socket. */
+  /** By client address and ports, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
-  /** Connections without a valid key so far, the longest open first, and those of them with an intent's client secret. */
+  /** Connections without a valid key, the longest open first. Payers' connections are in `#payers`. */
   readonly #strangers = new Set<Socket>();
   readonly #payers = new Set<Socket>();
   readonly #sessions = new Set<http2.ServerHttp2Session>();
@@ -94,13 +94,13 @@ export class Listener {
       });
       if (this.#isClosing) session.close();
     });
-    // Calls that still run, such as a watched health check, end before their session does.
+    // Calls in progress, such as a watched health check, end before their session closes.
     http1?.setTimeout(limits.idleTimeoutMs, (idle) => idle.destroy());
     http2?.setTimeout(limits.idleTimeoutMs);
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
 
-  /** Closes the stranger's connection that has been open longest, or else a payer's. The newest may be a merchant's. */
+  /** Closes the oldest stranger's connection, or else a payer's. The newest may be a merchant's. */
   #evict(newest: Socket): void {
     const [longest] = this.#strangers;
     const [payer = longest] = this.#payers;
@@ -125,7 +125,7 @@ export class Listener {
     });
   }
 
-  /** After the delay tells clients, and accepts nothing new; cuts what does not finish within the timeout. */
+  /** After the delay, tells clients and accepts nothing new. Cuts what does not finish within the timeout. */
   async close(timeoutMs: number, delayMs = 0): Promise<void> {
     if (!this.#port.listening) return;
     const cut = setTimeout(() => {
@@ -133,8 +133,8 @@ export class Listener {
       for (const socket of this.#open) socket.destroy();
     }, timeoutMs);
     if (delayMs > 0) await sleep(delayMs);
-    // GOAWAY with the last stream that has begun: nghttp2 begins none after it, whatever id it says, and those that the
-    // client has sent meanwhile are refused at once. They can be sent again, on a connection of their own.
+    // GOAWAY with the last stream begun. nghttp2 begins none after a GOAWAY, whatever its id, and refuses at
+    // once those that the client has sent meanwhile. The client can retry them on a new connection.
     for (const session of this.#sessions) if (!session.destroyed) session.goaway();
     const closed = new Promise((resolve) => this.#port.close(resolve));
     await this.#disconnected(Math.min(drainGraceMs, timeoutMs / 2));
@@ -173,9 +173,9 @@ const protocolErrno = -505;
 const pingTimeoutMs = 2_000;
 
 /**
- * Makes a call whose content-length does not match its content fail alone. nghttp2 resets its stream and continues; it
- * sends GOAWAY only if the session is at fault. Node destroys the session, and every call on it, in both cases. A ping
- * distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
+ * Lets a call with a wrong content-length fail alone. nghttp2 resets its stream and continues; it sends
+ * GOAWAY only if the session is at fault. Node destroys the session, and every call on it, in both cases. A
+ * ping distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
  */
 function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   const destroy = session.destroy.bind(session);
@@ -200,7 +200,7 @@ function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   };
 }
 
-/** The client's address and port, and the port that it came to: unique among the open connections. */
+/** The client's address and port, and the local port: unique among the open connections. */
 function peerOf(socket: Pick<Socket, 'remoteAddress' | 'remotePort' | 'localPort'>): string {
   return `${socket.remoteAddress} ${socket.remotePort} ${socket.localPort}`;
 }

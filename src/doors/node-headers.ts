@@ -14,7 +14,7 @@ export function pathOf(request: NodeRequest): string {
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** The same without a slash at its end, which makes no difference to people. */
+/** The same without a trailing slash: people use both forms. */
 export function pathWithoutSlashOf(request: NodeRequest): string {
   const path = pathOf(request);
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;

@@ -1,14 +1,14 @@
-// A connection as Node's HTTP/1.1 server sees it. Node parses everything that a read of 64 KiB brings, thousands of
-// pipelined requests at once, and hands out all of them. Here its parser gets the bytes in small pieces, each in its
-// turn, and none while too many requests of the connection wait; the rest stays in the socket. Node's servers take any
-// stream as a connection.
+// Wraps a connection for Node's HTTP/1.1 server. Node would parse a whole read of 64 KiB, up to thousands of
+// pipelined requests, and emit them all. Here its parser gets small pieces, each in its turn, and none while
+// too many of the connection's requests are in progress. The rest stays in the socket. Node's servers accept
+// any stream as a connection.
 
 import type http from 'node:http';
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import type { Strangers } from './strangers.ts';
 
-/** While so many requests of a connection are in progress, those with unread answers included, no piece is parsed. */
+/** Nothing is parsed while so many requests of a connection are in progress, or have unread answers. */
 const maxActive = 16;
 /** Bytes parsed at once: a common request, or about twenty of the smallest. */
 const pieceBytes = 512;
@@ -20,7 +20,7 @@ export class PacedSocket extends Duplex {
   latest: readonly http.ServerResponse[] = [];
   readonly #socket: Socket;
   readonly #strangers: Strangers;
-  /** Requests whose answers are not read yet. */
+  /** Requests in progress, including those whose answers are unread. */
   #active = 0;
   /** A piece waits for its turn. */
   #isWaiting = false;
@@ -30,7 +30,7 @@ export class PacedSocket extends Duplex {
     super({ allowHalfOpen: true, readableHighWaterMark: bodyBufferBytes, decodeStrings: false });
     this.#socket = socket;
     this.#strangers = strangers;
-    // What our doors ask of a socket beyond a stream.
+    // What the doors need of a socket besides the stream.
     const { remoteAddress, remotePort, localAddress, localPort } = socket;
     Object.assign(this, { remoteAddress, remotePort, localAddress, localPort });
     this.on('resume', this.#advance);
@@ -66,16 +66,16 @@ export class PacedSocket extends Duplex {
     this.#isStopped = true;
   }
 
-  /** True if closing the connection loses no other answer: no other request is in progress, and nothing came after this. */
+  /** True if closing the connection loses no other answer: no other request is in progress or unparsed. */
   get isLastRequest(): boolean {
     return this.#active <= 1 && this.#socket.readableLength === 0;
   }
 
   readonly #advance = (): void => {
     this.#count(0);
-    // Without it, the socket would not say that it has ended.
+    // Without this read, the socket would not emit `end`.
     if (this.#socket.readableLength === 0) this.#socket.read(0);
-    // Node pauses this stream while answers are not read, or while a body is not.
+    // Node pauses this stream while answers or a body are unread.
     else if (!this.#isWaiting && !this.#isStopped && this.#active < maxActive && !this.isPaused()) {
       this.#isWaiting = true;
       this.#strangers.start(this, this.#parsePiece);
@@ -91,7 +91,7 @@ export class PacedSocket extends Duplex {
   };
 
   override _read(): void {
-    // The socket pushes by itself.
+    // `#parsePiece` pushes.
   }
 
   override _write(
@@ -103,20 +103,20 @@ export class PacedSocket extends Duplex {
   }
 
   override _final(callback: () => void): void {
-    // What is not parsed any more is dropped, so that the client can read its answer.
+    // Input that is no longer parsed is dropped, so that the client can read its answer.
     if (this.#isStopped) this.#socket.off('readable', this.#advance).resume();
     this.#socket.end(callback);
   }
 
   override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
     this.#strangers.release(this);
-    // A destroyed socket would keep what was not parsed to the end of the loop's turn, in which thousands may bring some.
+    // Otherwise its unparsed input would stay until the end of the loop's turn, in which thousands may close.
     this.#socket.read();
     this.#socket.destroy();
     callback(error);
   }
 
-  // What Node's server asks of a socket beyond a stream.
+  // What Node's server needs of a socket besides the stream.
 
   /** Ends the connection once everything is sent. */
   destroySoon(): void {

@@ -10,10 +10,10 @@ const burstSeconds = 2;
 export type TakeFromLimit = (context: RequestContext, ratePolicy: RatePolicy) => void;
 
 /**
- * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number of requests
- * per second, with a burst of twice that; 0 means no limit. A method may count as more than one request
- * (`requests/row-cost.ts`). Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the policy, the remaining
- * requests, and the seconds until all are available again.
+ * Limits the rate of each API key and each client secret on this process, by policy. A policy allows a number
+ * of requests per second, with a burst of twice that; 0 means no limit. A method may count as more than one
+ * request (`requests/row-cost.ts`). Answers carry the headers of draft-ietf-httpapi-ratelimit-headers: the
+ * policy, the requests left, and the seconds until all are available again.
  */
 export function createRateLimit(perSecondByPolicy: Readonly<Record<RatePolicy, number>>): TakeFromLimit {
   const policies = new Map(
@@ -27,7 +27,7 @@ function bucketKeyOf({ identity, openedIntent, clientAddress }: RequestContext):
   return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
 }
 
-/** Takes one request from the key's allowance. */
+/** Takes one request from the caller's allowance. */
 type Policy = (context: RequestContext) => void;
 
 function createPolicy(name: string, perSecond: number): Policy {

@@ -20,8 +20,8 @@ export function hasBody(request: NodeRequest, header: RawHeaders): boolean {
 }
 
 /**
- * Reads a whole body, counting bytes as they arrive. Throws `body_too_large` at the first byte over the limit, and
- * `invalid_body` if it takes longer than the timeout.
+ * Reads a whole body, counting bytes as they arrive. Throws `body_too_large` at the first byte over the
+ * limit, and `invalid_body` on timeout.
  */
 export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffer> {
   if (request.destroyed) return Promise.reject(new ClientGone());
@@ -57,7 +57,7 @@ export function readBody(request: NodeRequest, timeoutMs: number): Promise<Buffe
   });
 }
 
-/** The body of an HTTP/1 request that has arrived completely, as nearly all have. Reading it needs no listeners. */
+/** The body of an HTTP/1 request that has arrived completely, as nearly all have. Needs no listeners. */
 function wholeBody(request: NodeRequest): Buffer | undefined {
   if ('stream' in request || !request.complete || request.readableFlowing !== null) return undefined;
   if (request.readableLength > maxBodyBytes) return undefined;
@@ -65,8 +65,8 @@ function wholeBody(request: NodeRequest): Buffer | undefined {
 }
 
 /**
- * Reads and drops the rest of a refused body, so that the answer is not lost when the connection closes. A client that
- * sends more than the limits allow is cut off.
+ * Reads and drops the rest of an unused body, so that the answer is not lost when the connection closes. Cuts
+ * off a client that sends more than the limits allow.
  */
 export function discardBody(request: NodeRequest): void {
   // For HTTP/1, Node itself drops a body that has arrived completely.
@@ -75,7 +75,7 @@ export function discardBody(request: NodeRequest): void {
   discardStream('stream' in request ? request.stream : request);
 }
 
-/** The same for the stream itself. */
+/** Does the same for a stream. */
 export function discardStream(source: Readable): void {
   if (source.readableEnded || source.destroyed) return;
   let bytes = 0;
@@ -93,7 +93,7 @@ export function discardStream(source: Readable): void {
   source.resume();
 }
 
-/** Ends an HTTP/2 stream open for twice the request timeout: for the request and its answer. Returns what removes the limit. */
+/** Cancels an HTTP/2 stream after twice the request timeout. Returns a function that removes the limit. */
 export function limitStream(stream: Http2Stream, requestTimeoutMs: number): () => void {
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_CANCEL), 2 * requestTimeoutMs);
   const remove = () => clearTimeout(timer);

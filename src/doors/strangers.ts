@@ -1,23 +1,23 @@
-// The rule for strangers, clients that have not sent a valid key on their connection: what they may hold together, and
-// how much is started for them in one turn of the event loop. Others wait for none of it. No library does this: Node
-// starts everything that a read brings, and keeps it until it is answered. `listener.ts` bounds the connections themselves.
+// Limits for strangers, clients that have not sent a valid key on their connection: the memory they hold, and
+// the work started for them in one turn of the event loop. Others never wait for it. No library does this:
+// Node starts all that a read brings, and keeps it until answered. `listener.ts` limits the connections.
 
 import { EventEmitter } from 'node:events';
 import { constants, type Http2Session, type Http2Stream, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 
-/** Time of one turn of the event loop after which no more work of strangers starts in it. */
+/** After this time, no more work of strangers starts in a turn of the event loop. */
 const turnMs = 3;
 /**
- * KB that strangers may hold together. Above it, the one that has held some for longest is closed: of payers while they hold
- * half of it, otherwise of the others.
+ * KB that strangers may hold together. Above it, the one that has held memory for longest is closed: a payer
+ * if payers hold more than half of it, otherwise another stranger.
  */
 const maxHeldKb = 20_480;
-/** What a request over HTTP/1.1 holds that was parsed and not answered, about. */
+/** Approximate size of an HTTP/1.1 request that is parsed and not answered. */
 const kbOfRequest = 5;
-/** An HTTP/2 stream that waits for its turn, or is a payer's: one payment waits for 25 s. */
+/** Of an HTTP/2 stream that waits for its turn, or is a payer's: a payment may wait for 25 s. */
 const kbOfWaitingStream = 10;
-/** One that was begun, answered or not: 20 to 100 KB. */
+/** Of an HTTP/2 stream that was started, answered or not. In fact 20 to 100 KB. */
 const kbOfStream = 40;
 
 /** The connection that a request came on. */
@@ -25,19 +25,19 @@ export type Connection = Duplex | Http2Session;
 
 type Holder = Connection | Http2Stream;
 
-/** Emits `validKey` with each connection on which one comes, once, and `clientSecret` with each that becomes a payer's. */
+/** Emits `validKey` once for a connection that sends one, and `clientSecret` when one becomes a payer's. */
 export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', [connection: Connection]>> {
   readonly #withValidKey = new WeakSet<object>();
-  /** Anybody who opens a checkout is a payer: their work waits for no turn, and what they hold is bounded. */
+  /** Strangers that sent a client secret. Their work does not wait for a turn; their memory is limited. */
   readonly #payers = new WeakSet<object>();
-  /** On these a key was sent that only we can have issued, and that is being looked up. */
+  /** Those that sent a key that only we can have issued, while it is looked up. */
   readonly #withIssuedKey = new WeakSet<object>();
   /** The longest holding first. */
   readonly #heldKb = new Map<Holder, number>();
-  /** The same of payers, once they were passed over. */
+  /** The same for payers, once `#longestHolding` has passed over them. */
   readonly #heldByPayersKb = new Map<Holder, number>();
   #totalKb = 0;
-  /** Of it, that of payers who were passed over. */
+  /** The part of it in `#heldByPayersKb`. */
   #totalOfPayersKb = 0;
   /** Work that waits for its turn. */
   readonly #waiting: (() => void)[] = [];
@@ -62,25 +62,25 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     this.emit('clientSecret', connection);
   }
 
-  /** A key came on the connection that only we can have issued: it holds nothing while that is looked up. */
+  /** The connection sent a key that only we can have issued. It holds nothing while that is looked up. */
   noteIssuedKey(connection: Connection): void {
     this.#withIssuedKey.add(connection);
     this.release(connection);
   }
 
-  /** A request on the connection was refused, or had no secret: its work and what it holds are any stranger's until one has. */
+  /** A request was refused or had no credential: the connection is an ordinary stranger's until one has. */
   noteOther(connection: Connection): void {
     this.#withIssuedKey.delete(connection);
     this.#payers.delete(connection);
   }
 
-  /** The connection has so many requests over HTTP/1.1 without an answer, and bytes that were read and not parsed. */
+  /** Counts the connection's unanswered HTTP/1.1 requests, and the bytes that are read but not parsed. */
   countUnanswered(connection: Duplex, requests: number, bytes: number): void {
     if (this.has(connection) && !this.#withIssuedKey.has(connection))
       this.#hold(connection, requests * kbOfRequest + Math.ceil(bytes / 1024));
   }
 
-  /** Serves an HTTP/2 stream: a stranger's in its turn, and then counted until it closes or until `release`. */
+  /** Serves an HTTP/2 stream. A stranger's waits for its turn, and counts until it closes or `release`. */
   startStream(stream: ServerHttp2Stream, serve: () => void): void {
     const session = stream.session ?? stream;
     if (!this.has(session)) {
@@ -96,7 +96,7 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     });
   }
 
-  /** The holder is closed, has a key issued here, or is limited in another way. */
+  /** Stops counting a holder: it is closed, has a key issued here, or is limited in another way. */
   release(holder: Holder): void {
     this.#hold(holder, 0);
   }
@@ -133,7 +133,7 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     return this.#totalOfPayersKb > maxHeldKb / 2 ? payer : (other ?? payer);
   }
 
-  /** Starts the work of a connection at once if the connection is not a stranger's, otherwise in its turn. */
+  /** Starts work at once for a merchant's or a payer's connection, otherwise in its turn. */
   start(connection: object, work: () => void): void {
     if (!this.has(connection) || this.#payers.has(connection)) work();
     else if (this.#waiting.push(work) === 1) setImmediate(this.#takeTurn);
@@ -143,7 +143,7 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
     const endsAtMs = performance.now() + turnMs;
     while (this.#waiting.length > 0 && performance.now() < endsAtMs) {
       this.#waiting[0]?.();
-      // What the work has put off to a microtask belongs to this turn.
+      // Microtasks that the work has queued belong to this turn.
       await undefined;
       this.#waiting.shift();
     }

@@ -1,5 +1,5 @@
-// Answers input that never becomes a request: another protocol than that of its port, and what Node's HTTP/1.1 parser
-// refuses or has waited for too long. Node would close such a connection silently, or answer without a body.
+// Answers input that never becomes a request: a protocol that the port does not speak, and what Node's
+// HTTP/1.1 parser refuses or has waited for too long. Node would close silently, or answer without a body.
 
 import type http from 'node:http';
 import type { Socket } from 'node:net';
@@ -20,15 +20,15 @@ export interface ExpectedProtocol {
   /** The environment variable that sets the port. */
   variable: string;
   door: RequestContext['door'];
-  /** What a connection has to begin with. */
+  /** The protocol that a connection must begin with. */
   expected: 'TLS' | 'HTTP/2' | 'HTTP/1.1';
   /** The message for clients that use HTTP but not the expected protocol. */
   hint: string;
 }
 
 /**
- * Sent to clients that use TLS on a port without it. They cannot read it, but their error messages then often say that
- * the answer was HTTP, which a closed connection does not.
+ * Sent to clients that use TLS on a port without it. They cannot read it, but many then report that the
+ * answer was HTTP. A closed connection would tell them nothing.
  */
 const noTls = 'This port does not speak TLS. Use http in place of https.';
 
@@ -79,7 +79,7 @@ export function createProtocolLog(logger: Logger): LogWrongProtocol {
   };
 }
 
-/** A refusal as the bytes of an HTTP/1.1 answer that ends its connection, for use without a Node response object. */
+/** A refusal as the bytes of an HTTP/1.1 answer that ends its connection, without a Node response object. */
 function rawRefusal(
   status: string,
   code: ErrorCode,
@@ -95,8 +95,8 @@ function rawRefusal(
 }
 
 /**
- * Returns what passes on a connection that begins with the expected protocol. Others are closed, after an answer if
- * they use HTTP or TLS, and so are connections that send nothing for `silenceMs`.
+ * Returns a function that passes on connections that begin with the expected protocol. It closes others,
+ * after an answer if they use HTTP or TLS, and those that send nothing for `silenceMs`.
  */
 export function expectProtocol(port: ExpectedProtocol, silenceMs: number, log: LogWrongProtocol) {
   return (socket: Socket, pass: (socket: Socket) => void): void => {
@@ -115,7 +115,7 @@ export function expectProtocol(port: ExpectedProtocol, silenceMs: number, log: L
       }
       log(spoken, port);
       if (spoken === 'unknown') return void socket.destroy();
-      // Further input is dropped, so that the client can read its answer. A client that does not close is closed.
+      // Further input is dropped, so that the client can read its answer. A client that stays is cut off.
       const message = spoken === 'TLS' ? noTls : port.hint;
       const answer = rawRefusal('400 Bad Request', 'invalid_body', message, newRequestContext(port.door));
       socket.resume().end(`${answer}\n`);
@@ -132,7 +132,7 @@ interface MalformedHttpOptions {
   scheme: 'http' | 'https';
 }
 
-/** Answers input that is not HTTP, too slow or too large, if the client can still read an answer. */
+/** Answers input that is not HTTP, or too slow or too large, if the client can still read an answer. */
 export function answerMalformedHttp(
   server: http.Server,
   variable: ExpectedProtocol['variable'],
@@ -155,7 +155,7 @@ export function answerMalformedHttp(
     .on('connect', (request: http.IncomingMessage, duplex: Duplex) => {
       const socket = duplex as PacedSocket;
       socket.stopParsing();
-      // Node has detached the parser, which handled the errors of this socket.
+      // Node has detached its parser, which handled this socket's errors.
       socket.on('error', () => socket.destroy());
       const [before] = socket.latest;
       const refuseTunnel = () =>
@@ -168,10 +168,10 @@ export function answerMalformedHttp(
       if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
       socket.stopParsing();
       const [latest, before] = socket.latest;
-      // Complete requests came first and are being served. Their answers must not be lost because of later input.
+      // Earlier, complete requests are still being served. Later input must not cost them their answers.
       const whole = latest?.req.complete ? latest : before;
       if (isOwed(whole)) return void whole.once('close', () => socket.end());
-      // The client has closed its side in the middle of a request, which then ends as canceled.
+      // The client closed its side in the middle of a request. That request ends as canceled.
       if (error.code === 'HPE_INVALID_EOF_STATE') return void socket.destroy();
       const spoken = protocolOf(error.rawPacket ?? Buffer.alloc(0));
       const hint = latest === undefined ? hints[spoken] : undefined;

@@ -1,5 +1,5 @@
-// The door of the console: Connect's unary calls over HTTP/1.1, for its own pages only. A page elsewhere is stopped by
-// `Host`, which a rebound name cannot forge, and by `Origin`; nothing is answered to other origins.
+// The console's door: Connect's unary calls over HTTP/1.1, for its own pages only. Other pages are refused by
+// `Host`, which DNS rebinding cannot forge, and their calls also by `Origin`.
 
 import { hash } from 'node:crypto';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
@@ -34,7 +34,7 @@ import { ClientGone, discardBody, readBody } from '../request-body.ts';
 import type { Connection } from '../strangers.ts';
 
 interface ConsoleDoorOptions {
-  /** The services that take an API key elsewhere. */
+  /** The services that other doors serve by API key. */
   services: readonly ImplementedService<Identity>[];
   consoleService: ImplementedService<ConsoleCaller>;
   sessions: Sessions;
@@ -43,7 +43,7 @@ interface ConsoleDoorOptions {
   openExport: OpenExport;
   takeFromLimit: TakeFromLimit;
   scheme: 'http' | 'https';
-  /** The origin of its pages; without one, that of loopback names. */
+  /** The origin of its pages; by default, that of loopback names. */
   origin: string | undefined;
   /** Its pages and their files. */
   pages: Site;
@@ -82,7 +82,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
     const refuse = (reason: unknown) => {
-      // Who has gone is not answered.
+      // The client is gone.
       if (reason instanceof ClientGone) return;
       const error = toServiceError(reason);
       context.error = error;
@@ -93,7 +93,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     };
     const serve = async () => {
       const header = assertOwnPage(request, scheme, origin);
-      // As a proxy is asked, which this is not.
+      // An absolute URL is a request to a proxy.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
       const connection = request.socket;
       if (pages.has(path)) return pages.serve({ path, request, header, response, connection, context });
@@ -112,7 +112,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
   };
 }
 
-/** Answers 304 to a page that names the answer it has: most of those who ask every few seconds are told nothing new. */
+/** Returns 304 if the page already has the answer: pages ask every few seconds, mostly for nothing new. */
 async function unlessKnown(answer: UniversalServerResponse, header: RequestHeader) {
   if (answer.status !== 200 || answer.body === undefined) return answer;
   const body = await buffer(answer.body);
@@ -124,12 +124,12 @@ async function unlessKnown(answer: UniversalServerResponse, header: RequestHeade
 
 const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
 
-/** Throws unless the request comes to this port by its own name and, if it calls something, from a page of its own. */
+/** Throws unless `Host` is this port's own name and a call or export comes from one of its pages. */
 function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origin: string | undefined) {
   const header = new RawHeaders(request.rawHeaders);
   const { localPort } = request.socket;
   const port = localPort === (scheme === 'http' ? 80 : 443) ? '' : `:${localPort}`;
-  // A proxy that ends TLS passes the name on, and not the scheme.
+  // A proxy that ends TLS forwards the name, but not the scheme.
   const origins = origin
     ? [origin]
     : ['localhost', '127.0.0.1', '[::1]'].map((name) => `${scheme}://${name}${port}`);
@@ -142,7 +142,7 @@ function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origi
   }
   const isCall = request.method === 'POST';
   if (!isCall && pathOf(request) !== exportPath) return header;
-  // A browser says from which page it was asked; of a download it names no origin.
+  // Browsers name the site of the page in `Sec-Fetch-Site`. For a download, they send no `Origin`.
   const site = header.get('sec-fetch-site') ?? 'same-origin';
   if (site !== 'same-origin' || (isCall && header.get('origin') !== called)) {
     throw new ServiceError('permission_denied', { message: 'Only pages of the console may call it.' });
@@ -163,7 +163,7 @@ async function sendExport(
       'Content-Type': 'text/csv; charset=utf-8',
       'Content-Disposition': `attachment; filename="${fileName}"`,
     });
-    // A file that is cut off must not look like a whole one: the connection is cut, too.
+    // An incomplete file must not look complete, so the connection is cut.
     await pipeline(Readable.from(texts), response).catch(() => response.destroy());
   });
 }
@@ -198,12 +198,12 @@ function codeIn(text: string): string {
     const { code } = JSON.parse(text);
     if (typeof code === 'string') return code;
   } catch {
-    // Below.
+    // Refused below.
   }
   throw invalidBody([{ field: 'code', message: 'must be the code of a link' }]);
 }
 
-/** Every unary method of the services by its path, behind the rights of the session. */
+/** Returns the handler of every unary method by its path, with a check of the session's rights. */
 function compileHandlers(options: ConsoleDoorOptions): Map<string, UniversalHandler> {
   const router = createConnectRouter({
     readMaxBytes: maxBodyBytes,
@@ -231,7 +231,7 @@ const actorOf = ({ session, merchant }: ConsoleCaller): Actor => ({
   isPerson: true,
 });
 
-/** Serves a method to the sessions that may call it, and writes down what it changes. */
+/** Serves a method to the sessions that may call it, and records its changes in the audit log. */
 function serve(
   router: ConnectRouter,
   { sessions, audit, findMerchant, takeFromLimit }: ConsoleDoorOptions,
@@ -254,7 +254,7 @@ function serve(
     const caller = admittedCaller(values) as ConsoleCaller;
     return withoutClientSecret((await run(request, caller, call)) as Message);
   };
-  // Connect reads these two only here, though their type does not say so.
+  // Connect reads `grpc` and `grpcWeb` only here, though its types do not have them.
   const options = { requestGate: requestGateOf(admit), grpc: false, grpcWeb: false };
   router.rpc(method, answer, options);
 }
@@ -267,7 +267,7 @@ async function sessionOf(sessions: Sessions, header: RequestHeader): Promise<Ses
   throw new ServiceError('api_key_invalid', { message: 'The session has ended. Ask for a new link.' });
 }
 
-/** The page of a payment opens by a link of its own. */
+/** Removes client secrets. The console does not use them. */
 function withoutClientSecret<T extends Message>(message: T): T {
   if ('clientSecret' in message) return { ...message, clientSecret: '' };
   if ('paymentIntents' in message && Array.isArray(message.paymentIntents)) {

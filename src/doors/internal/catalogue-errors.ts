@@ -1,7 +1,7 @@
-// Converts every RPC failure to a refusal of the catalogue, on all paths of the internal door. Connect refuses some calls
-// outside all interceptors: unreadable messages, messages too large, unknown compressions. Its handlers abort the context
-// of the call with the very error that they send next, in each of its three protocols, and that error is turned into a
-// refusal then.
+// Converts every failure of an RPC to a refusal of the catalogue. Connect refuses some calls outside all
+// interceptors: unreadable messages, messages too large, unknown compressions. In each of its three
+// protocols, its handlers abort the context of the call with the same error object that they send next. It is
+// changed to a refusal then.
 
 import type { HandlerContext, Interceptor } from '@connectrpc/connect';
 import { Code, ConnectError, createContextKey } from '@connectrpc/connect';
@@ -13,8 +13,8 @@ import { type RequestContext, requestContextOf } from '../../requests/request-co
 import { beforeAbort } from '../call.ts';
 
 /**
- * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that outlives the client's
- * deadline is answered with DEADLINE_EXCEEDED, but work already started still finishes.
+ * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that exceeds the
+ * client's deadline is answered with DEADLINE_EXCEEDED, but work already started still finishes.
  */
 export const refuseByCatalogue: Interceptor = (next) => (request) => {
   const { signal } = request;
@@ -48,14 +48,13 @@ async function* refusing<T>(messages: AsyncIterable<T>, refuse: (reason: unknown
 /** The client no longer waits for the answer. */
 export const clientGone = new ConnectError('the client has gone', Code.Canceled);
 
-/** The error to send, recorded in the context. A deadline or a cancellation comes from the client and is not changed. */
+/** Returns the error to send and records it in the context. A deadline or cancellation stays unchanged. */
 export function refusalOf(reason: unknown, context: RequestContext): ConnectError {
   if (isEndedByClient(reason)) {
     context.endedByClient = codeToString(reason.code);
     return reason;
   }
-  // Connect's own, about a message that it cannot read, or the health service's, about a service that
-  // it does not know.
+  // Connect's own, about an unreadable message, or the health service's, about an unknown service.
   if (reason instanceof ConnectError) return reason;
   const error = toServiceError(reason);
   context.error = error;
@@ -71,10 +70,10 @@ export const callIsUnreadable = 'The call or its message is not well formed. Che
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
 
-/** True once the message of a call could be read: what Connect refuses from then on is not the client's fault. */
+/** True once the call's message was read: a later refusal by Connect is not the client's fault. */
 export const isReadKey = createContextKey(false, { description: 'whether the message could be read' });
 
-/** Turns what Connect is going to refuse in this call into refusals of the catalogue. Call it from the gate. */
+/** Turns Connect's own refusals of this call into refusals of the catalogue. Call it from the gate. */
 export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }: HandlerContext): void {
   signal.addEventListener('abort', () => {
     const context = requestContextOf(values);
@@ -94,14 +93,14 @@ export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }:
 const compressionHeaders = ['grpc-encoding', 'connect-content-encoding', 'content-encoding'];
 const knownCompressions = ['identity', 'gzip', 'br'];
 
-/** Converts Connect's own refusal to one of the catalogue. Undefined for what is not changed. */
+/** Converts Connect's own refusal to one of the catalogue. Undefined if it stays as it is. */
 function refusalOfConnect(
   error: ConnectError,
   { isRead, isCompressionKnown }: { isRead: boolean; isCompressionKnown: boolean },
 ): ServiceError | undefined {
   // Our own refusal, thrown by the JSON reader.
   if (error.cause instanceof ServiceError) return error.cause;
-  // The error itself is about to become the refusal.
+  // A copy, because the error itself is changed to the refusal.
   const cause = new ConnectError(error.rawMessage, error.code, undefined, undefined, error.cause);
   switch (error.code) {
     case Code.DeadlineExceeded:

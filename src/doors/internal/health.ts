@@ -10,7 +10,7 @@ import { ServiceError } from '../../requests/errors.ts';
 import { requestContextOf } from '../../requests/request-context.ts';
 import type { Readiness, ReadinessStatus } from '../operations/readiness.ts';
 
-/** The maximum of concurrent health watches. Each is a long-lived stream of about 100 KB and needs no key. */
+/** Most concurrent health watches. Each is a long-lived stream of about 100 KB and needs no key. */
 const maxHealthWatches = 256;
 
 /** Registers the health of the server (service "") and of each service by its full name. */

@@ -1,7 +1,7 @@
-// The door for our own services: gRPC, gRPC-Web and Connect over HTTP/2. Plain gRPC calls go to unary-grpc.ts, all
-// others to ConnectRPC. This file adds what Connect's handlers lack: a request context for every call, a log line for
-// every call made with a merchant's key, and the catalogue's details on refusals that Connect makes before any gate or
-// interceptor runs.
+// The door for our own services: gRPC, gRPC-Web and Connect over HTTP/2. Plain gRPC calls go to
+// unary-grpc.ts, all others to ConnectRPC. This file adds what Connect's handlers lack: a request context for
+// every call, a log line for every call of the contract's services, and the catalogue's details on refusals
+// that Connect makes before any gate or interceptor runs.
 
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { constants, Http2ServerRequest, Http2ServerResponse } from 'node:http2';
@@ -60,7 +60,7 @@ interface InternalDoorOptions extends UnaryGrpcOptions {
   shutdownSignal: AbortSignal;
 }
 
-/** The internal door's listener for node:http2's `stream` event. There must be no `request` listener beside it. */
+/** The internal door's listener for node:http2's `stream` event. There must be no `request` listener too. */
 export function createInternalDoor(options: InternalDoorOptions) {
   const plainCallOf = createUnaryGrpc(options);
   const serveByConnect = createConnectDoor(options);
@@ -147,7 +147,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
 
 type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
 
-/** The method as Connect calls it: one promise or one iterable of messages, as its kind asks for. */
+/** The method as Connect calls it: returns a promise, or for a stream an iterable of messages. */
 function implementationOf(served: Served) {
   return (request: Message, { values, requestHeader, responseHeader, signal }: HandlerContext) => {
     const context = requestContextOf(values);
@@ -157,7 +157,7 @@ function implementationOf(served: Served) {
     };
     setHeaders();
     const answer = served.run(request, admittedCaller(values), { context, header: requestHeader, signal });
-    // It may have charged the caller for more.
+    // The call may have charged more requests.
     return answer instanceof Promise ? answer.finally(setHeaders) : answer;
   };
 }
@@ -165,7 +165,7 @@ function implementationOf(served: Served) {
 /** The longest timeout that both protocols' headers can express and a timer accepts. */
 const maxTimeoutMs = 99_999_999;
 
-/** Limits a call's deadline: a longer one overflows the timer, which fires at once. Connect refuses an unreadable one. */
+/** Limits a deadline: beyond it, timers overflow and fire at once. Connect refuses unreadable deadlines. */
 function limitDeadline(header: Headers, isConnect: boolean, limitMs: number | undefined): void {
   const name = isConnect ? 'connect-timeout-ms' : 'grpc-timeout';
   const parse = isConnect ? parseConnectTimeout : parseGrpcTimeout;
@@ -207,8 +207,8 @@ async function serve(
   if (context.identity && session !== undefined) options.strangers.noteValidKey(session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
-    // Connect's promise never resolves: it waits for an event that a response does not have. It fails if the client has
-    // gone.
+    // Connect's promise never resolves, because it waits for an event that a response does not have. It
+    // rejects if the client has gone.
     universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
     if (!request.stream.destroyed) await new Promise((resolve) => request.stream.once('close', resolve));
     const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
@@ -218,7 +218,7 @@ async function serve(
     }
     return;
   }
-  // Connect only reports a generic error for a call that was reset while it was being sent.
+  // If a call was reset while it was sent, Connect only reports a generic error.
   const isGone = request.stream.closed || request.stream.destroyed;
   const outcome = isGone ? 'canceled' : (context.error?.code ?? context.endedByClient ?? 'ok');
   // Probes and reflection come every few seconds and are not worth logging.
@@ -227,7 +227,7 @@ async function serve(
   await universalResponseToNodeResponse(answer, response).catch(() => {});
 }
 
-/** The answer to another HTTP method or content type than those of an RPC. */
+/** The answer to an HTTP method or content type that no RPC uses. */
 function notACall(status: 405 | 415, context: RequestContext): UniversalServerResponse {
   context.error = new ServiceError(status === 405 ? 'method_not_allowed' : 'unsupported_media_type', {
     message: 'This path answers POST with a content type of gRPC or gRPC-Web or Connect.',
@@ -237,11 +237,11 @@ function notACall(status: 405 | 415, context: RequestContext): UniversalServerRe
   return { status, header, body: createAsyncIterable([body]) };
 }
 
-/** An unknown path, or a content type that RPC clients do not use. */
+/** Answers a call to an unknown path: gRPC in trailers, everything else in JSON. */
 function answerNotFound(request: Http2ServerRequest, response: Http2ServerResponse, context: RequestContext) {
   context.error = new ServiceError('not_found');
   const contentType = request.headers['content-type'] ?? '';
-  // The errors of gRPC proper are HTTP trailers.
+  // gRPC itself, unlike gRPC-Web, has its errors in HTTP trailers.
   if (/^application\/grpc(?:$|[+;])/.test(contentType)) {
     const answer = {
       status: 200,
@@ -257,8 +257,8 @@ function answerNotFound(request: Http2ServerRequest, response: Http2ServerRespon
   response.end(body);
 }
 
-// Connect accepts more than one whole message, and protobuf-es drops some of what it reads in a Struct. So a call through
-// Connect that carries one message is read and looked at before they see it, as plain gRPC calls are.
+// Connect accepts bytes after a call's one message, and protobuf-es drops parts of a Struct. So the message
+// of such a call is read whole and checked before they see it, as in plain gRPC calls.
 
 /** The size of the flag and the length that precede a message in all protocols but unary Connect. */
 const envelopeBytes = 5;
@@ -275,7 +275,7 @@ const compressions: Compression[] = [compressionGzip, compressionBrotli].map((co
     }),
 }));
 
-/** Returns the request of a method that takes one message. Its body is in one piece, and refused if it is not valid. */
+/** Returns the request of a method with one message. Its body is in one piece; an invalid one is refused. */
 function withWholeBody(request: UniversalServerRequest, check: StructCheck | undefined) {
   const { header, body } = request;
   const contentType = header.get('content-type') ?? '';

@@ -1,6 +1,6 @@
-// Reads protobuf's own JSON mapping, as Connect and gRPC with JSON send it, as strictly as the public JSON. protobuf-es
-// accepts more: "0x10" and "\n5\t" for integers, invalid UTF-8, a byte order mark, duplicate names, and numbers that a
-// double rounds. It has no option to refuse these, so the input is checked and normalised here first.
+// Reads protobuf's own JSON mapping, as Connect and gRPC with JSON send it, as strictly as the public JSON.
+// protobuf-es accepts "0x10" and "\n5\t" for integers, invalid UTF-8, a byte order mark, duplicate names, and
+// numbers that a double rounds. It has no strict mode, so the input is checked and normalised here first.
 
 import type { DescField, DescMessage } from '@bufbuild/protobuf';
 import type { FieldViolation } from '../../contract/error-catalogue.ts';
@@ -18,8 +18,8 @@ import { refuseInvalid } from '../../requests/errors.ts';
 import { parseJsonBody } from '../public/json-body.ts';
 
 /**
- * Creates the decoder of a message's JSON, which Connect's serialization takes for a TextDecoder. It returns JSON text that
- * protobuf-es reads without rounding, or throws a refusal that lists every fault of shape.
+ * Creates the decoder of a message's JSON, for use by Connect's serialization as a TextDecoder. It returns
+ * JSON text that protobuf-es reads without rounding, or throws a refusal that lists every violation of shape.
  */
 export function createProtoJsonDecoder(desc: DescMessage) {
   return {
@@ -36,7 +36,7 @@ class Normalizer {
   readonly violations: FieldViolation[] = [];
 
   message(desc: DescMessage, json: IJsonValue, path: string): unknown {
-    // Any JSON, or strings that protobuf-es itself reads strictly.
+    // These accept any JSON, or strings that protobuf-es itself reads strictly.
     if (desc.typeName.startsWith('google.protobuf.')) return this.exact(json, path);
     if (!isObject(json)) {
       this.violations.push({ field: path || 'body', message: 'must be an object' });
@@ -77,7 +77,7 @@ class Normalizer {
     return range === undefined ? this.exact(json, path) : this.integer(field, range, json, path);
   }
 
-  /** Returns decimal text, which protobuf-es accepts for integers of any width, or the nearest integer in the field's range. */
+  /** Returns the integer, clamped to its range, as decimal text, which protobuf-es accepts for any width. */
   integer(field: DescField, { min, max }: IntegerRange, json: IJsonValue, path: string): unknown {
     let value: bigint | undefined;
     if (typeof json === 'number' && Number.isInteger(json)) value = BigInt(json);

@@ -1,4 +1,4 @@
-// gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node. Tools then need no proto files.
+// gRPC server reflection (v1 and v1alpha) over Connect, which has none for Node. Tools need no proto files.
 
 import { setImmediate } from 'node:timers/promises';
 import type { DescExtension, DescFile, DescService, MessageInitShape, Registry } from '@bufbuild/protobuf';
@@ -13,11 +13,11 @@ import {
 import { ServerReflection as ServerReflectionV1Alpha } from '../../contract/gen/grpc/reflection/v1alpha/reflection_pb.ts';
 import { ServiceError } from '../../requests/errors.ts';
 
-/** The maximum of messages of one stream. An answer of up to 32 KB goes to each, and none needs a key. */
+/** Most messages of one stream. Each has an answer of up to 32 KB, and none needs a key. */
 const maxReflectionMessages = 1_000;
 const tooManyMessages = `A reflection stream carries at most ${maxReflectionMessages} messages. Open another one.`;
 
-/** Registers reflection of the given services, of itself, and of files that no service refers to, such as error details. */
+/** Registers reflection of the services, of itself, and of unreferenced files, such as error details. */
 export function registerReflection(
   router: ConnectRouter,
   services: readonly DescService[],
@@ -27,8 +27,8 @@ export function registerReflection(
   const answer = createAnswers(all, otherFiles);
   let turn = Promise.resolve();
   /**
-   * Resolves in a turn of the event loop in which no other message is answered. One read may bring thousands of them on
-   * each stream, and other calls are served in between.
+   * Resolves in a turn of the event loop in which no other message is answered. One read may bring thousands
+   * on each stream, and other calls are served in between.
    */
   const nextTurn = () => {
     turn = turn.then(() => setImmediate());
@@ -111,7 +111,7 @@ function collect(file: DescFile, files: Map<string, DescFile>): void {
   files.set(file.name, file);
 }
 
-/** The names of the files that declare messages, enums, services and extensions, or fields and methods of one. */
+/** The names of the files that declare messages, enums, services, extensions, or their fields and methods. */
 function fileNamesBySymbol(registry: Registry): Map<string, string> {
   const declared = [...registry].flatMap((desc) => {
     const ofMessage = desc.kind === 'message' ? [...desc.fields, ...desc.oneofs] : [];
@@ -122,7 +122,7 @@ function fileNamesBySymbol(registry: Registry): Map<string, string> {
   return new Map(declared);
 }
 
-/** Returns a function that serializes a file and all its imports, imports first. Each file is serialized once. */
+/** Returns a function that serializes a file after all its imports. Each file is serialized once. */
 function createSerializer(): (file: DescFile) => Uint8Array[] {
   const serialized = new Map<DescFile, Uint8Array>();
   const bytesOf = (file: DescFile) => {

@@ -1,4 +1,4 @@
-// The gate of calls through Connect: who may not call is refused before the message is read.
+// The gate of calls through Connect: refuses a call before its message is read.
 
 import { type ContextValues, createContextKey, type HandlerContext } from '@connectrpc/connect';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
@@ -19,7 +19,7 @@ export function requestGateOf(admit: (context: RequestContext, header: Headers) 
   };
 }
 
-/** Returns the caller that the gate has admitted. Throws without one, so that nothing can skip authentication. */
+/** Returns the caller that the gate has admitted. Throws without one: nothing can skip authentication. */
 export function admittedCaller(values: ContextValues): unknown {
   const admitted = values.get(callerKey);
   if (admitted === undefined) throw new Error('a call was not admitted');

@@ -1,17 +1,17 @@
-// protobuf-es turns a google.protobuf.Struct into JSON as it reads it: a field that it does not know is gone, and a value
-// of no kind is null. Neither can be seen afterwards, so their bytes are looked at before. It also reads a field by its
-// number, whatever its wire type. Such bytes are refused here, or it would see other Structs than were looked at.
+// protobuf-es reads a google.protobuf.Struct as JSON: unknown fields are dropped, and a value of no kind is
+// null. Neither can be detected later, so the bytes are checked first. It also reads fields by number,
+// whatever the wire type. Such bytes are refused, or it would read other Structs than were checked.
 
 import { type DescField, type DescMessage, ScalarType } from '@bufbuild/protobuf';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { StructSchema } from '@bufbuild/protobuf/wkt';
 
-/** A message, by what its fields hold: another one that is looked at, or anything of a wire type. */
+/** A message, by its fields: each holds another message that is checked, or anything of a wire type. */
 interface Shape {
   fields: Record<number, Shape | WireType>;
-  /** Unknown fields are lost in it. */
+  /** True if protobuf-es would drop its unknown fields. */
   isClosed: boolean;
-  /** The fields of which at least one must be there. */
+  /** At least one of these fields must be present. */
   required: readonly number[];
 }
 
@@ -44,7 +44,7 @@ export function createStructCheck({ fields }: DescMessage): StructCheck | undefi
 
 const isStruct = ({ message }: DescField) => message?.typeName === StructSchema.typeName;
 
-/** The contract's messages with a Struct have no list, and no scalar of fixed size: one would be refused at its first test. */
+/** The contract's messages with a Struct have no list and no fixed-size scalar: both would be refused. */
 function wireTypeOf(field: DescField): WireType {
   return field.scalar === ScalarType.STRING || field.message !== undefined
     ? WireType.LengthDelimited

@@ -1,6 +1,6 @@
-// Serves plain unary gRPC calls (one message, no compression) directly on node:http2 streams. Connect serves everything
-// else. It could serve these too, but async iterables, universal requests and Node's compatibility layer would multiply
-// the cost of each call. Clients see no difference.
+// Serves plain unary gRPC calls (one message, no compression) directly on node:http2 streams. Connect serves
+// everything else. It could serve these too, but async iterables, universal requests and Node's compatibility
+// layer would multiply the cost of each call. Clients see no difference.
 
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
@@ -26,7 +26,7 @@ import { callIsUnreadable, clientGone, notOneMessage, refusalOf, trailerOf } fro
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 
 export interface UnaryGrpcOptions extends CallOptions {
-  /** The services that need a merchant's key. */
+  /** The services that need a merchant's key or a client secret. */
   services: readonly ServedService[];
   logger: Logger;
   onEnd: RequestObserver;
@@ -192,7 +192,7 @@ function respond(
     'x-request-id': context.requestId,
   };
   if (error !== undefined) {
-    // In one frame: a client's own retries, and Envoy's, need that.
+    // In one frame, as required for the retries of clients and of Envoy.
     stream.respond({ ...headers, ...Object.fromEntries(trailerOf(error)) }, { endStream: true });
     discardStream(stream);
     return;
@@ -205,7 +205,7 @@ function respond(
   stream.end(message && encodeEnvelope(0, message));
 }
 
-/** HTTP/2 has names in lower case. */
+/** HTTP/2 header names are in lower case. */
 function headersOf(context: RequestContext): Record<string, string> {
   return Object.fromEntries(answerHeaders(context).map(([name, value]) => [name.toLowerCase(), value]));
 }

@@ -4,7 +4,7 @@ import type { Metrics } from '../../telemetry/metrics.ts';
 import { pathWithoutSlashOf } from '../node-headers.ts';
 import type { Readiness } from './readiness.ts';
 
-/** The door for probes and scrapers: `GET /healthz` (the process is alive), `/readyz` (send requests here) and `/metrics`. */
+/** The door of probes and scrapers: GET `/healthz` (alive), `/readyz` (send requests here) and `/metrics`. */
 export function createOperationsDoor(readiness: Readiness, metrics: Metrics): RequestListener {
   return (request, response) => {
     const path = pathWithoutSlashOf(request);

@@ -9,9 +9,9 @@ const watchIntervalMs = 2_000;
 export type Readiness = ReturnType<typeof createReadiness>;
 
 /**
- * Reports whether the service should receive requests: its database commits, and it is not draining. `probeDatabase`
- * resolves to true if the database is writable, and rejects if it does not answer. Once it was, it counts as unreachable
- * only after `toleratedMs` of failures: a failover takes some seconds.
+ * Reports whether the service should receive requests: its database commits, and it is not draining.
+ * `probeDatabase` resolves to whether the database is writable, and rejects if it does not answer. Once
+ * writable, it counts as unreachable only after `toleratedMs` of failures: a failover takes some seconds.
  */
 export function createReadiness(probeDatabase: () => Promise<boolean>, toleratedMs = 0) {
   const probes = new EventEmitter().setMaxListeners(0);
@@ -19,9 +19,9 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
   let wasReady = false;
   /** When the last probe began. */
   let probedAtMs = 0;
-  /** When the first of the probes began that have failed since the last answer. */
+  /** When the first probe that has failed since the last answer began. */
   let failingSinceMs: number | undefined;
-  /** Set until the database answers or the connection is given up, so that a hanging database is not probed again. */
+  /** Set until the database answers or the connection is given up: a hanging database is not probed again. */
   let probe: Promise<boolean> | undefined;
   let running: Promise<ReadinessStatus> | undefined;
 

@@ -11,7 +11,7 @@ import { readBody } from '../request-body.ts';
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
- * Reads the body of a request whose headers say that it is JSON. Throws `unsupported_media_type` if they do not,
+ * Reads a JSON body. Throws `unsupported_media_type` if the headers do not say that it is JSON,
  * `body_too_large`, and `invalid_body` if it takes longer than the timeout.
  */
 export function readJsonBytes(
@@ -82,6 +82,6 @@ export function sendJson(
   const { socket } = request;
   if (isDraining() && socket instanceof PacedSocket && socket.isLastRequest) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
-  // As a string, which Node sends in one piece with the head.
+  // As a string, which Node sends together with the head.
   response.end(body);
 }

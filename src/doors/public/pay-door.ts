@@ -1,4 +1,4 @@
-// `POST /v1/checkout/pay`: x402 speaks by status codes and headers of its own, which the transcoder does not have.
+// `POST /v1/checkout/pay`. The transcoder lacks x402's status codes and headers.
 
 import type { PayAnswer, PayRequest } from '../../authorizations/pay-checkout.ts';
 import { ServiceError } from '../../requests/errors.ts';
@@ -12,12 +12,12 @@ import type { Site } from './public-door.ts';
 
 const path = '/v1/checkout/pay';
 
-/** Sent with every answer, refusals too: any origin may have the page or the program that pays. */
+/** Sent with every answer, including refusals: the page or program that pays may have any origin. */
 const shared: readonly [string, string][] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', 'ETag, Retry-After, X-Request-Id, PAYMENT-REQUIRED, PAYMENT-RESPONSE'],
 ];
-/** The client of x402 sends `Access-Control-Expose-Headers` with its request. */
+/** The client of x402 sends `Access-Control-Expose-Headers` as a request header. */
 const preflight: readonly [string, string][] = [
   ['Access-Control-Allow-Methods', 'POST'],
   [
@@ -28,11 +28,11 @@ const preflight: readonly [string, string][] = [
 ];
 
 interface PayDoorOptions {
-  /** The secret that opens the checkout, whose requests are counted together with these. */
+  /** Authenticates by client secret. Requests count together with those for the checkout. */
   admit: Authenticate<OpenedIntent>;
   strangers: Strangers;
   pay(request: PayRequest): Promise<PayAnswer>;
-  /** The address of this port as clients reach it, without a slash at its end; by default what they ask for. */
+  /** The address of this port for clients, without a trailing slash; by default the one in the request. */
   publicUrl: string | undefined;
   isDraining: () => boolean;
   scheme: 'http' | 'https';
@@ -57,7 +57,7 @@ export function createPayDoor(options: PayDoorOptions): Site {
       }
       const opened = await admit(context, header);
       strangers.noteClientSecret(connection);
-      // Nothing is read from it.
+      // The body is not used.
       discardBody(request);
       const resourceUrl = `${publicUrl ?? addressOf(header, scheme) ?? ''}${path}`;
       const signature = header.get('payment-signature');

@@ -1,6 +1,6 @@
-// The merchants' door: JSON over HTTP, transcoded by the contract's google.api.http annotations. It goes bytes ->
-// message -> method -> bytes without Connect, whose HTTP handling is several times slower and uses a
-// different JSON mapping.
+// The merchants' door: JSON over HTTP, transcoded by the contract's google.api.http annotations. It converts
+// bytes to a message, calls the method and converts its answer to bytes without Connect, whose HTTP handling
+// is several times slower and uses a different JSON mapping.
 
 import { hash } from 'node:crypto';
 import { getOption, type Message } from '@bufbuild/protobuf';
@@ -42,7 +42,7 @@ import { createRouter, type Match } from './router.ts';
 export interface Site {
   /** The name of its requests in the log and the metrics. */
   readonly name: string;
-  /** True for a path of the site. */
+  /** True if the path is one of the site's. */
   has(path: string): boolean;
   /** Headers of its refusals to a browser of any origin. */
   readonly shared?: readonly [string, string][];
@@ -81,7 +81,7 @@ interface CompiledRoute extends HttpRoute, ServedMethod {
   isForBrowsers: boolean;
 }
 
-/** A request, what it asks for, and where its answer goes. */
+/** A request with its route, and its response. */
 interface Exchange extends SiteRequest {
   match: Match<CompiledRoute> | undefined;
   route: CompiledRoute | undefined;
@@ -90,8 +90,8 @@ interface Exchange extends SiteRequest {
 }
 
 /**
- * Creates the request listener of the public door. Everything is prepared here, once. Throws if an annotation or a
- * message of the contract has a form that the door cannot serve.
+ * Creates the request listener of the public door. All preparation happens here, once. Throws if the door
+ * cannot serve the form of an annotation or a message of the contract.
  */
 export function createPublicDoor(
   options: PublicDoorOptions,
@@ -138,7 +138,7 @@ export function createPublicDoor(
     };
     serve()
       .then((outcome) => {
-        // Whatever else is asked for on a payer's connection is any stranger's.
+        // Any other request makes a payer's connection an ordinary stranger's.
         const isSecret = (context.identity ?? context.openedIntent) !== undefined;
         if (outcome !== 'ok' || !isSecret) options.strangers.noteOther(connection);
         options.onEnd(context, rpc, outcome);
@@ -203,7 +203,7 @@ async function decodeRequest(
   const { message, violations } = route.hasBody
     ? await readMessage(route, header, request, response, options)
     : messageFromQuery(route, request);
-  // A query whose fields belong in the body. `CreatePaymentIntent` has ignored it since the first release.
+  // Refuses fields in the query. `CreatePaymentIntent` has ignored them since the first release.
   if (route.hasBody && route.method !== PaymentIntentService.method.createPaymentIntent)
     parseQuery(queryOf(request), [], violations);
   route.pathFields.forEach(({ localName }, i) => {
@@ -220,7 +220,7 @@ const toReference: readonly [string, string][] = [
   ['Vary', 'Accept'],
 ];
 
-/** True if somebody opens the root URL in a browser. */
+/** True if the root URL is opened in a browser. */
 function isBrowserAtRoot({ method }: NodeRequest, header: RawHeaders, path: string): boolean {
   return (
     path === '/' &&
@@ -283,7 +283,7 @@ async function readMessage(
   return route.input.decode(parseJsonBody(bytes));
 }
 
-/** Proxies announce a body of unknown length, which then is empty. Throws `invalid_body` for any other. */
+/** Accepts an empty body of unknown length, as proxies announce it. Throws `invalid_body` for any other. */
 async function assertEmptyBody(header: RawHeaders, request: NodeRequest, timeoutMs: number): Promise<void> {
   const isKnown = header.get('content-length') !== null || header.get('expect') !== null;
   if (!isKnown && (await readBody(request, timeoutMs)).length === 0) return;
@@ -299,7 +299,7 @@ function messageFromQuery(route: CompiledRoute, request: NodeRequest): DecodedRe
   return { message: decoded.message, violations: [...violations, ...decoded.violations] };
 }
 
-/** Most characters of an unknown method and path in the message. */
+/** Longest method and path shown in a message, in characters. */
 const maxPathShown = 120;
 
 function noRoute(httpMethod: string | undefined, path: string): ServiceError {
@@ -365,8 +365,8 @@ function allViolations(
 }
 
 /**
- * Refuses what Node's parser accepts: no `Host` or two of them (RFC 9112, section 3.2), transfer codings other than
- * chunked, which are not decoded here, and expectations other than `100-continue`.
+ * Refuses what Node's parser accepts: no `Host` or two of them (RFC 9112, section 3.2), transfer codings
+ * other than chunked, which are not decoded here, and expectations other than `100-continue`.
  */
 function assertHttp(request: NodeRequest, header: RawHeaders): void {
   const expect = header.get('expect');

@@ -5,8 +5,8 @@ import type { IJsonValue } from '../../contract/json/i-json.ts';
 import { notAField } from '../../contract/json/json-codec.ts';
 
 /**
- * Parses a query as the JSON object that its fields would form in a body. A field that is unknown, empty, repeated or
- * not percent-encoded UTF-8 is a violation under its name. A `+` is a plus sign; integers are written as `[1-9][0-9]*`.
+ * Parses a query as the JSON object of its fields in a body. A field that is unknown, empty, repeated or not
+ * percent-encoded UTF-8 is a violation under its name. A `+` is a plus sign; integers match `[1-9][0-9]*`.
  */
 export function parseQuery(query: string, fields: readonly DescField[], violations: FieldViolation[]) {
   const byName = new Map(fields.map((field) => [field.name, field]));

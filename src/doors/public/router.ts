@@ -10,7 +10,7 @@ export interface Match<Route> {
 
 /** Throws if two routes have the same HTTP method and match the same paths. */
 export function createRouter<Route extends HttpRoute>(routes: readonly Route[]) {
-  /** Sorts the form of a path before those that have a variable where it has a literal segment. */
+  /** Sorts a path before those that have a variable where it has a literal segment. */
   const rankOf = ({ segments }: Route) => segments.map((each) => (typeof each === 'string' ? 0 : 1)).join('');
   const inOrder = routes.toSorted((a, b) => rankOf(a).localeCompare(rankOf(b)));
   const forms = Map.groupBy(inOrder, ({ path }) =>
@@ -23,7 +23,7 @@ export function createRouter<Route extends HttpRoute>(routes: readonly Route[]) 
     return { pattern: new RegExp(`^${form}$`), byMethod };
   });
   return {
-    /** Returns the match of a path without its query, or undefined. Literal segments take precedence over variables. */
+    /** Returns the match of a path without its query, or undefined. Literal segments win over variables. */
     find(path: string): Match<Route> | undefined {
       for (const { pattern, byMethod } of patterns) {
         const values = pattern.exec(path)?.slice(1).map(percentDecoded);

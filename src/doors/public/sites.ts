@@ -1,6 +1,6 @@
-// The files that the ports serve, as built by `npm run generate`: the documentation, the checkout and the console. They are
-// read before a port opens, so answers do not depend on the disk, and compressed when a browser first asks for one. Each
-// exported function throws StartupError if a file cannot be read.
+// The files that the ports serve, as built by `npm run generate`: the documentation, the checkout and the
+// console. They are read before a port opens, so answers do not depend on the disk, and compressed on the
+// first request. Each exported function throws StartupError if a file cannot be read.
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -48,8 +48,8 @@ const permissions = 'camera=(), display-capture=(), geolocation=(), microphone=(
 const testWalletMark = '<meta name="test-wallet" content="">';
 
 /**
- * The hosted checkout page, with the test wallet for intents of the given chains, and the script with which a shop opens it.
- * The page reads the client secret from the fragment of its URL, which browsers do not send.
+ * The hosted checkout page, with the test wallet for intents of the given chains, and the script that a shop
+ * opens it with. The page reads the client secret from the fragment of its URL, which browsers do not send.
  */
 export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promise<Site> {
   const offerTestWallet = (page: string) =>
@@ -79,18 +79,18 @@ export function loadCheckoutPage(testWalletChains: readonly ChainName[]): Promis
 }
 
 const consolePage = '/';
-/** The paths of the console's views; behind some of them comes an id. */
+/** The paths of the console's views. Some continue with an id. */
 const consoleViews =
   /^\/(?:(?:payments|unattributed|webhooks)(?:\/\w{1,64})?|refunds|export|chains|merchants|search)?$/;
 
-/** One document, whose script shows the view of its path. */
+/** All views are one document. Its script shows the view of the path. */
 export async function loadConsolePages(): Promise<Site> {
   const site = await loadStaticSite({
     name: 'console_page',
     title: 'the console',
     folder: new URL('../../console/gen/', import.meta.url),
     headers: {
-      // Nothing from elsewhere, no framing, and no text that becomes a script.
+      // Nothing from elsewhere, no framing, and no scripts made from text.
       'Content-Security-Policy':
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
       'Permissions-Policy': permissions,
@@ -112,7 +112,7 @@ export async function loadConsolePages(): Promise<Site> {
 
 interface SiteFile {
   path: string;
-  /** Its name in the site's folder. The ending says what it is. */
+  /** Its name in the site's folder. The extension sets the content type. */
   name: string;
   /** Returns the text to serve instead of the file's. */
   edit?: ((text: string) => string) | undefined;
@@ -152,15 +152,15 @@ type Coding = (typeof codings)[number];
 
 interface LoadedFile {
   body: Buffer;
-  /** The same body, once it was asked for. */
+  /** The same body in the codings requested so far. */
   compressed: Partial<Record<Coding, Buffer>>;
   etag: string;
   headers: OutgoingHttpHeaders;
 }
 
 /**
- * Reads the files, and answers GET and HEAD requests for them without authentication. Throws
- * StartupError if a file cannot be read, because it would be missing for as long as the service runs.
+ * Reads the files, and answers GET and HEAD requests for them without authentication. Throws StartupError if
+ * a file cannot be read: it would be missing for as long as the service runs.
  */
 async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
   const { name, files } = options;
@@ -197,15 +197,15 @@ async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions):
   };
 }
 
-/** Match an Accept-Encoding that lists the coding without `q=0`. */
+/** Matches an Accept-Encoding that lists the coding without `q=0`. */
 const accepts = {
   br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
   gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
 };
 
 /**
- * This quality takes some 10 ms; the best takes half a second and saves only a tenth more. A window no larger than the file
- * uses less memory than the default. The thread pool would be slower.
+ * This quality takes some 10 ms; the best takes half a second and saves only a tenth more. A window no larger
+ * than the file uses less memory than the default. The thread pool would be slower.
  */
 const compress: Record<Coding, (body: Buffer) => Buffer> = {
   br: (body) =>
