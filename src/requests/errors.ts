@@ -17,7 +17,7 @@ interface ServiceErrorOptions {
   httpStatus?: number;
   /** Seconds the client should wait before it retries. */
   retryAfterSeconds?: number;
-  /** Of `cursor_expired`: the id of the event to continue after. */
+  /** For `cursor_expired`: the id of the event to continue after. */
   resumeAfter?: string | undefined;
   /** Values for the answer's HTTP headers, such as `Allow`. */
   httpHeaders?: Readonly<Record<string, string>>;
@@ -41,7 +41,7 @@ export class ServiceError extends Error {
 
   constructor(code: ErrorCode, options: ServiceErrorOptions = {}) {
     const { stackTraceLimit } = Error;
-    // A refusal is not a bug, so its stack is not needed. Capturing it would take longer than everything else here.
+    // A refusal is not a bug and needs no stack. Capturing one would take longer than everything else here.
     Error.stackTraceLimit = 0;
     super(options.message ?? catalogue[code].message, { cause: options.cause });
     Error.stackTraceLimit = stackTraceLimit;
@@ -74,19 +74,19 @@ export function invalidState(message: string): ServiceError {
   return new ServiceError('invalid_state', { message });
 }
 
-/** What is wrong with a field, as the end of a sentence; nothing if it is well. */
+/** What is wrong with a field, as the end of a sentence; no message if the field is valid. */
 export type Fault = readonly [field: string, message: string | false | undefined];
 
 export function violationsIn(...faults: readonly Fault[]): FieldViolation[] {
   return faults.flatMap(([field, message]) => (message ? [{ field, message }] : []));
 }
 
-/** Throws the refusal of a request with these faults; nothing if there are none. */
+/** Throws the refusal of a request with these faults. Does nothing if there are none. */
 export function refuseInvalid(violations: readonly FieldViolation[]): void {
   if (violations.length > 0) throw invalidBody(violations);
 }
 
-/** Converts anything thrown to a refusal: what is none of the catalogue becomes `internal`, with its cause for the log. */
+/** Converts anything thrown to a refusal. What is not in the catalogue becomes `internal`, with its cause. */
 export function toServiceError(reason: unknown): ServiceError {
   return reason instanceof ServiceError ? reason : new ServiceError('internal', { cause: reason });
 }

@@ -25,7 +25,7 @@ function hexViolations(filters: Texts, digits: number, what: string): FieldViola
   );
 }
 
-/** Filters by wallet, in any case: they find nothing that they should not. */
+/** Filters by wallet, in any letter case: bytes are compared. */
 export const addressViolations = (filters: Texts) => hexViolations(filters, 40, 'an address');
 
 export const hashViolations = (filters: Texts) => hexViolations(filters, 64, 'the hash of a transaction');

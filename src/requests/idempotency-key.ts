@@ -9,11 +9,11 @@ export function isIdempotencyKey(text: string): boolean {
 }
 
 /**
- * Parses an `Idempotency-Key`, bare or as a quoted string (RFC 9651, section 3.3.3): `"a"` and `a` are the same key.
- * Undefined if there is none.
+ * Parses an `Idempotency-Key`, bare or as a quoted string (RFC 9651, section 3.3.3): `"a"` and `a` are the
+ * same key. Undefined if there is none.
  *
- * Throws `idempotency_key_invalid` if it is empty, over 255 characters, or not visible ASCII. Two headers arrive here
- * joined by a comma and a space, and are refused because of the space.
+ * Throws `idempotency_key_invalid` if it is empty, over 255 characters, or not visible ASCII. Two headers
+ * arrive here joined by a comma and a space, and are refused because of the space.
  */
 export function parseIdempotencyKey(header: string | null | undefined): string | undefined {
   if (header === null || header === undefined) return undefined;

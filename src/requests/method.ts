@@ -16,11 +16,11 @@ import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
 import { orUnavailable, unavailableOr } from './unavailable.ts';
 
-/** The context of a call that methods get besides its request and its caller. */
+/** What a method gets besides its request and its caller. */
 export interface Call {
   readonly context: RequestContext;
   readonly header: RequestHeader;
-  /** Aborts when the client no longer waits for the answer. Work that has not started by then can be skipped. */
+  /** Aborts when the client no longer waits for the answer. Work not started by then can be skipped. */
   readonly signal: AbortSignal;
 }
 
@@ -29,13 +29,13 @@ export interface Method<Input = unknown, Output = unknown, Caller = Identity> {
   /** The policy that limits its requests. */
   readonly ratePolicy: RatePolicy;
   /**
-   * Returns the violations of a well-formed request besides unknown fields. `run` is not called with such a request. Doors
-   * call this only to list these violations together with those of shape.
+   * Returns the violations of a well-formed request besides unknown fields. If there are any, `run` is not
+   * called. Doors call this only to list these violations together with those of shape.
    */
   violations?(request: Input, caller: Caller): FieldViolation[];
-  /** `run` refuses what is invalid itself: its parser finds the violations. */
+  /** True if `run` itself refuses invalid requests, because its parser finds the violations. */
   readonly isSelfChecking?: boolean;
-  /** Serves a request. An error of the database that may pass is `unavailable`, any other but a `ServiceError` `internal`. */
+  /** Serves a request. Database errors that may pass become `unavailable`, other unknown ones `internal`. */
   run(request: Input, caller: Caller, call: Call): Promise<Output>;
 }
 
@@ -44,8 +44,8 @@ export interface StreamMethod<Input = unknown, Output = unknown, Caller = Identi
   /** The policy that limits how many streams are opened. */
   readonly ratePolicy: RatePolicy;
   /**
-   * Serves a request. The first message is sent as soon as it is available; the next is requested when the client is
-   * ready for it. Errors are handled as in `Method`.
+   * Serves a request. The first message is sent as soon as it is available; the next is requested when the
+   * client is ready for it. Errors are handled as in `Method`.
    */
   run(request: Input, caller: Caller, call: Call): AsyncIterable<Output>;
 }
@@ -90,8 +90,8 @@ export function authenticated<Caller>(
 }
 
 /**
- * Combines a service of the contract with its methods. A missing or surplus method does not compile. It throws if the
- * compiler cannot detect it, so that a partly implemented contract never starts.
+ * Combines a service of the contract with its methods. A missing or surplus method does not compile. If the
+ * compiler cannot detect it, this throws, so that a partly implemented contract never starts.
  */
 export function implementService<Service extends DescService, Caller = Identity>(
   desc: Service,
@@ -116,7 +116,7 @@ export function implementService<Service extends DescService, Caller = Identity>
   return { desc, methods: served, streams };
 }
 
-/** The fields of a binary request that this server does not know. Over JSON, the doors refuse them by name. */
+/** The fields of a binary request that this server does not know. For JSON, the doors refuse them by name. */
 export function unknownFieldViolations(request: Message): FieldViolation[] {
   return (request.$unknown ?? []).map(({ no }) => ({
     field: `field ${no}`,
@@ -125,8 +125,8 @@ export function unknownFieldViolations(request: Message): FieldViolation[] {
 }
 
 /**
- * Refuses requests with fields that this server does not know, and those that break the rules of the method. If the
- * database is at fault, the method is `unavailable`.
+ * Makes a method refuse requests with fields that this server does not know, and those that break its rules.
+ * If the database is at fault, the method throws `unavailable`. A self-checking method does all this itself.
  */
 export function strict<Input, Output, Caller>(
   method: Method<Input, Output, Caller>,

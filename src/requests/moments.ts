@@ -20,7 +20,7 @@ function isMoment({ seconds, nanos }: Timestamp): boolean {
   return seconds >= minSeconds && seconds <= maxSeconds && nanos >= 0 && nanos < 1_000_000_000;
 }
 
-/** Milliseconds since 1970, rounded up: creation times are whole milliseconds, so both bounds of a range stay correct. */
+/** Milliseconds since 1970, rounded up: creation times are whole milliseconds, so bounds stay correct. */
 export function wholeMs(moment: Timestamp | undefined): number | undefined {
   if (moment === undefined) return undefined;
   return timestampMs(moment) + (moment.nanos % 1_000_000 > 0 ? 1 : 0);

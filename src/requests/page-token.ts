@@ -7,16 +7,16 @@ const version = 1;
 const filterBytes = 6;
 
 /**
- * Returns the token of the page after `cursor`. It contains a digest of the filter (everything that selects rows
- * except the page), so that it is refused with another filter.
+ * Returns the token of the page after `cursor`. It contains a digest of the filter (everything that selects
+ * rows except the page), so that the token is refused with another filter.
  */
 export function pageTokenOf(filter: readonly unknown[], cursor: Uint8Array): string {
   return Buffer.concat([Buffer.of(version), digestOf(filter), cursor]).toString('base64url');
 }
 
 /**
- * Returns the cursor of a token with this filter, which has one of these sizes. Throws `invalid_body` for `page_token`
- * otherwise. The cursor may be forged, so any value must be harmless. The filter binds it to its merchant and mode.
+ * Returns a token's cursor. Throws `invalid_body` for `page_token` unless it has this filter and one of these
+ * sizes. It may be forged, so any value must be harmless. The filter binds it to its merchant and mode.
  */
 export function cursorOf(token: string, filter: readonly unknown[], ...cursorBytes: number[]): Buffer {
   const bytes = Buffer.from(token, 'base64url');
@@ -44,7 +44,7 @@ export function uuidPageTokenOf(filter: readonly unknown[], uuid: string | undef
   return uuid === undefined ? '' : pageTokenOf(filter, uuidToBytes(uuid));
 }
 
-/** The UUID after which a token's page begins; undefined for an empty token, the first page. Throws like `cursorOf`. */
+/** The UUID after which a token's page begins; undefined if the token is empty. Throws like `cursorOf`. */
 export function uuidCursorOf(token: string, filter: readonly unknown[]): string | undefined {
   if (token === '') return undefined;
   const bytes = cursorOf(token, filter, uuidBytes);

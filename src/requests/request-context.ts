@@ -10,7 +10,7 @@ import type { Trace } from './trace.ts';
 export interface Identity {
   /** UUID. */
   merchantId: string;
-  /** The public ids of the merchant and the key, `mer_…` and `key_…`, prepared for the log line of every request. */
+  /** The public ids of the merchant and the key, `mer_…` and `key_…`, ready for each request's log line. */
   merchantTypeId: string;
   keyTypeId: string;
   mode: ModeName;
@@ -34,21 +34,21 @@ export interface RequestContext {
   /** From `performance.now()`. */
   readonly startedAtMs: number;
   identity?: Identity;
-  /** The intent whose client secret came with the request, where a method takes one instead of an API key. */
+  /** The intent whose client secret came with the request, if its method takes one instead of an API key. */
   openedIntent?: OpenedIntent;
   /** The public id of the intent that the request creates or names, for the log. */
   paymentIntent?: string;
-  /** The client's address or its network, to count requests by. */
+  /** The client's address or network, under which its requests are counted. */
   clientAddress?: () => string;
-  /** Called when the credential turns out to be issued here, before the identity is looked up. */
+  /** Called once the credential is known to be issued here: before its lookup if possible, and after it. */
   onIssuedKey?: () => void;
-  /** Exempts an answer of unlimited duration from the time limit. Its method limits how many there are. */
+  /** Exempts an answer of unlimited duration from the time limit. Its method limits the number of them. */
   stayOpen?: () => void;
-  /** The key's remaining quota, as headers. Set once this request has been counted. */
+  /** The caller's remaining quota, as headers. Set once this request has been counted. */
   rateLimit?: Readonly<Record<string, string>>;
   /**
-   * Charges this many further requests to the key, which may put it into debt; a negative number is a refund. Set once
-   * this request has been counted, unless there is no limit.
+   * Charges this many further requests to the caller, which may put it into debt; a negative number is a
+   * refund. Set once this request has been counted, unless there is no limit.
    */
   charge?: (requests: number) => void;
   error?: ServiceError;
@@ -66,7 +66,7 @@ export const requestContextKey: ContextKey<RequestContext | undefined> = createC
 >(undefined, { description: 'the request being served' });
 
 export function newRequestContext(door: RequestContext['door']): RequestContext {
-  // Node makes random UUIDs many at a time: 16 random bytes for each would take longer than the rest.
+  // Node makes random UUIDs many at a time. 16 random bytes for each would take longer than the rest.
   const requestId = `req_${randomUUID().replaceAll('-', '')}`;
   return { requestId, door, startedAtMs: performance.now() };
 }

@@ -1,13 +1,13 @@
 /** The interface used to read a request's headers. A `Headers` object satisfies it. */
 export interface RequestHeader {
-  /** Returns a header's values in the order they came, joined by a comma, or null. The name is in lower case. */
+  /** Returns a header's values in their order, joined by a comma, or null. The name is in lower case. */
   get(lowerCaseName: string): string | null;
 }
 
 /**
- * The headers of a request as Node keeps them: names and values in turn. Repeated headers are joined, including
- * `Authorization`: Node's own `headers` would keep only the first one. Building a `Headers` object takes several times
- * as long as looking up the few headers that are read.
+ * The headers of a request as Node keeps them: names and values in turn. Repeated headers are joined,
+ * including `Authorization`: Node's own `headers` would keep only the first one. Building a `Headers` object
+ * takes several times as long as looking up the few headers that are read.
  */
 export class RawHeaders implements RequestHeader {
   readonly #raw: readonly string[];

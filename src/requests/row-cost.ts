@@ -5,24 +5,24 @@ import type { RequestContext } from './request-context.ts';
 /** Rows that cost as much as one plain request. */
 const rowsPerRequest = 20;
 
-/** More than the metadata of most intents, and than the data of an event of an intent with one payment. */
+/** More than the metadata of most intents, and more than the event data of an intent with one payment. */
 const charactersPerRow = 2_048;
 
-/** The rows that a stored text counts as. */
+/** The number of rows that a stored text counts as. */
 export const rowsOfText = (text: string) => text.length / charactersPerRow;
 
 const costOf = (rows: number) => Math.max(1, rows / rowsPerRequest);
 
-/** Charges the API key for rows whose number is known before they are read, of a request that was counted as one. */
+/** Charges the caller for a number of rows that is known before they are read, beyond the request itself. */
 export function chargeRows({ charge }: RequestContext, rows: number): void {
   const cost = costOf(rows);
   if (cost > 1) charge?.(cost - 1);
 }
 
 /**
- * Runs the work of a request that was counted as one, and charges the API key for its rows. The maximum number of rows
- * is charged until the actual one is known, so that many concurrent requests are refused before they start. A charge
- * may exceed the quota; then the key is refused until the debt is paid back. Failed work costs one request.
+ * Runs the work of a request that was counted as one, and charges its rows. The maximum is charged until the
+ * actual number is known, so that many concurrent requests are refused before they start. A charge may exceed
+ * the quota; then the caller is refused until the debt is paid back. Failed work costs one request.
  */
 export async function chargedByRows<Result>(
   { charge }: RequestContext,

@@ -1,6 +1,6 @@
 import type { Attributes, Context, Span } from '@opentelemetry/api';
 
-/** The operation of a request, in attributes with few distinct values. */
+/** The operation of a request, with attributes that have few distinct values. */
 export interface Operation {
   /** The span's name: `POST /v1/payment_intents`. */
   name: string;

@@ -2,9 +2,9 @@ import { ConnectionException, DriverException } from '@mikro-orm/core';
 import { ServiceError } from './errors.ts';
 
 /**
- * SQLSTATE classes and codes of a server that could not run the statement now: connection exception, insufficient
- * resources (too many connections, disk full), operator intervention (shutting down, starting up), system error,
- * serialization failure and deadlock, lock not available, a standby that is read-only.
+ * SQLSTATE classes and codes of a server that could not run the statement now: connection exception,
+ * insufficient resources (too many connections, disk full), operator intervention (canceled, shutting down,
+ * starting up), system error, serialization failure, deadlock, lock not available, a read-only standby.
  */
 const transientSqlState = /^(?:08...|53...|57P..|57014|58...|40001|40P01|55P03|25006)$/;
 /** Error codes of the socket. */
@@ -16,15 +16,15 @@ const transientMessage =
 
 /** `read_only_sql_transaction`: a statement that writes, on a standby. */
 export const readOnly = '25006';
-/** `query_canceled`: a statement took longer than it may. */
+/** `query_canceled`: a statement exceeded its time limit. */
 export const statementTimeout = '57014';
 
-/** True if a statement took longer than it may: because of itself, or because the database stands still. */
+/** True if a statement exceeded its time limit: because of itself, or because the database hangs. */
 export function isStatementTimeout(reason: unknown): boolean {
   return causesOf(reason).some((error) => (error as { code?: unknown }).code === statementTimeout);
 }
 
-/** True if the database could not be reached or could not respond now, and the same call may succeed later. */
+/** True if the database could not be reached or answer now, and the same call may succeed later. */
 export function isDatabaseUnavailable(reason: unknown): boolean {
   for (const error of causesOf(reason)) {
     if (error instanceof ConnectionException) return true;
@@ -35,25 +35,25 @@ export function isDatabaseUnavailable(reason: unknown): boolean {
 }
 
 /**
- * SQLSTATEs of a server that was not there, or not the one that accepts writes: connection exception, too many
- * connections, shutting down or starting up, a standby.
+ * SQLSTATEs of a server that was gone, or did not accept writes: connection exception, too many connections,
+ * shutting down or starting up, a standby.
  */
 const serverGone = /^(?:08...|53300|57P0[123]|25006)$/;
 
 /**
- * True if the server or the connection to it was gone, so that the same statement may succeed soon, perhaps on another
- * host. Whether it was done is unknown. False for a statement that the database refused or that took too long.
+ * True if the server or the connection to it was gone: the same statement may succeed soon, perhaps on
+ * another host. It is unknown whether it ran. False for a statement that was refused or took too long.
  */
 export function isServerGone(reason: unknown): boolean {
   return !isStatementTimeout(reason) && causesOf(reason).some(showsServerGone);
 }
 
-/** Codes of an attempt to connect that failed, and of a server that refused the statement. */
+/** Codes of a failed attempt to connect, and of a server that refused the statement. */
 const neverRan =
   /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
 const neverConnected = /trying to connect|connection timeout|timeout expired/i;
 
-/** True if a statement that failed for this reason was sent, so that it may have been done. */
+/** True if a statement that failed for this reason was sent, and so may have run. */
 export function mayHaveRun(reason: unknown): boolean {
   return (
     isStatementTimeout(reason) ||
@@ -64,24 +64,24 @@ export function mayHaveRun(reason: unknown): boolean {
   );
 }
 
-/** An error of a server that is no longer the one that accepts writes. */
+/** Returns the error of a server that no longer accepts writes. */
 export function serverGoneError(message: string): Error {
   return Object.assign(new Error(message), { code: readOnly });
 }
 
-/** An error after a part was stored: `transaction_resolution_unknown`, whatever has failed then. */
+/** Returns the error after a part was stored: `transaction_resolution_unknown`, whatever failed then. */
 export function mayBeStoredError(cause: unknown): Error {
   return Object.assign(new Error('a part was stored before this failed', { cause }), { code: '08007' });
 }
 
-/** Errors of the sockets to the database: those of other sockets look the same. MikroORM throws copies of them. */
+/** Errors of sockets to the database: other sockets have the same errors. MikroORM throws copies of them. */
 const ofDatabase = new WeakSet<Error>();
 
 export function noteDatabaseError(error: unknown): void {
   if (error instanceof Error) ofDatabase.add(error);
 }
 
-/** Returns why the database was gone: a SQLSTATE, its socket's code or `connection lost`. Undefined for all other errors. */
+/** Returns why the database was gone: a SQLSTATE, its socket's code or `connection lost`, or undefined. */
 export function databaseGoneBy(reason: unknown): string | undefined {
   if (isStatementTimeout(reason)) return undefined;
   const found = causesOf(reason).find(
@@ -94,12 +94,12 @@ export function databaseGoneBy(reason: unknown): string | undefined {
   return found && (codeOf(found) ?? 'connection lost');
 }
 
-/** The server, or a pooler in between, ended the session or refused it, whatever its code: what was sent may have run. */
+/** True if the server or a pooler ended or refused a session, whatever the code. Statements may have run. */
 function isFatal(error: Error & { severity?: unknown }): boolean {
   return error.severity === 'FATAL' || error.severity === 'PANIC';
 }
 
-/** SQLSTATEs of a session that is refused for its role, its password or its database. */
+/** SQLSTATEs of a session that is refused because of its role, password or database. */
 const refusedForGood = /^(?:28...|3D000|42...)$/;
 
 function showsServerGone(error: Error): boolean {
@@ -131,7 +131,7 @@ export function unavailableOr(reason: unknown): unknown {
   return isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
 }
 
-/** The error, and those that it came from. */
+/** The error and its causes. */
 function causesOf(reason: unknown): Error[] {
   const causes: Error[] = [];
   for (let error = reason; error instanceof Error && !causes.includes(error); ) {

@@ -67,7 +67,7 @@ export function startRepeater(options: RepeaterOptions) {
     /** Runs the task now, or once more after the current run. */
     wake() {
       isWoken = true;
-      // Do not wake during a retry pause: frequent wakes would become a statement each.
+      // Not during a retry pause: frequent wakes would run a statement each.
       if (failures === 0) begin();
     },
     /** Resolves when the current run has ended. There is no further run. */

@@ -1,5 +1,5 @@
-// Splits long work into slices so that the event loop stays responsive: a block of thousands of transfers delays no
-// request.
+// Splits long work into slices, so that the event loop stays responsive: a block of thousands of transfers
+// delays no request.
 
 /** Longest slice in milliseconds. The current item is always finished. */
 const sliceMs = 2;
@@ -35,7 +35,7 @@ export async function mapInSlices<T, R>(items: Iterable<T>, map: (item: T) => R)
 /** Small work is not sliced: it would wait behind the slices of others. */
 const weightAtOnce = 100;
 
-/** Maps the items in order, in slices if they weigh more than 100 together. An item weighs what it contains, at least 1. */
+/** Maps items in order; in slices if they weigh over 100. An item weighs what it contains, at least 1. */
 export async function mapLargeInSlices<T, R>(
   items: Iterable<T>,
   weightOf: (item: T) => number,
