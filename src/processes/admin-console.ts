@@ -72,7 +72,7 @@ export function addConsoleCommands(): void {
     );
 }
 
-/** Where the service of this configuration has its console. */
+/** Returns the console's address. Throws AdministrationError if the console is off. */
 function addressOfConsole(): string {
   const address = consoleAddress(loadConfig(process.env, []));
   if (address === undefined) throw new AdministrationError('the console is off: CONSOLE_PORT turns it on');

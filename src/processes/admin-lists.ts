@@ -1,5 +1,5 @@
-// `admin intent …`, `transfer …`, `refund …`, `event …` and `delivery list`: the read methods of the API, for any
-// merchant, the order of events after a restore, and `export payments`.
+// Commands that list and show intents, transfers, refunds, events and deliveries of any merchant, attribute
+// transfers by hand, begin an epoch of events after a restore, and export payments.
 
 import { setFlagsFromString } from 'node:v8';
 import { type Command, InvalidArgumentError, Option } from 'commander';
@@ -137,7 +137,7 @@ function addExport(): void {
     )
     .action((options, command) => {
       if (options.before <= options.from) command.error('error: --before must be later than --from');
-      // The heap is collected before it has grown by more: a third less memory, for a fifth more time.
+      // Collects garbage whenever the heap has grown by 10 %: a third less memory, for a fifth more time.
       setFlagsFromString('--heap-growing-percent=10');
       return withDatabase(async (database) => {
         const { writeExport } = await import('./export-payments.ts');
@@ -176,7 +176,7 @@ function momentOption(flags: string, description: string): Option {
   return new Option(flags, `${description}, such as 2026-11-22 or 2026-11-22T09:30:00Z`).argParser((text) => {
     const [, day = ''] = /^(\d{4}-\d\d-\d\d)(?:T.*(?:Z|[+-]\d\d:\d\d))?$/.exec(text) ?? [];
     const moment = new Date(text);
-    // February 31 would be March 3.
+    // `Date` would read February 31 as March 3.
     if (moment.getTime() >= 0 && day !== '' && new Date(day).toJSON().startsWith(day)) return moment;
     throw new InvalidArgumentError(
       'It must be a date, or a date and time with its time zone, in UTC or not.',

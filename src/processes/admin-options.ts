@@ -38,10 +38,10 @@ export function idOption(flags: string, description: string, kind: NamedKind): O
   });
 }
 
-/** Not a Commander error, whose message would repeat the text: it may be a key. */
+/** Not a Commander error, whose message would repeat the id: it may be a key. */
 export class WrongId extends Error {}
 
-/** With `wallet`, or `walletBase` and its like, one for each chain. */
+/** Has `wallet`, or one option for each chain, such as `walletBase`. */
 type WalletOptions = { mode: ModeName; wallet?: WalletAddress };
 
 const ownWallet = (chain: ChainName) =>
@@ -60,7 +60,7 @@ export function walletOptions(command: Command): Command {
   return command;
 }
 
-/** The given wallets. Without a wallet option the program is called wrongly. */
+/** Returns the given wallets. Ends with a usage error if there are none. */
 export function walletsOf(options: WalletOptions): Wallets {
   const given = options as WalletOptions & Record<string, WalletAddress | undefined>;
   const wallets: Wallets = {};

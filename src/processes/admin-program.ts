@@ -1,5 +1,5 @@
-// The program of the command line, and what its commands share. They print tables for people, JSON for scripts, and an
-// error if output is lost. Control characters are escaped, because much of the output was written by others.
+// The program of the command line, and what its commands share. They print tables for people, JSON for
+// scripts, and an error if output is lost. Control characters are escaped: others wrote much of the output.
 
 import { createInterface } from 'node:readline/promises';
 import Table from 'cli-table3';
@@ -18,13 +18,13 @@ export type Row = Record<string, string | number | readonly string[] | undefined
 /** What a command prints. */
 export interface Output {
   json: object;
-  /** For the table; the JSON is its only row unless given. */
+  /** For the table. By default, the JSON is its only row. */
   rows?: readonly Row[] | undefined;
   /** A remark, printed to standard error. */
   note?: string | undefined;
 }
 
-/** Names an unknown option before a required one that is missing: a misspelt option is both. */
+/** Reports an unknown option before a missing required one: a misspelt option causes both. */
 class AdminCommand extends Command {
   override createCommand(name?: string): Command {
     return new AdminCommand(name);
@@ -36,7 +36,7 @@ class AdminCommand extends Command {
     const isLeaf = this.commands.length === 0;
     const wantsHelp = parsed.unknown.some((option) => option === '--help' || option === '-h');
     if (isLeaf && unknown.startsWith('-') && !wantsHelp) {
-      // Commander's own refusal, with what was probably meant. Its types do not have it.
+      // Commander's own refusal, with the option that was probably meant. Its types omit this method.
       (this as Command as Command & { unknownOption(flag: string): void }).unknownOption(unknown);
     }
     return parsed;
@@ -59,10 +59,10 @@ export const program: Command = new AdminCommand('admin')
     () => `${examplesOf(program)}\n\nExit codes: 0 done, 1 could not be done, 2 called wrongly.`,
   );
 
-/** The options in the example of each command for its `--help`. A command group shows the examples of its members. */
+/** The options in each command's example for `--help`. A command group shows its members' examples. */
 const examples = new Map<Command, string>();
 
-/** Adds a command to the program or a group. Its example is the usage: its name, and options if it needs some. */
+/** Adds a command to the program or a group. `usage`, its name and any options it needs, is its example. */
 export function command(parent: Command, usage: string): Command {
   const [name = ''] = usage.split(' ', 1);
   return withExample(parent.command(name), usage.slice(name.length + 1));
@@ -73,7 +73,7 @@ export function withExample(command: Command, options: string): Command {
   return command.addHelpText('after', () => examplesOf(command));
 }
 
-/** Such as `key revoke`. */
+/** Returns a command's path, such as `key revoke`. */
 function pathOf(command: Command): string {
   return `${command.parent === program ? '' : `${command.parent?.name()} `}${command.name()}`;
 }
@@ -92,7 +92,7 @@ function examplesOf(command: Command): string {
   return ['', lines.length === 1 ? 'Example:' : 'Examples:', ...lines].join('\n');
 }
 
-/** Asks for confirmation at a terminal, unless with `--yes`, and throws if it is refused. Scripts are not asked. */
+/** Asks for confirmation at a terminal, unless with `--yes`. Throws if refused. Does not ask scripts. */
 export async function confirm({ yes }: { yes?: boolean }, question: string): Promise<void> {
   if (yes === true || !process.stdin.isTTY || !process.stderr.isTTY) return;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
@@ -100,13 +100,13 @@ export async function confirm({ yes }: { yes?: boolean }, question: string): Pro
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
 }
 
-/** The path of what is running. */
+/** The path of the running command. */
 let running = '';
 program.hook('preAction', (_, command) => {
   running = pathOf(command);
 });
 
-/** For a command that changes something: writes down who runs it, before and after. `use` may return the id of what it makes. */
+/** Runs a command that changes something, with an audit entry. `use` may return the id of what it makes. */
 export function changing(use: (database: Database) => Promise<unknown>): Promise<void> {
   return withDatabase(async (database) => {
     const { createAudit, entryOfCommand } = await import('../console/audit.ts');
@@ -120,7 +120,7 @@ export async function withDatabase(use: (database: Database) => Promise<unknown>
   for (const misspelt of misspeltVariables(process.env)) {
     console.error(`admin: note: ${visible(misspeltProblem(misspelt))}`);
   }
-  // One connection is enough here, and leaves the server's connections alone.
+  // One connection is enough here, and leaves the others to the server.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });
   try {
     if (database.pending.length > 0 && !allowsPending) {
@@ -134,7 +134,7 @@ export async function withDatabase(use: (database: Database) => Promise<unknown>
   }
 }
 
-/** The keys by which API keys and console links are made and known again. Throws StartupError if servers have others. */
+/** Returns the keys for API keys and console links. Throws StartupError if the servers have others. */
 export async function peppersOf(database: Database): Promise<KeyRing> {
   const { assertKeys } = await import('./key-checks.ts');
   await assertKeys(database, ['API_KEY_PEPPERS']);
@@ -154,7 +154,7 @@ export function print({ json, rows = [json as Row], note }: Output, whenEmpty = 
 /** The maximum table width if there is no terminal. */
 const defaultWidth = 120;
 
-/** Formats a table without empty columns; if it is wider than the terminal, each row as a block with one line per field. */
+/** Formats a table without empty columns. If it is too wide, each row is a block with one line per field. */
 function formatTable(rows: readonly Row[]): string {
   const maxWidth = process.stdout.columns || defaultWidth;
   const [first = {}] = rows;
@@ -184,8 +184,8 @@ export function formatMinute(moment: Date): string {
 }
 
 /**
- * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is dropped.
- * Fails if the output cannot be written for another reason, such as a full disk.
+ * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is
+ * dropped. Fails if the output cannot be written for another reason, such as a full disk.
  */
 export function ignoreClosedPipe(): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {

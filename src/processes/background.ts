@@ -21,20 +21,20 @@ import { createDeliveries, createDeliveryQueue } from '../webhooks/delivery-queu
 import { createEndpointHealth } from '../webhooks/endpoint-health.ts';
 import type { Sender } from '../webhooks/sender.ts';
 
-/** Delay until events of another process get a position. With the polling interval of streams, less than half a second. */
+/** Delay until another process's events get a position. With the streams' polling: under half a second. */
 const positionEveryMs = 200;
 /** How late an intent may expire. */
 const expireEveryMs = 1_000;
 const removeEveryMs = 60_000;
-/** A thousand events at a time, so at most 5,700 a second: new events get their positions as fast beside it. */
+/** A thousand events at a time, so at most 5,700 a second: that does not delay new events' positions. */
 const removePaceMs = 175;
-/** How late an intent is found by its metadata. */
+/** How late an intent can be found by its metadata. */
 const indexMetadataEveryMs = 1_000;
-/** Four thousand intents at a time, so at most 2,200 a second of a backlog of over a minute: creates keep most of their rate. */
+/** Four thousand at a time: 2,200 a second of a backlog of over a minute. Creates keep most of their rate. */
 const indexMetadataPaceMs = 1_800;
-/** How many seconds of changes a summary adds up. */
+/** How old changes get before they are folded. A summary adds up newer ones itself. */
 const foldReportsEveryMs = 2_000;
-/** How late a retry may be, and a delivery without a notification. */
+/** How late a retry may be, or a delivery without a notification. */
 const deliverEveryMs = 500;
 const measureEveryMs = 10_000;
 /** How late a process learns that a chain is watched, without a notification. */
@@ -67,7 +67,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
     repeat(options, 'read the state of replication', measureEveryMs, async () => {
       const replication = await readReplication(em);
       options.metrics.replication(replication, await readClockAheadMs(em));
-      // Nobody may ask this process whether it is ready.
+      // This process may never be asked whether it is ready.
       if (replication.acceptsWrites) options.onDatabaseWorked();
     }),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
@@ -75,7 +75,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
   return {
     /** Call it when an event was recorded, so that it gets its position at once. */
     onEvent: positions.wake,
-    /** Call it when deliveries were created, so that they are attempted at once if this process has the role. */
+    /** Call it when deliveries were created: with that role, this process attempts them at once. */
     onDeliveries: () => deliveries?.wake(),
     /** Call it when a chain is watched or no longer watched. */
     onWatchedChains: () => watchedChains?.wake(),
@@ -96,7 +96,7 @@ export function repeat(
   work: RepeaterOptions['work'],
   paceMs = 0,
 ): Repeater {
-  // What only runs when woken may have nothing to do.
+  // A task that only runs when woken may have nothing to do.
   if (intervalMs) metrics.taskBegan(name);
   const onWorked = () => void (intervalMs && metrics.taskWorked(name));
   return startRepeater({ name, intervalMs, work, paceMs, onWorked, logger });
@@ -107,7 +107,7 @@ function startPositions(em: EntityManager, options: BackgroundOptions, onDeliver
   const { positionSome } = createPositioner(em, createDeliveries);
   // Every process positions its own events. These roles also position those of processes that have ended.
   const everyMs = roles.has('expiry') || roles.has('deliveries') ? positionEveryMs : undefined;
-  // A batch at a time: a process that stops waits for no backlog.
+  // One batch at a time, so that stopping waits for no backlog.
   return repeat(options, 'position events', everyMs, async () => {
     const { size, hasMore } = await positionSome();
     if (size > 0) onDeliveries();
@@ -166,7 +166,7 @@ function startDeliveries(em: EntityManager, options: BackgroundOptions) {
     async stop(timeoutMs: number) {
       await Promise.all([delivery.stop(), measuring.stop(), upkeep.stop()]);
       await Promise.race([deliverer.idle(), sleep(timeoutMs, undefined, { ref: false })]);
-      // What is broken off says nothing of the receiver: it is attempted again when its lease expires.
+      // An attempt cut off says nothing about the receiver. It is repeated when its lease expires.
       deliverer.forgetUnanswered();
       await sender.close();
       await deliverer.idle();

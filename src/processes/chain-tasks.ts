@@ -97,7 +97,7 @@ export async function testRefund(database: Database, { refund }: { refund: strin
   return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
 }
 
-/** Fills the embedded database with a month of business. Throws AdministrationError if it is no trial, or has one. */
+/** Writes a month of business to an embedded database, once. Throws AdministrationError in other cases. */
 export async function demoMonth(
   database: Database,
   { payments: count }: { payments: number },
@@ -135,7 +135,7 @@ interface TestMoney {
   withoutId?: boolean | undefined;
 }
 
-/** Sends money of the local chain of this network. Throws AdministrationError if there is none. */
+/** Sends test money on the local chain of this network. Throws AdministrationError if there is none. */
 async function sendTestMoney(
   { embedded, config }: Database,
   { network: networkId, wallet, amountUnits, paymentIntent, refund, withoutId }: TestMoney,
@@ -177,7 +177,7 @@ async function sendTestMoney(
 export async function chainsHealth(database: Database) {
   const em = database.orm.em.fork();
   const known = await em.find(WatchedChainEntity, {}, { orderBy: { chainId: 'asc' } });
-  // By its clock, which made the lease.
+  // By the database's clock, which set the lease's time.
   const nowMs = Date.now() - (await readClockAheadMs(em));
   return Promise.all(
     chains.map(async (settings) => {
@@ -188,7 +188,7 @@ export async function chainsHealth(database: Database) {
         settings,
         /** Undefined if the chain is not watched. */
         row,
-        /** A process holds the lease. */
+        /** True if a process holds the lease. */
         isHeld: row?.leaseUntil != null && row.leaseUntil.getTime() > nowMs,
         nodes: await Promise.all(urls.map((url) => healthOf(new Node({ url, chainId, tokens })))),
       };

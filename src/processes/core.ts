@@ -1,4 +1,4 @@
-// The services, and what all doors do before a method of them runs.
+// The services, and what the doors do before one of their methods runs.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
@@ -111,7 +111,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   const sessions = createSessions(em, peppers);
   return {
     apiKeys,
-    /** What the console's door needs, without where it is. */
+    /** What the console's door needs, except its address and pages. */
     forConsole: {
       services: forKeys,
       consoleService,
@@ -133,7 +133,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
       metrics: metrics.pay,
       logger,
     }),
-    /** The gate of what the checkout page calls besides its method. */
+    /** The gate of the checkout page's requests that are not RPCs. */
     async admitPayer(context: RequestContext, header: RequestHeader) {
       const opened = await bySecret(context, header);
       takeOfCheckout(context);

@@ -1,4 +1,4 @@
-// The doors of the ports, with what they need of the service.
+// Creates the doors of the ports from the service's parts.
 
 import type { Logger } from 'pino';
 import type { Config, TransportLimits } from '../config/config.ts';

@@ -33,16 +33,16 @@ const minPostgresVersion = 140_000;
 /** An intent's times come from this machine's clock. Payers would notice a larger difference. */
 const maxClockDifferenceMs = 2_000;
 const minCertificateDays = 14;
-/** Chains have a block in two seconds at most; local chains at least one per minute. */
+/** A chain's blocks are at most two seconds apart, a local chain's at most a minute. */
 const maxBlockAgeMs = 120_000;
-/** As the alerts PaymentIntentsNotVerified and PaymentIntentsChainBehind. */
+/** As the alerts PaymentIntentsNotVerified, PaymentIntentsChainClock and PaymentIntentsChainBehind. */
 const maxUnverifiedMs = 900_000;
 const maxClockSkewMs = 30_000;
 const maxBehindMs = 120_000;
 /** The number of intents verified unless all are requested. Takes a few tenths of a second. */
 const newestIntents = 100_000;
 
-/** Runs the checks in order. After a failure, all checks that are still possible continue. */
+/** Runs the checks in order. After a failure, all checks that are still possible run. */
 export async function* diagnose(
   env: Readonly<Record<string, string | undefined>>,
   { allIntents = false }: { allIntents?: boolean } = {},
@@ -180,10 +180,10 @@ async function checkServer(database: Database): Promise<string> {
   return found;
 }
 
-/** The major version that notes by which rules a database sorts. */
+/** From this version, PostgreSQL records the version of a database's sorting rules. */
 const collationVersionsSince = 150_000;
 
-/** Fails after an upgrade of the system's library: an index of idempotency keys sorted by other rules misses some. */
+/** Fails if a library upgrade changed the sorting rules: the index of idempotency keys may then miss some. */
 async function checkCollation({ orm }: Database, found: string): Promise<void> {
   const [changed] = await orm.em.fork().execute<{ name: string }[]>(
     `select quote_ident(datname) as name from pg_database
@@ -212,7 +212,7 @@ async function checkReplication({ orm, location }: Database): Promise<string> {
   if (synchronous > 0) return attached;
   if (waitsFor !== '')
     throw new StartupError(`${attached}: commits wait for ${waitsFor}, which is not attached`);
-  // Several hosts say that a standby is meant to be there.
+  // Several hosts mean that a standby is expected.
   if ('url' in location && urlsOf(location.url).length > 1) {
     throw new StartupError(
       `${attached}: what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names`,
@@ -244,7 +244,7 @@ async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<
   );
 }
 
-/** Keys of the first release stay valid. But anybody can make up keys in that format, and each one costs a query. */
+/** Keys of the first release stay valid. But anybody can make up such keys, and each one costs a query. */
 async function checkKeyFormats(database: Database): Promise<string> {
   const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
     `select count(*)::int as old from api_keys
@@ -301,7 +301,7 @@ async function checkChains(database: Database): Promise<string> {
     const behind = Number(row.headNumber) - Number(row.cursorNumber);
     if (!isHeld)
       problems.push(
-        // Who watches is known by what they write, which they do not while they wait for a node.
+        // A watcher is known by what it writes, and it writes nothing while it waits for a node.
         nodes.some(({ problem }) => problem !== undefined)
           ? `${name}: its payments are not seen: its watcher waits for a node that does not answer, or no process watches it: start one with the role watcher`
           : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
@@ -309,7 +309,7 @@ async function checkChains(database: Database): Promise<string> {
     else if (behind > blocksIn(settings, maxBehindMs))
       problems.push(`${name}: ${behind} blocks behind its node`);
     const readAgeMs = Date.now() - (row.cursorTime?.getTime() ?? 0);
-    // Without a node to ask: its watcher's may have stopped.
+    // There is no node to ask here, and the watcher's may have stopped.
     if (isHeld && nodes.length === 0 && readAgeMs > maxBlockAgeMs)
       problems.push(`${name}: the last block that was read is ${Math.round(readAgeMs / 1000)} s old`);
     const unverified = Number(row.finalizedNumber ?? 0) - Number(row.verifiedNumber ?? 0);

@@ -6,7 +6,7 @@ import { type ExportOptions, exportPayments } from '../console/export-payments.t
 import { findMerchant } from '../merchants/administration.ts';
 import type { Database } from './open-database.ts';
 
-/** Writes the export, and to a terminal how far it is. Throws AdministrationError for an unknown merchant. */
+/** Writes the export, and its progress to a terminal. Throws AdministrationError for an unknown merchant. */
 export async function writeExport(
   { orm: { em } }: Database,
   { merchant, ...options }: Omit<ExportOptions, 'merchantId'> & { merchant: string },
@@ -20,7 +20,7 @@ export async function writeExport(
     }
   }
   await pipeline(Readable.from(texts()), process.stdout, { end: false }).catch((error) => {
-    // The reader has seen enough.
+    // The reader has closed the pipe.
     if (error.code !== 'EPIPE') throw error;
   });
   if (isShown) process.stderr.write(`\r${barOf(1)}\n`);
@@ -28,7 +28,7 @@ export async function writeExport(
 
 const barWidth = 40;
 
-/** How much of the work is done, from 0 to 1. */
+/** Returns a progress bar. `done` is from 0 to 1. */
 export function barOf(done: number): string {
   const full = Math.round(barWidth * done);
   return `[${'#'.repeat(full)}${'.'.repeat(barWidth - full)}] ${Math.round(100 * done)} %`;

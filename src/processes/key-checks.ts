@@ -1,5 +1,5 @@
-// The rings of secret keys against the database: whether they hold every version that its rows need, and whether each is the
-// key that the database was used with. With another key of the same version all would seem well, and every secret be wrong.
+// Compares key rings with the database: each must hold every version in use, and every key must be the one
+// that the database was used with. A wrong key of the same version would make every secret wrong, unnoticed.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { type SecretName, secretNames } from '../config/config.ts';
@@ -37,8 +37,8 @@ export async function assertVersions({ orm, keyRing }: Database, names: readonly
 }
 
 /**
- * For a server that starts, about the rings that its roles use. Notes keys that are new. Throws StartupError if a ring lacks a
- * version in use, or a key is not the one that the database was used with.
+ * Checks the rings that the roles of a starting server use, and records new keys. Throws StartupError if a
+ * ring lacks a version in use, or a key is not the one that the database was used with.
  */
 export async function assertSecrets(database: Database): Promise<void> {
   const { orm, keyRing, config } = database;
@@ -46,7 +46,7 @@ export async function assertSecrets(database: Database): Promise<void> {
   const names = secretNames.filter(
     (name) => isApi || (name === 'WEBHOOK_SECRET_KEYS' && config.roles.has('deliveries')),
   );
-  // Without an older CLIENT_SECRET_KEYS only its links open nothing: one that has leaked is dropped.
+  // Without an older key of CLIENT_SECRET_KEYS, only its links fail: a leaked one can be dropped.
   const needed = names.filter((name) => name !== 'CLIENT_SECRET_KEYS');
   await assertVersions(database, needed);
   const given = checksOf(keyRing, names);
@@ -54,11 +54,11 @@ export async function assertSecrets(database: Database): Promise<void> {
   assertSame(known, given);
   if (given.every((key) => known.some(isOf(key)))) return;
   await noteKeys(orm.em, given);
-  // Another process may have noted others meanwhile.
+  // Another process may have recorded other keys meanwhile.
   assertSame(await readChecks(orm.em), given);
 }
 
-/** As for a server, and throws StartupError too if none has the newest key yet: what is made with it would be valid nowhere. */
+/** Throws StartupError if a key is not the servers', or none has the newest: its secrets would be invalid. */
 export async function assertKeys({ orm, keyRing }: Database, names: readonly SecretName[] = secretNames) {
   const known = await readChecks(orm.em);
   assertSame(known, checksOf(keyRing, names));
@@ -97,7 +97,7 @@ async function noteKeys(em: EntityManager, given: readonly KeyCheck[]): Promise<
   try {
     await em.fork().execute(insert, [JSON.stringify(given)]);
   } catch (cause) {
-    // A standby answers, or nobody does: the next start notes them.
+    // The database is a standby or unreachable. The next start records them.
     if (!isDatabaseUnavailable(cause)) throwWithRemedy(cause);
   }
 }

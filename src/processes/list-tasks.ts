@@ -1,4 +1,4 @@
-// Implements the commands that list and show intents, transfers, refunds, events and deliveries of any merchant.
+// Implements commands that list and show intents, transfers, refunds, events and deliveries of any merchant.
 
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
@@ -107,11 +107,11 @@ const deliveryCodec = createJsonCodec(WebhookDeliverySchema);
 
 /** Resources of one kind: how they are listed, found by their ids, and shown. */
 interface Kind<Stored, Options> {
-  /** As the commands have it. */
+  /** The name in the commands. */
   name: 'intent' | 'transfer' | 'refund' | 'event';
   prefix: NamedKind;
   entity: EntitySchema;
-  /** What all of them have. */
+  /** A condition that all of them meet. */
   where?: object;
   /** With the merchant, if the other options imply one. */
   conditionsOf(
@@ -120,7 +120,7 @@ interface Kind<Stored, Options> {
   ): Promise<Pick<Selection, 'range' | 'matching'> & { merchant?: string | undefined }>;
   /** The JSON of the API, without secrets. */
   textsOf(em: EntityManager, rows: readonly Stored[]): Promise<string[]>;
-  /** For the table, behind the id and the merchant. */
+  /** The columns of the table after the id and the merchant. */
   rowOf(row: Stored): Row;
 }
 
@@ -157,7 +157,7 @@ function resources<Stored extends Owned, Options extends ListOptions>(kind: Kind
       const { rows, note } = await readNewest(em, of, selection);
       return { ...(await present(em, rows.map(columns.read))), note };
     },
-    /** The id is the option that is called like the kind. */
+    /** The id is the option with the name of the kind. */
     async show({ orm: { em } }: Database, options: Readonly<Record<string, string>>): Promise<Output> {
       const { json, rows } = await present(em, [await find(em, options[name] ?? '')]);
       return { json: json[0] ?? {}, rows };

@@ -17,14 +17,14 @@ export interface Database {
   /** The keys that belong to the data. Throws StartupError if they are not configured. */
   keyRing(name: SecretName): KeyRing;
   embedded: boolean;
-  /** Migrations that were not run. Always empty for the embedded database, which `openDatabase` migrates. */
+  /** Migrations that were not run. Empty for an embedded database that was brought up to date. */
   pending: string[];
   /** Closes the connections, and stops the embedded PostgreSQL if no other process uses it. */
   close(): Promise<void>;
 }
 
 /**
- * Opens the configured database, or the embedded one, together with its secrets. `postgres` is the embedded one if the
+ * Opens the configured database, or the embedded one, with its secrets. `postgres` is the embedded one if the
  * caller has already started it. Throws StartupError with a remedy if the database cannot be reached.
  */
 export async function openDatabase(config: Config, postgres?: EmbeddedPostgres): Promise<Database> {
@@ -32,7 +32,7 @@ export async function openDatabase(config: Config, postgres?: EmbeddedPostgres):
   return openEmbedded(config, postgres ?? (await startEmbeddedPostgres(config.dataDir)), true);
 }
 
-/** Opens a running embedded database. Unless it is brought up to date, nothing is migrated, and no secret is made. */
+/** Opens a running embedded database. Without `bringUpToDate`, migrates nothing and makes no secrets. */
 export async function openEmbedded(
   config: Config,
   postgres: EmbeddedPostgres,

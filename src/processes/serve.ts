@@ -29,7 +29,7 @@ import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 
 export type RunningServer = Awaited<ReturnType<typeof startServer>>;
 
-/** The ports in use, also if they were configured as 0. Without the role `api` only `metrics` is open and the others are 0. */
+/** The ports in use, even if configured as 0. Without the role `api`, all but `metrics` are closed and 0. */
 type Ports = { http: number; grpc: number; metrics: number; console?: number };
 
 interface ServerOptions {
@@ -71,7 +71,7 @@ export async function startServer(
   const settings = { config, limits, logger, database, localChains };
   const doors = await createDoors(core, telemetry, strangers, stopping.signal, settings).catch(
     async (error) => {
-      // It would use the database that the caller closes now, and keep the process alive.
+      // Otherwise the background uses the database, which the caller now closes, and keeps the process alive.
       await Promise.all([background.stopDeliveries(0), background.stop()]);
       throw error;
     },
@@ -84,7 +84,7 @@ export async function startServer(
   const notifications = await listenForChanges(database, core, feed, background, outages);
   const watches = createWatches(em, config, telemetry, background, logger);
   const stopWork = (timeoutMs: number) => {
-    // Neither a block that is being read nor a facilitator that does not answer takes longer than the rest.
+    // Neither reading a block nor a facilitator that does not answer may take longer than the rest.
     const within = (work: Promise<unknown>) =>
       Promise.race([work, sleep(timeoutMs, undefined, { ref: false })]);
     return Promise.all([
@@ -109,8 +109,8 @@ export async function startServer(
   return {
     ports,
     /**
-     * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open a second before
-     * the drain timeout are cut. The database is left open for its owner to close.
+     * Accepts no more work, finishes what is in flight and closes the listeners. Connections still open after
+     * `drainTimeForRequests` are cut. The database is left open for its owner to close.
      */
     async close() {
       core.readiness.drain();
@@ -140,7 +140,7 @@ export async function startServer(
   };
 }
 
-/** What is measured of facilitators, as of a task: only where there is one, because the newest success of all counts. */
+/** Measures facilitators as a task, if there are any: the alert takes the newest success of all processes. */
 function facilitatorMetrics({ pay, taskBegan, taskWorked }: Metrics): Parameters<typeof offerGasless>[1] {
   return {
     onAdded(chain) {
@@ -167,7 +167,7 @@ async function openListeners(
   };
 }
 
-/** Takes notice of what other processes have changed. */
+/** Listens for changes made by other processes. */
 function listenForChanges(
   { location }: Database,
   { apiKeys }: Core,
@@ -176,7 +176,7 @@ function listenForChanges(
   { logger, onWorked }: OutageLog,
 ) {
   const listeners = {
-    // Called when the connection is open again, too.
+    // Also called when the connection is open again.
     [keysChangedChannel]: () => {
       onWorked();
       apiKeys.forget();
@@ -226,7 +226,7 @@ async function measure(
   });
 }
 
-/** The chains that this process watches: those of its configuration, and those that its embedded mode starts later. */
+/** The chains that this process watches: the configured ones, and those its embedded mode starts later. */
 function createWatches(
   em: EntityManager,
   { unattributedMinUnits, databaseTimeouts }: Config,
@@ -256,8 +256,8 @@ function createWatches(
 }
 
 /**
- * Logs the chains that this process could watch but has no node for. A warning if merchants expect payments there that
- * nobody sees; processes without the role `watcher` log only those.
+ * Logs the chains that this process could watch but has no node for. It is a warning if merchants expect
+ * payments there, which nobody sees. Processes without the role `watcher` log only those.
  */
 async function reportUnwatched(
   em: EntityManager,
@@ -290,10 +290,10 @@ async function reportUnwatched(
   );
 }
 
-/** The part of that time after which creates that wait for the database are refused, so that their answers arrive. */
+/** After this part of the drain time, waiting creates and lookups are refused, so that answers arrive. */
 const answeredWithin = 0.8;
 
-/** The drain timeout minus the time for closing the rest: a second, and that of the last spans, or half of a shorter timeout. */
+/** The drain timeout minus a second, and the last spans' time, to close the rest; at least half of it. */
 function drainTimeForRequests({ drainTimeoutMs, tracing }: Config): number {
   return Math.max(drainTimeoutMs - 1_000 - (tracing ? maxStopMs : 0), drainTimeoutMs / 2);
 }

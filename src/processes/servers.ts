@@ -1,5 +1,5 @@
-// The servers of the ports, their limits, and their answers to wrong protocols. A port accepts connections and
-// hands each to Node's server of its protocol, as Node's servers document it for their event `connection`.
+// The servers of the ports, their limits, and their answers to wrong protocols. A port accepts connections
+// and hands each to Node's server of its protocol by the documented event `connection`.
 
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
@@ -23,7 +23,7 @@ export async function createServers(config: Config, limits: TransportLimits) {
   const pair = config.tls && (await readTls(config.tls));
   const tlsServer = (...ALPNProtocols: string[]) =>
     pair && { tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }) };
-  // Node's HTTP/1.1 server ends the connection itself; HTTP/2 and TLS end with the client's side.
+  // Node's HTTP/1.1 server ends the connection itself. HTTP/2 and TLS end with the client's side.
   const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {
     isTls: pair !== undefined,
@@ -118,7 +118,7 @@ export function createListeners(
 
 /** Most connections of probes and scrapers. */
 const maxOperationsConnections = 64;
-/** A browser has six. */
+/** A browser opens six. */
 const maxConsoleConnections = 256;
 /** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
@@ -127,12 +127,12 @@ function atMost(limits: TransportLimits, connections: number): TransportLimits {
   return { ...limits, maxConnections: Math.min(limits.maxConnections, connections) };
 }
 
-/** Returns the limits with fewer connections if the limit of open files requires it: the database needs some too. */
+/** Returns the limits, with fewer connections if the limit of open files is low: the database needs some. */
 export async function fitConnections(
   { limits, databasePool, console }: Config,
   logger: Logger,
 ): Promise<TransportLimits> {
-  // Node has already raised it as far as allowed. Not every system reports it.
+  // Node has already raised this limit as far as allowed. Not every system reports it.
   const processLimits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const [, openFiles] = /^Max open files +(\d+)/m.exec(processLimits) ?? [];
   if (openFiles === undefined) return limits;
@@ -146,7 +146,7 @@ export async function fitConnections(
   return atMost(limits, fitting);
 }
 
-/** What the ports expect whose servers would close another protocol's connection silently. */
+/** Returns what is expected on ports whose servers would silently close another protocol's connection. */
 function protocolHints(isTls: boolean): { public?: ExpectedProtocol; internal: ExpectedProtocol } {
   const needsTls = 'This port speaks TLS. Use https in place of http.';
   const needsHttp2 =
@@ -174,14 +174,14 @@ function createHttp1Server(limits: TransportLimits): http.Server {
   });
   // A client may close its side after its requests and still gets its answers (RFC 9112, section 9.6).
   Object.assign(server, { httpAllowHalfOpen: true });
-  // Node begins to check the timeouts with this event.
+  // Node starts to check the timeouts on this event.
   server.emit('listening');
   return server;
 }
 
 /**
- * Calls that a client may cancel at once, and in a second, before its connection is closed. With Node's 1,000 and 33 the
- * deadlines of a busy backend, while the database is slow, end the connection of all its calls.
+ * Calls that a client may cancel at once, and per second, before its connection is closed. With Node's 1,000
+ * and 33, a busy backend whose deadlines pass on a slow database would lose the connection of all its calls.
  */
 const streamResets = { streamResetBurst: 4_000, streamResetRate: 400 };
 
@@ -192,7 +192,7 @@ function createHttp2Server(limits: TransportLimits): http2.Http2Server {
   });
 }
 
-/** Reads the TLS files again, for new connections. Throws StartupError and keeps the old certificate if they are not usable. */
+/** Reads the TLS files again, for new connections. Throws StartupError and keeps the old ones if unusable. */
 export async function reloadTls({ tls }: Config, servers: Servers): Promise<number | undefined> {
   if (tls === undefined) return undefined;
   const pair = await readTls(tls);

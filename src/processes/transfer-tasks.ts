@@ -50,7 +50,7 @@ export async function detach(database: Database, { transfer }: { transfer: strin
   return transfers.show(database, { transfer });
 }
 
-/** Calls a method of the API as the transfer's merchant. Throws AdministrationError with the reason of a refusal. */
+/** Calls a method of the API as the transfer's merchant. Throws a refusal as AdministrationError. */
 async function callFor<Request>(
   em: EntityManager,
   transfer: string,

@@ -18,7 +18,7 @@ import type { ChainMetrics } from '../telemetry/chain-metrics.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { repeat } from './background.ts';
 
-/** What is new then is read together where it is many blocks. */
+/** If many blocks are new by then, they are read together. */
 const followEveryMs = 2_000;
 const verifyEveryMs = 30_000;
 /** Longest pause while a node does not answer. */
@@ -35,7 +35,7 @@ interface WatchOptions {
   logger: Logger;
   onEvent: () => void;
   unattributedMinUnits: bigint;
-  /** After this time the process gives up a statement. */
+  /** The process gives up a statement after this time. */
   databaseTimeoutMs: number;
   /** The polling interval of a local chain, which has a block per second while it is used. */
   pollMs?: number | undefined;
@@ -120,7 +120,7 @@ function watchedChainOf(
     });
     return async () => {
       await Promise.all([following.stop(), verifying.stop()]);
-      // A database that is away must not end the requests that wait for it.
+      // An unreachable database must not end the requests that wait for it.
       await watcher.release().catch((reason) => {
         logger.warn({ err: reason }, 'could not release the lease of the chain: it ends by itself');
       });
