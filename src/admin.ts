@@ -42,8 +42,8 @@ import {
 } from './processes/admin-program.ts';
 import type { Finding } from './processes/doctor.ts';
 
-// Loading what needs the database takes longer than everything else. Only the commands that use it import it, so help,
-// completion and the refusal of wrong usage are quick.
+// Loading what needs the database takes longer than everything else. Only the commands that use it import it,
+// so help, completion and usage errors are quick.
 
 command(program, 'migrate')
   .description('bring the database schema up to date')
@@ -294,14 +294,14 @@ function inSnakeCase(fields: object): object {
   return Object.fromEntries(Object.entries(fields).map(([name, value]) => [nameOf(name), value]));
 }
 
-/** A key as a row of a table of at most 120 columns, without the merchant and with one column for its end. */
+/** A key as a table row of at most 120 columns, without the merchant and with one column for its end. */
 function keyRow({ keyId: key_id, mode, hint, format, status, ...times }: ApiKeySummary): Row {
   const end = times.revokedAt ?? times.expiresAt;
   const until = end === undefined ? status : `${status} ${formatMinute(end)}`;
   return { key_id, mode, hint, format, status: until, 'created (UTC)': formatMinute(times.createdAt) };
 }
 
-/** Prints a key, and warns if it cannot be used as it is. Returns its id. */
+/** Prints a key, and warns if it is not usable yet. Returns its id. */
 async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: string }> {
   const { keyId: key_id, merchantId: merchant_id, mode, expiresAt: expires_at } = created;
   if (program.opts().json) printJson({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at });
@@ -320,14 +320,14 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
   return { id: key_id };
 }
 
-// Adds `complete SHELL`, which prints a completion script for the shell, and the command that the script runs on Tab.
+// Adds `complete SHELL`, which prints a completion script, and the command that this script runs on Tab.
 completions(program);
 const complete = program.commands.find((command) => command.name() === 'complete');
 if (complete !== undefined) {
   withExample(complete, 'bash').description('print a script that completes commands and options on Tab');
 }
 
-/** Runs the command of `process.argv`. Sets the process's exit code if the command fails. */
+/** Runs the command in `process.argv`. Sets the process's exit code if the command fails. */
 export async function runCommand(): Promise<void> {
   try {
     await program.parseAsync();

@@ -31,12 +31,12 @@ docs/configuration.md lists them.
   npm run -s admin -- --help    merchants, keys, payments and the database schema
 `;
 
-/** Prints what the arguments ask for. Throws StartupError for any but these. */
+/** Prints the help or the version. Throws StartupError for other arguments. */
 function answerArguments(args: readonly string[]): void {
   const [first] = args;
   if (args.length === 1 && (first === '--help' || first === '-h')) process.stdout.write(usage);
   else if (args.length === 1 && (first === '--version' || first === '-V')) console.log(manifest.version);
-  // They are not repeated: one may be a secret.
+  // The arguments are not printed: one may be a secret.
   else {
     throw new StartupError(
       `it takes no arguments but --help and --version, and was given ${args.length}: set environment variables instead, as --help says`,
@@ -143,7 +143,7 @@ function endNow(logger: Logger): void {
 /** The minimum time to close the database if there is no time to drain. */
 const minStopMs = 1_000;
 
-/** Ends the process if stopping takes this long, for example because the database or the log's reader hangs. */
+/** Ends the process if stopping takes this long, such as if the database or the log's reader hangs. */
 function endAfter(drainTimeoutMs: number, logger: Logger): void {
   const timeoutMs = Math.max(drainTimeoutMs, minStopMs);
   setTimeout(() => {
@@ -153,9 +153,9 @@ function endAfter(drainTimeoutMs: number, logger: Logger): void {
 }
 
 /**
- * A signal to stop that comes more than a second after the first ends the process at once. An earlier one counts as the
- * same signal: the terminal sends it to all its processes and npm then forwards it. SIGHUP makes the service read its
- * files again. It stops the service only if the terminal that started it is gone.
+ * A signal to stop that comes more than a second after the first ends the process at once. An earlier one
+ * counts as the same signal: the terminal sends it to all its processes and npm then forwards it. SIGHUP
+ * makes the service read its files again. It stops the service only if the terminal that started it is gone.
  */
 function listenForSignals(logger: Logger, onEarlyHangup: () => void) {
   let reload = onEarlyHangup;
@@ -172,7 +172,7 @@ function listenForSignals(logger: Logger, onEarlyHangup: () => void) {
     }
   });
   return {
-    /** The first SIGINT or SIGTERM. */
+    /** The first signal to stop. */
     stop,
     onHangup(wanted: () => void) {
       reload = wanted;
@@ -189,7 +189,7 @@ async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
   }
 }
 
-/** The first commands to try. Without a terminal, perhaps for a log, shows where the key is, not the key, and no checkout. */
+/** The first commands to try. Without a terminal, as for a log, shows where the key is, but no secrets. */
 function welcome(
   config: Config,
   ports: RunningServer['ports'],
@@ -257,7 +257,7 @@ ${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 /** Quotes a string as one shell word. */
 const inShell = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;
 
-// Open handles, such as an export of the last spans, must not keep the process alive after the service has stopped.
+// Open handles, such as an export of the last spans, must not keep the process alive after the service stops.
 main().then(
   () => process.exit(),
   (error: unknown) => {
