@@ -32,7 +32,7 @@ async function json(...args: string[]): Promise<any> {
 
 const one = service.merchant;
 const two = await service.newMerchant();
-/** Of the first merchant, oldest first: testnet, testnet, mainnet. */
+/** Oldest first: three of the first merchant (testnet, testnet, mainnet), one of the second (testnet). */
 const intents: string[] = [];
 for (const [merchant, mode, chain] of [
   [one, 'testnet', 'base'],
@@ -81,7 +81,7 @@ await service.query(`update webhook_deliveries set status = 'failed' where event
 const ids = (rows: { id: string }[]) => rows.map(({ id }) => id);
 
 describe('intent', () => {
-  test('list shows those of every merchant, newest first, without client secrets', async () => {
+  test('list shows the intents of every merchant, newest first, without client secrets', async () => {
     const listed = await json('intent', 'list');
     expect(ids(listed)).toEqual([...intents].reverse());
     expect(listed[3]).toMatchObject({
@@ -165,7 +165,7 @@ describe('intent', () => {
 });
 
 describe('transfer', () => {
-  test('list shows those of every merchant, newest first', async () => {
+  test('list shows the transfers of every merchant, newest first', async () => {
     const listed = await json('transfer', 'list');
     expect(ids(listed)).toEqual([...transfers].reverse());
     expect(listed[3]).toMatchObject({
@@ -177,7 +177,7 @@ describe('transfer', () => {
     expect((await admin('transfer', 'list')).stdout).toContain(intents[0]);
   });
 
-  test('list has the transfers that can be attributed, like the API', async () => {
+  test('list filters like the API, and leaves reorged transfers out of the unattributed ones', async () => {
     expect(ids(await json('transfer', 'list', '--status', 'unattributed'))).toEqual([
       transfers[3],
       transfers[1],
@@ -219,7 +219,7 @@ describe('event and delivery', () => {
     expect(ids(await json('event', 'list', '--merchant', two.merchantId))).toEqual([events[2]]);
   });
 
-  test('event list --intent finds events older than any number of others', async () => {
+  test('event list --intent finds an event behind 10,001 newer ones', async () => {
     await insertEventRows(service.query, Array(10_001).fill({ merchantId: two.id, mode: 'mainnet' }));
     const { em } = service.database.orm;
     await createPositioner(em, async () => 0).positionAll();
@@ -244,7 +244,7 @@ describe('event and delivery', () => {
     expect(listed.map(({ event }: { event: string }) => event)).toEqual(expected.map((i) => events[i]));
   });
 
-  test('a delivery has its merchant, the type and the intent of its event, and its time', async () => {
+  test('delivery list shows the merchant, the type and intent of the event, and the time', async () => {
     const args = ['delivery', 'list', '--merchant', one.merchantId, '--failed'];
     expect(await json(...args)).toEqual([
       {
@@ -307,8 +307,8 @@ test.each([
   expect(refused.stderr).toMatch(message);
 });
 
-test('nothing that a terminal obeys is printed, in tables and as JSON', async () => {
-  // As an earlier release would have stored it.
+test('control and bidirectional characters are escaped, in tables and as JSON', async () => {
+  // As an earlier release may have stored it.
   const hostile = 'a\x1b]0;b\x07\x1b[2Jc\x7f\x9b31md\u202ee\u2066f\u2028g\r\nh';
   await service.query('update merchants set name = $1 where id = $2', [hostile, two.id]);
   for (const args of [[], ['--json']]) {
@@ -322,8 +322,8 @@ test('nothing that a terminal obeys is printed, in tables and as JSON', async ()
 });
 
 describe('money', () => {
-  test('transfer attribute and detach do the same as the API, as the merchant', async () => {
-    // Later than its intent, which is made after it.
+  test('transfer attribute and detach act for the merchant, like the API', async () => {
+    // In the future, because the intent is created after this row.
     const blockTime = new Date(Date.now() + 600_000);
     const [free = ''] = await insertTransfers(service, one, [{ amountUnits: 5, blockTime }]);
     const attribute = ['transfer', 'attribute', '--transfer', free, '--intent', intents[3] as string];
@@ -337,7 +337,7 @@ describe('money', () => {
     expect((await admin(...shown)).stdout).toContain(`${attribute[5]} (5 units)`);
   });
 
-  test('refund list and show have the refunds of any merchant', async () => {
+  test('refund list and show print the refunds of any merchant', async () => {
     const { id: intent } = (await service.call('createPaymentIntent', { amount_units: 5 })).json;
     await insertTransfers(service, one, [{ paymentIntent: intent, state: 'confirmed', amountUnits: 5 }]);
     const refund = { payment_intent: intent, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
@@ -355,7 +355,7 @@ describe('money', () => {
     await expect.poll(() => json('event', 'list', '--refund', id)).toMatchObject([canceled]);
   });
 
-  test('an export has a line for each payment and refund of the time, and no cell that is a formula', async () => {
+  test('an export has one line for each payment in the period, and no cell is a formula', async () => {
     const merchant = await service.newMerchant();
     const { apiKey } = merchant.keys.testnet;
     const idempotencyKey = '=HYPERLINK("https://evil.example");"=1+1';
@@ -402,7 +402,7 @@ describe('money', () => {
   });
 });
 
-/** The cells of a line of RFC 4180. */
+/** The cells of an RFC 4180 line. */
 function cellsOf(line: string): string[] {
   const cells = line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g);
   return [...cells].map(([, quoted, plain = '']) => quoted?.replaceAll('""', '"') ?? plain);

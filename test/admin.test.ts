@@ -26,7 +26,7 @@ import { anyPorts, databaseUrl, newKeyRing } from './support/test-environment.ts
 
 const run = promisify(execFile);
 let database: Awaited<ReturnType<typeof createTestDatabase>>;
-/** For what is not the subject of a test: every run of the command line is a process of its own. */
+/** For setup in this process: every run of the command line starts another one. */
 let orm: MikroORM;
 let env: NodeJS.ProcessEnv;
 
@@ -66,7 +66,7 @@ async function newKey(merchantId: string, expiresAt?: Date): Promise<string> {
   return (await createApiKey(orm.em, peppers, merchantId, 'testnet', expiresAt)).keyId;
 }
 
-/** Nobody watches their chains, with which `doctor` finds fault. */
+/** `doctor` reports mainnet keys if no process watches a mainnet chain. */
 async function revokeMainnetKeys(): Promise<void> {
   await orm.em.execute("update api_keys set revoked_at = now() where mode = 'mainnet'");
 }
@@ -140,7 +140,7 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
   expect(shown.stdout).toContain('cannot be shown again');
 });
 
-describe('prints the problem in one line, exits 1', () => {
+describe('prints the problem in at most two lines, exits 1, or 2 for a usage error', () => {
   const unknown = 'mer_01h2xcejqtf2nbrexx3vqjhp41';
   const create = 'merchant create --name x --mode testnet';
   const createKey = `key create --merchant ${unknown} --mode testnet`;
@@ -185,13 +185,13 @@ describe('prints the problem in one line, exits 1', () => {
       /tokens sent to it are lost/,
     ],
     [
-      'two ways to name a wallet',
+      'both --wallet and --wallet-base',
       `${create} --wallet ${wallet} --wallet-base ${wallet}`,
       /cannot be used with/,
     ],
     ['an empty name', `merchant create --name  --mode testnet --wallet ${wallet}`, /1 to 200 characters/],
     [
-      'a name that a terminal obeys',
+      'a name with a control character',
       `merchant create --name a\x1b[2J --mode testnet --wallet ${wallet}`,
       /a merchant's name must be one line without control characters, marks of direction or invisible characters, and has U\+001B/,
     ],
@@ -293,7 +293,7 @@ describe("the origins of a merchant's pages", () => {
   const setOrigins = async (args: string[], origins: string) =>
     admin('merchant', 'set-origins', ...args, '--origins', origins, '--json');
 
-  test('are set as browsers write them, each once, and replaced', async () => {
+  test('are stored as browsers write them, without duplicates, and can be replaced', async () => {
     const { merchant_id, args } = await newMerchant('testnet');
     const given = ' https://Shop.example:443/,https://shop.example, http://localhost:3000';
     const { stdout } = await setOrigins(args, given);
@@ -548,7 +548,7 @@ describe('doctor', () => {
   });
 
   test.each<[string, NodeJS.ProcessEnv, RegExp]>([
-    ['a variable', { DATABASE_POOL: 'x' }, /FAILED +configuration .*DATABASE_POOL must be/],
+    ['an invalid variable', { DATABASE_POOL: 'x' }, /FAILED +configuration .*DATABASE_POOL must be/],
     [
       'a misspelt variable',
       { RPC_URL_BSE: 'http://127.0.0.1:1' },

@@ -18,7 +18,7 @@ const chain = await startChain();
 await fundPayers(chain);
 const watcher = createTestWatcher(service, { urls: [chain.url] });
 await watcher.catchUp();
-/** A merchant with an open intent of the usual amount, to whom nothing ever happens. */
+/** A merchant with an open intent of the usual amount, which no row may change. */
 const bystander = await service.newMerchant();
 
 afterAll(async () => {
@@ -28,7 +28,7 @@ afterAll(async () => {
 
 beforeEach(async () => {
   await service.query('delete from payment_intents');
-  // What a row that failed has left unread.
+  // Reads what a failed row left unread.
   await watcher.catchUp();
   for (const table of ['transfers', 'events']) await service.query(`delete from ${table}`);
 });
@@ -53,7 +53,7 @@ test.for(rows)('$name', async ({ pay }) => {
   }
 });
 
-/** A transaction that reverts would make a row true that expects nothing. */
+/** A row that expects no change would otherwise pass because its transaction reverted. */
 async function assertNoneReverted(after: bigint): Promise<void> {
   const newest = await chain.client.getBlockNumber();
   for (let blockNumber = after + 1n; blockNumber <= newest; blockNumber++) {
@@ -73,12 +73,12 @@ interface IntentState {
   event_count: number;
 }
 
-/** Everything that a transfer can change, of all merchants. */
+/** Everything that a transfer can change, for all merchants. */
 interface State {
   intents: Record<string, IntentState>;
   /** Merchant, intent or none, amount, whether it counts, labels. */
   transfers: string[];
-  /** Merchant, amount, labels, and of how many transfers it is the largest. */
+  /** Merchant, then status, amount and labels of a block's largest transfer, and the number of transfers. */
   reports: string[];
 }
 
@@ -121,14 +121,14 @@ const transferLine = (
   { amountUnits, counts, labels }: { amountUnits: bigint; counts: boolean; labels: string[] },
 ) => [merchantId, intent, amountUnits, counts ? 'counts' : 'does not count', ...labels].join(' ');
 
-/** What the database has to hold when everything expected has happened, and nothing else. */
+/** The state of the database after exactly the expected changes. */
 function after(before: State, expected: readonly Expected[]): State {
   const state = structuredClone(before);
   for (const each of expected) {
     if ('reportedTo' in each) {
       const { id } = each.reportedTo;
       for (const transfer of each.transfers) state.transfers.push(transferLine(id, 'none', transfer));
-      // One event for all of a block: the largest, and how many there are.
+      // One event for a block: its largest transfer, and the number of transfers.
       const [largest] = each.transfers.toSorted((a, b) => Number(b.amountUnits - a.amountUnits));
       if (largest === undefined) continue;
       const { amountUnits, labels } = largest;

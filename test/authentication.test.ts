@@ -37,15 +37,15 @@ describe.each(doors)('over %s', (door) => {
     });
 
   test.each<[string, string | undefined, string]>([
-    ['nothing', undefined, 'api_key_missing'],
+    ['no header', undefined, 'api_key_missing'],
     ['an empty header', '', 'api_key_missing'],
     ['another scheme', 'Basic dXNlcjpwYXNz', 'api_key_missing'],
     ['a scheme that begins like Bearer', 'Bearerer x', 'api_key_missing'],
     ['the scheme alone', 'Bearer', 'api_key_missing'],
-    ['no key at all', 'Bearer x', 'api_key_invalid'],
+    ['a malformed key', 'Bearer x', 'api_key_invalid'],
     ['an unknown key of the first release', `Bearer ${newCrc32Key('testnet')}`, 'api_key_invalid'],
-    ['300 characters', `Bearer ${'k'.repeat(300)}`, 'api_key_invalid'],
-  ])('%s', async (_, authorization, code) => {
+    ['a key of 300 characters', `Bearer ${'k'.repeat(300)}`, 'api_key_invalid'],
+  ])('%s is refused', async (_, authorization, code) => {
     const answer = await create(authorization);
     expect(answer).toMatchObject({
       code,
@@ -58,7 +58,7 @@ describe.each(doors)('over %s', (door) => {
     ['Basic dXNlcjpwYXNz', /has the scheme Basic\. Send your secret key .* Bearer/],
     ['token x', /has the scheme Token/],
     ['ApiKey x', /has the scheme ApiKey/],
-    // What it begins with may be the key itself, and is not repeated.
+    // The first word may be the key itself, so the message does not repeat it.
     [
       `sk_testnet_${'1'.repeat(49)}`,
       /^The Authorization header has no scheme\. Put Bearer and a space before/,
@@ -70,7 +70,7 @@ describe.each(doors)('over %s', (door) => {
     expect(answer.message).not.toMatch(/sk_|dXNl/);
   });
 
-  test('an unknown key with valid check characters', async () => {
+  test('an unknown key with valid check characters is refused', async () => {
     expect((await create(`Bearer ${generateSecret('sk_testnet_', peppers())}`)).code).toBe('api_key_invalid');
   });
 
@@ -165,7 +165,7 @@ test('two Authorization headers are refused over every protocol', async () => {
   }
 });
 
-test.each(doors)('a client over %s who leaves during its key lookup is logged as canceled', async (door) => {
+test.each(doors)('a client over %s that leaves during its key lookup is logged as canceled', async (door) => {
   const { apiKey } = await newKey();
   const headers = { 'content-type': `application/${door}`, authorization: `Bearer ${apiKey}` };
   const path = '/payments.v1.PaymentIntentService/CreatePaymentIntent';
@@ -403,7 +403,7 @@ test('unknown keys of the first release are looked up by one query at a time', a
   const asked = Array.from({ length: 2_000 }, () => keys.identify(newCrc32Key('testnet')));
   const wanted = keys.identify(known);
   const own = keys.identify(service.merchant.keys.testnet.apiKey);
-  // One in the old format, and one in the new format that does not wait for it.
+  // One query for the old format, and one for the new format, which does not wait for the first.
   await sessionsWaiting(service, 2);
   await blocker.query('commit');
   expect(new Set(await Promise.all(asked))).toEqual(new Set([undefined]));
@@ -444,7 +444,7 @@ test('a lookup that raced with a change is not cached', async () => {
   expect(await keys.identify(apiKey)).toBeUndefined();
 });
 
-test('a request behind a change shares no lookup from before it', async () => {
+test('a request after a key change does not share a lookup from before the change', async () => {
   const keys = createApiKeys(em(), peppers());
   const blocker = await openClient(service.location);
   onTestFinished(() => blocker.end());

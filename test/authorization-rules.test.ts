@@ -1,4 +1,4 @@
-// Rules of payments by a signature that others stand in for at the first look: each is asked alone.
+// Rules for payments by signature that are usually masked by another rule: each is tested alone.
 
 import { createServer } from 'node:http';
 import { json } from 'node:stream/consumers';
@@ -37,7 +37,7 @@ const { start, pay, createIntent, newOrder, statusesOf, readBlock } = gasless;
 
 const holdsBack = { '/verify': () => ({ isValid: false }) };
 
-/** Shows a signature for the order, which the facilitator holds back. */
+/** Submits a signature for the order. The facilitator does not send it. */
 async function submit(order: Order, fields: Partial<SignedFields> = {}) {
   facilitator.behaviour = holdsBack;
   const signed = await sign(order.account, order.offer, fields);
@@ -48,7 +48,7 @@ async function submit(order: Order, fields: Partial<SignedFields> = {}) {
 const statusOf = async (id: string, options: { apiKey?: string } = {}) =>
   (await service.call('getPaymentIntent', { id }, options)).json.status;
 
-/** A node that answers some calls otherwise: what `answer` returns is the result, or the error if it is one. */
+/** A node that returns the result or Error of `answer`. A call for which it is undefined is forwarded. */
 function nodeThat(answer: (call: { method: string; params: Json }) => unknown): Promise<string> {
   return listenInTest(
     createServer(async (request, response) => {
@@ -72,7 +72,7 @@ function nodeThat(answer: (call: { method: string; params: Json }) => unknown): 
   );
 }
 
-describe('what is stored', () => {
+describe('an authorization', () => {
   const { em } = service.database.orm;
   const store = createAuthorizationStore(em);
   const rowOf = ({ id }: Order) =>
@@ -89,14 +89,14 @@ describe('what is stored', () => {
   const countTo = (row: PaymentIntentRow, count: number) =>
     service.query('update payment_intents set authorizations_count = $2 where id = $1', [row.id, count]);
 
-  test('is no second one beside one that can still be used', async () => {
+  test('is not stored while another one of its intent can still be used', async () => {
     const order = await newOrder();
     expect(await store.store(await rowOf(order), signedBy(order))).toHaveProperty('row');
     expect(await store.store(await rowOf(order), signedBy(order))).toBeUndefined();
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
-  test('is one of two that two processes store at once', async () => {
+  test('is stored only once if two processes store one at the same time', async () => {
     const order = await newOrder();
     const row = await rowOf(order);
     const blocker = await openClient(service.location);
@@ -110,7 +110,7 @@ describe('what is stored', () => {
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
-  test('is nothing for an intent that was paid a part of since it was read', async () => {
+  test('is not stored for an intent that was partly paid since it was read', async () => {
     const order = await newOrder();
     const row = await rowOf(order);
     await service.query('update payment_intents set amount_received_units = 1 where id = $1', [row.id]);
@@ -118,7 +118,7 @@ describe('what is stored', () => {
     expect(await statusesOf(order.id)).toEqual([]);
   });
 
-  test('is not a twenty-first signature of an intent', async () => {
+  test('is refused if it is the twenty-first of its intent', async () => {
     const order = await newOrder();
     for (const [count, isStored] of [
       [19, true],
@@ -133,7 +133,7 @@ describe('what is stored', () => {
     expect(refused).toMatchObject({ refusal: { reason: 'too_many_authorizations' } });
   });
 
-  test('on Polygon is released by a final block at its end, and not by confirmations alone', async () => {
+  test('on Polygon is released by a final block at its end, not by confirmations alone', async () => {
     // Blocks are final 40 blocks later.
     const polygon = await startChain({ network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     onTestFinished(polygon.stop);
@@ -149,7 +149,7 @@ describe('what is stored', () => {
     expect(await statusesOf(order.id)).toEqual(['released']);
   });
 
-  test('keeps an intent from being canceled by who has read it before', async () => {
+  test('prevents a cancel of the intent by a process that read it earlier', async () => {
     const order = await newOrder();
     const before = await rowOf(order);
     await store.store(before, signedBy(order));
@@ -162,7 +162,7 @@ describe('what is stored', () => {
 });
 
 describe('an answer', () => {
-  test('at a paid intent is what has become of it, even to a nonce of another intent', async () => {
+  test('for a paid intent is its state, even if the nonce belongs to another intent', async () => {
     const first = await newOrder();
     const signed = await submit(first);
     const second = await newOrder();
@@ -176,7 +176,7 @@ describe('an answer', () => {
     });
   });
 
-  test('to the signature of an account that is not deployed asks no node', async () => {
+  test('to the signature of an undeployed account is given without asking a node', async () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);
     const wrapped = { ...signed, signature: concatHex([signed.signature, `0x${'6492'.repeat(16)}`]) };
@@ -188,7 +188,7 @@ describe('an answer', () => {
     expect(node.requests.length).toBe(asked);
   });
 
-  test('of a facilitator with more than 64 KiB says nothing', async () => {
+  test('of more than 64 KiB from a facilitator is ignored', async () => {
     const claimed = `0x${'ab'.repeat(32)}`;
     const order = await newOrder();
     facilitator.behaviour = {
@@ -208,7 +208,7 @@ describe('an answer', () => {
 });
 
 describe('a node', () => {
-  test('that does not answer is none: the next is asked', async () => {
+  test('that returns an error has not refused for the token: the payment can be sent again', async () => {
     let isGone = false;
     const first = await nodeThat(() => (isGone ? new Error('header not found') : undefined));
     const both = await start(`${first},${chain.url}`, { beside: service });
@@ -218,14 +218,14 @@ describe('a node', () => {
     facilitator.behaviour = holdsBack;
     const header = paymentHeader(await sign(order.account, order.offer), order.offer);
     isGone = true;
-    // What it answers is no refusal of the token's: nothing is stored, and the same signature can be sent again.
+    // Its error is not the token's refusal: nothing is stored, and the same signature can be sent again.
     expect((await pay(order.secret, header, single)).status).toBe(503);
     expect(await statusesOf(order.id)).toEqual([]);
     isGone = false;
     expect((await pay(order.secret, header, single)).status).toBe(202);
   });
 
-  test('that is not there at all is stood in for by the next', async () => {
+  test('that cannot be reached is replaced by the next one', async () => {
     const url = await nodeThat(() => undefined);
     const both = await start(`${url},${chain.url}`, { beside: service });
     onTestFinished(both.close);
@@ -241,7 +241,7 @@ describe('a node', () => {
 
   test.each<[string, [string, string], Rewrite]>([
     [
-      'of two that says that a nonce was used',
+      'of two, if it alone reports the nonce as used,',
       [chain.url, node.url],
       ({ method, params }) =>
         method === 'eth_call' && JSON.stringify(params).includes(authorizationState)
@@ -249,13 +249,13 @@ describe('a node', () => {
           : undefined,
     ],
     [
-      'of two that says that no block is so late',
+      'of two, if it alone reports no block at the end,',
       [chain.url, node.url],
       ({ method }, { result }) =>
         method === 'eth_getBlockByNumber' ? { result: { ...Object(result), timestamp: '0x1' } } : undefined,
     ],
     [
-      'of a chain that takes back 20 s of blocks',
+      'of a public chain, where 20 s of blocks can be reorged,',
       [node.url, chain.url],
       ({ method }) => (method === 'web3_clientVersion' ? { result: 'Geth/v1.15.11' } : undefined),
     ],
@@ -286,14 +286,14 @@ describe('a transfer', () => {
     encodeFunctionData({ abi: erc20Abi, functionName: 'transferFrom', args: [from, to, BigInt(amount)] });
   const walletOf = ({ offer }: Order) => offer.payTo as Address;
 
-  test('behind the same event of another contract has used no authorization', async () => {
+  test('after the same event of another contract uses no authorization', async () => {
     const order = await newOrder();
     const signed = await submit(order);
     const { address } = order.account;
     await chain.fund(address);
     await chain.send(address, { to: chain.usdc, data: approve(chain.multicall3Address) });
     await readBlock();
-    // Logs what it is sent: log3(topics of calldata).
+    // Emits a log whose topics are its calldata (log3).
     const forger = privateKeyToAccount(generatePrivateKey()).address;
     await chain.client.setCode({ address: forger, bytecode: '0x60403560203560003560006000a300' });
     const forged = concatHex([authorizationUsedTopic, pad(address, { size: 32 }), signed.nonce]);
@@ -305,10 +305,10 @@ describe('a transfer', () => {
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
-  test('behind an approval of its sender has used no authorization', async () => {
+  test('after an approval by its sender uses no authorization', async () => {
     const order = await newOrder();
     const spender = privateKeyToAccount(generatePrivateKey()).address;
-    // The third topic of an approval is where an authorization has its nonce.
+    // An approval has its spender in the third topic, where an authorization has its nonce.
     await submit(order, { nonce: pad(spender, { size: 32 }) });
     await chain.fund(order.account.address);
     await chain.batch7702(order.account, [
@@ -319,12 +319,12 @@ describe('a transfer', () => {
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
-  test('that a contract makes with a stored authorization is found, although the call does not show it', async () => {
+  test('whose authorization is in the code of a contract is found without calldata', async () => {
     const order = await newOrder();
     const signed = await submit(order, { nonce: randomNonce() });
     const data = callOf(signed);
     const length = numberToHex(size(data), { size: 2 });
-    // Copies the call that is behind it, and makes it: codecopy, call.
+    // Copies the call that follows the code, and makes it: codecopy, call.
     const program = concatHex([
       '0x61',
       length,
@@ -357,7 +357,7 @@ describe('a transfer', () => {
     const { json } = await service.call('listTransfers', { from_address: order.account.address });
     const [{ id } = { id: '' }] = json.transfers;
     const attribute = (payment_intent: string) => service.call('attributeTransfer', { id, payment_intent });
-    // Detached again, the money is there still: who has found it due before the block does not release it.
+    // The money is still there after the detach: a release that was due before the block has no effect.
     expect((await attribute(order.id)).code).toBe('ok');
     expect((await service.call('detachTransfer', { id })).code).toBe('ok');
     const [due] = await service.query<{ id: string; lease: string }>(
@@ -366,7 +366,7 @@ describe('a transfer', () => {
     );
     await watcher.ledger.releaseAuthorizations(BigInt(due?.lease ?? 0), [due?.id ?? '']);
     expect(await statusesOf(order.id)).toEqual(['submitted']);
-    // Everything is read twice, and the nonce is used: what a cancel looks like that has no transfer.
+    // Everything is read twice, and the nonce is used: without a transfer, this looks like a cancel.
     await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
     await readBlock(chain.network.confirmationsRequired);
     await watcher.readAllAgain();
@@ -379,7 +379,7 @@ describe('a transfer', () => {
     };
     expect(await look()).toEqual(['submitted']);
     await service.query('drop function refuse cascade');
-    // To another order than was signed for: the money is there, and its payer must not sign again.
+    // Attributed to an order other than the signed one: the money is there, so the payer must not sign again.
     const { id: dearer } = await newOrder({ amount_units: 2 * amount });
     expect((await attribute(dearer)).code).toBe('ok');
     expect(await look()).toEqual(['submitted']);
@@ -389,7 +389,7 @@ describe('a transfer', () => {
     await watcher.catchUp();
   });
 
-  test('to another wallet with the nonce of an intent pays what it would without', async () => {
+  test('to another wallet is attributed as if it did not have the nonce of an intent', async () => {
     const first = await newOrder();
     const signed = await submit(first);
     const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
@@ -399,7 +399,7 @@ describe('a transfer', () => {
     expect([await statusOf(first.id), await statusOf(second.id)]).toEqual(['requires_payment', 'processing']);
   });
 
-  test('whose authorization two merchants were shown pays each the intent that it was shown for', async () => {
+  test('whose authorization two merchants of one wallet received pays an intent of each', async () => {
     const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
     const rival = { apiKey: (await service.newMerchant()).keys.testnet.apiKey };
     const orders = [await newOrder({ wallet_address }), await newOrder({ wallet_address }, rival)] as const;
@@ -413,12 +413,12 @@ describe('a transfer', () => {
 });
 
 // Last: the chain's clock stays ahead.
-test('of the two clocks, the later one counts', async () => {
+test('a signature must be valid by both clocks, that of the chain and that of the service', async () => {
   const order = await newOrder();
   const head =
     Math.max(Math.floor(Date.now() / 1_000), Number((await chain.client.getBlock()).timestamp)) + 600;
   await watcher.catchUp(chain.mine(1, { timestamp: head }));
-  // The token would still take it.
+  // The token would still accept it.
   const signed = await sign(order.account, order.offer, { validBefore: BigInt(head + 10), validAfter: 0n });
   expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
     status: 402,

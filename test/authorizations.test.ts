@@ -1,5 +1,5 @@
-// Payments by a signature: each check, each thing that a facilitator may do, whose payment a transfer is, and that nobody pays
-// twice. The chain, the facilitator and the watcher move when the test says so.
+// Payments by signature: each check, everything that a facilitator may do, which intent a transfer pays, and
+// that nobody pays twice. The chain, the facilitator and the watcher advance only when the test says so.
 
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -51,7 +51,7 @@ const statusOf = async (id: string) => (await service.call('getPaymentIntent', {
 const checkoutOf = async ({ secret }: { secret: string }): Promise<Json> =>
   (await service.call('getCheckout', {}, { apiKey: secret })).json;
 
-/** What its account signs for what is offered. */
+/** The payment header of the account's signature for the offer. */
 const headerOf = async ({ account, offer }: Pick<Order, 'account' | 'offer'>) =>
   paymentHeader(await sign(account, offer), offer);
 
@@ -69,7 +69,7 @@ async function pooled(): Promise<void> {
   while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
 }
 
-/** A submitted authorization that nobody has sent, with 20 s to go. */
+/** A submitted authorization that nobody has sent, valid for 20 s more. */
 async function submitted(fields: object = {}) {
   const order = await newOrder(fields);
   const head = await chain.client.getBlock();
@@ -95,7 +95,7 @@ test('a payment lands, is attributed by its nonce, and is answered with its tran
   expect(await statusesOf(order.id)).toEqual(['landed']);
   await readBlock(10);
   expect((await statusOf(order.id)).status).toBe('succeeded');
-  // The same again, and without a signature: what has become of it.
+  // The same request again, and one without a signature, return the outcome.
   expect(await pay(order.secret, paymentHeader(signed, order.offer))).toMatchObject({
     status: 200,
     settled: { success: true },
@@ -107,7 +107,7 @@ test('a payment lands, is attributed by its nonce, and is answered with its tran
   });
 });
 
-describe('a payment is refused before anybody is asked', () => {
+describe('a payment is refused before the facilitator is asked', () => {
   const now = () => BigInt(Math.floor(Date.now() / 1_000));
   const other = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
   test.each<[string, Partial<SignedFields>, Partial<PaymentRequirements>, string]>([
@@ -121,7 +121,7 @@ describe('a payment is refused before anybody is asked', () => {
     ['another chain', {}, { network: 'eip155:8453' }, 'invalid_network'],
     ['another token', {}, { asset: other }, 'invalid_payment_requirements'],
     ['another wallet', { to: other }, {}, 'invalid_exact_evm_recipient_mismatch'],
-    ['another wallet in what it accepts', {}, { payTo: other }, 'invalid_exact_evm_recipient_mismatch'],
+    ['another wallet in the accepted offer', {}, { payTo: other }, 'invalid_exact_evm_recipient_mismatch'],
     [
       'another domain',
       {},
@@ -129,25 +129,25 @@ describe('a payment is refused before anybody is asked', () => {
       'invalid_exact_evm_token_name_mismatch',
     ],
     [
-      'another value than it accepts',
+      'another value than in the accepted offer',
       { value: 1_000_001n },
       {},
       'invalid_exact_evm_payload_authorization_value_mismatch',
     ],
     [
-      'less than is missing',
+      'less than the amount due',
       { value: 999_999n },
       { amount: '999999' },
       'invalid_exact_evm_authorization_value',
     ],
     [
-      'more than dust above it',
+      'more than the amount due and a little dust',
       { value: 1_010_001n },
       { amount: '1010001' },
       'invalid_exact_evm_authorization_value',
     ],
     [
-      'a later beginning',
+      'a start in the future',
       { validAfter: now() + 100n },
       {},
       'invalid_exact_evm_payload_authorization_valid_after',
@@ -180,7 +180,7 @@ describe('a payment is refused before anybody is asked', () => {
     expect(await statusesOf(order.id)).toEqual([]);
   });
 
-  test('a signature of another key, an undeployed account, and no signature at all', async () => {
+  test('a signature of another key, and one that is no signature', async () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);
     const stranger = privateKeyToAccount(generatePrivateKey());
@@ -232,7 +232,7 @@ describe('a payment is refused before anybody is asked', () => {
     expect(whilePaused).toMatchObject({ settled: { errorReason: 'invalid_exact_evm_token_paused' } });
   });
 
-  test('malformed headers are named field by field', async () => {
+  test('a malformed header: each faulty field is named', async () => {
     const { secret, offer, account } = await newOrder();
     const fieldsOf = ({ json }: PayAnswer) => json.error.details.map(({ field }: Json) => field);
     const notJson = await pay(secret, 'e30');
@@ -248,8 +248,8 @@ describe('a payment is refused before anybody is asked', () => {
   });
 
   test.each([
-    ['of an address', false],
-    ['for an intent by accounts that cost nothing', true],
+    ['from one address', false],
+    ['for one intent from throwaway accounts', true],
   ])('more than ten payments %s within a minute', async (_, isAnew) => {
     const order = await newOrder();
     let account = await newAccount(1n);
@@ -263,7 +263,7 @@ describe('a payment is refused before anybody is asked', () => {
 });
 
 describe('a facilitator', () => {
-  /** Pays with one that behaves so. Resolves with the answer as soon as there is one. */
+  /** Pays while the facilitator behaves this way. Returns the pending `answer`. */
   async function payWith(behaviour: Partial<Record<string, Behaviour>>) {
     const order = await newOrder();
     facilitator.behaviour = behaviour;
@@ -278,7 +278,7 @@ describe('a facilitator', () => {
     };
   const refusesToVerify = { '/verify': () => ({ isValid: false, invalidReason: 'insufficient_funds' }) };
 
-  test('that says no releases nothing: the authorization can still be used', async () => {
+  test('that rejects a payment does not release its authorization, which can still be used', async () => {
     const { order, signed, answer } = await payWith(refusesToVerify);
     expect(await answer).toMatchObject({
       status: 202,
@@ -286,7 +286,7 @@ describe('a facilitator', () => {
       settled: undefined,
     });
     expect(facilitator.asked.at(-1)).toBe('/verify');
-    // Neither another signature nor none is taken, and nothing is offered or canceled.
+    // No other signature is accepted, nothing is offered, and the intent cannot be canceled.
     const another = await sign(order.account, order.offer);
     for (const header of [paymentHeader(another, order.offer), undefined]) {
       expect(await pay(order.secret, header)).toMatchObject({
@@ -298,7 +298,7 @@ describe('a facilitator', () => {
     }
     const cancel = await service.call('cancelPaymentIntent', { id: order.id });
     expect([cancel.code, cancel.message]).toEqual(['invalid_state', expect.stringMatching(/until 20/)]);
-    // Somebody has copied what was signed.
+    // Somebody sends a copy of the signature.
     await facilitator.send(signed);
     await readBlock();
     expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
@@ -306,7 +306,7 @@ describe('a facilitator', () => {
 
   test.each<[string, Behaviour]>([
     [
-      'says no and sends',
+      'rejects and still sends',
       async (signed) => ({ success: !(await facilitator.send(signed)), errorReason: 'no' }),
     ],
     [
@@ -317,7 +317,7 @@ describe('a facilitator', () => {
       },
     ],
     [
-      'answers with 1 GB',
+      'answers without end',
       async (signed, response) => {
         await facilitator.send(signed);
         response.writeHead(200);
@@ -332,7 +332,7 @@ describe('a facilitator', () => {
     ['answers with an error', sendsAnd((response) => response.writeHead(500).end('<h1>no</h1>'))],
     ['hangs', async (signed) => void (await facilitator.send(signed))],
     ['breaks the connection', sendsAnd((response) => void response.destroy())],
-  ])('that %s has paid once', async (_, settle) => {
+  ])('that %s pays once', async (_, settle) => {
     const { order, answer } = await payWith({ '/settle': settle });
     await pooled();
     await readBlock();
@@ -342,7 +342,7 @@ describe('a facilitator', () => {
     expect(facilitator.asked).not.toContain('/elsewhere');
   });
 
-  test('that says yes and does nothing, or sends another amount, has paid nothing', async () => {
+  test('that reports success but sends another amount has paid nothing', async () => {
     const claimed = `0x${'ab'.repeat(32)}`;
     const lies = { success: true, transaction: claimed, network: 'eip155:84532' };
     const { order } = await payWith({
@@ -358,7 +358,7 @@ describe('a facilitator', () => {
     expect(await statusesOf(order.id)).toEqual(['submitted']);
   });
 
-  test('that was never reached has nothing: the payer may sign again', async () => {
+  test('that was never reached does not have the signature: the payer may sign again', async () => {
     const closed = await startTestFacilitator(chain);
     const other = await start(node.url, { beside: service, facilitatorUrl: closed.url });
     onTestFinished(other.close);
@@ -371,12 +371,12 @@ describe('a facilitator', () => {
     });
     expect(await statusesOf(order.id)).toEqual(['failed']);
     expect(await checkoutOf(order)).toMatchObject({ gasless: true, authorization: { status: 'failed' } });
-    // The same again is not sent. Another one is.
+    // The same signature is not sent again. Another one is.
     expect(await pay(order.secret, header)).toMatchObject({ status: 402 });
     expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
   });
 
-  test('that waits for the block has not refused: so does the payer', async () => {
+  test('that answers settlement_pending has not refused: the payer waits for the block', async () => {
     const { order, answer } = await payWith({
       '/settle': async (signed, response) => {
         const transaction = await facilitator.send(signed);
@@ -386,13 +386,13 @@ describe('a facilitator', () => {
       },
     });
     await pooled();
-    // The service has its answer, and waits nevertheless.
+    // The service has the facilitator's answer, and keeps waiting.
     while ((await checkoutOf(order)).authorization?.transaction_hash === null) await sleep(20);
     await readBlock();
     expect(await answer).toMatchObject({ status: 200, settled: { success: true } });
   });
 
-  test('that is busy is asked the same again, twice at most', async () => {
+  test('that is busy gets the same request again', async () => {
     const asked = facilitator.asked.length;
     const fails = (response: ServerResponse) => void response.writeHead(429).end('slow down');
     const { answer } = await payWith({
@@ -410,7 +410,7 @@ describe('a facilitator', () => {
     expect((await answer).status).toBe(200);
   });
 
-  test('that was given the signature and is away then is not taken for one that was never reached', async () => {
+  test('that goes away after it was given the signature does not count as never reached', async () => {
     const server = createServer((_, response) => {
       response.destroy();
       server.close();
@@ -427,15 +427,10 @@ describe('a facilitator', () => {
   });
 
   test.each([
-    [
-      'has what it sends signed for its own contract',
-      { verifyingContract: relayer },
-      400,
-      /does not take x402/,
-    ],
-    ['names the token', { verifyingContract: chain.usdc }, 400, undefined],
-    ['wants another token', {}, 401, /answers 401: correct X402_FACILITATOR_URL_BASE_SEPOLIA_TOKEN/],
-  ])('that %s', async (_, extra, status, problem) => {
+    ['has payments signed for its own contract', { verifyingContract: relayer }, 400, /does not take x402/],
+    ['has payments signed for the token', { verifyingContract: chain.usdc }, 400, undefined],
+    ['refuses our token', {}, 401, /answers 401: correct X402_FACILITATOR_URL_BASE_SEPOLIA_TOKEN/],
+  ])('that %s: its problem', async (_, extra, status, problem) => {
     const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532', extra }];
     const url = await listenInTest(
       createServer((request, response) => {
@@ -449,7 +444,7 @@ describe('a facilitator', () => {
     else expect(found).toMatch(problem);
   });
 
-  test('its token, its reason and nothing else are in the log', async () => {
+  test('that rejects a payment has its reason logged, but neither the signature nor the nonce', async () => {
     const { signed, answer } = await payWith(refusesToVerify);
     await answer;
     const text = JSON.stringify(service.log);
@@ -459,7 +454,7 @@ describe('a facilitator', () => {
   });
 });
 
-describe('never twice', () => {
+describe('nobody pays twice', () => {
   test('concurrent signatures: one is stored and sent', async () => {
     const order = await newOrder();
     const asked = facilitator.asked.length;
@@ -473,14 +468,14 @@ describe('never twice', () => {
     expect(await statusOf(order.id)).toMatchObject({ amount_received_units: amount, payments_count: 1 });
   });
 
-  test('the same signature again, meanwhile and afterwards, is sent once', async () => {
+  test('the same signature, submitted again during and after the payment, is sent once', async () => {
     const order = await newOrder();
     const asked = facilitator.asked.length;
     const header = await headerOf(order);
     const answers = [pay(order.secret, header)];
     await pooled();
     answers.push(...Array.from({ length: 3 }, () => pay(order.secret, header)));
-    // Three wait for an authorization; who asks beside them is answered at once.
+    // Three requests may wait for an authorization. A fourth one is answered at once.
     expect((await Promise.race(answers)).status).toBe(202);
     await readBlock();
     const statuses = (await Promise.all(answers)).map(({ status }) => status).sort();
@@ -488,7 +483,7 @@ describe('never twice', () => {
     expect(facilitator.asked.slice(asked)).toEqual(['/verify', '/settle']);
   });
 
-  test('a cancel and a signature at the same time: one of them', async () => {
+  test('of a cancel and a signature at the same time, only one takes effect', async () => {
     for (let i = 0; i < 5; i++) {
       const order = await newOrder();
       facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
@@ -503,7 +498,7 @@ describe('never twice', () => {
     }
   });
 
-  test('a reorganised transfer makes its authorization usable again, and nothing else is taken', async () => {
+  test('a reorged transfer makes its authorization usable again, and no other', async () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);
     const answer = await payAndMine(order, signed);
@@ -525,9 +520,9 @@ describe('never twice', () => {
     expect(await statusOf(order.id)).toMatchObject({ status: 'processing', amount_received_units: amount });
   });
 
-  test('it is released by a block at its end with all confirmations, and not before', async () => {
+  test('an authorization is released once a block at its end has all confirmations', async () => {
     const { order, signed, validBefore } = await submitted();
-    // Each block has its time: without one it would be the clock's, whatever that is by now.
+    // Each block gets an explicit time. The default would be the current time.
     for (let left = confirmationsRequired; left >= 0; left--) {
       await chain.mine(1, { timestamp: validBefore - left });
     }
@@ -545,7 +540,7 @@ describe('never twice', () => {
     expect(await statusesOf(order.id)).toEqual(['released', 'landed']);
   });
 
-  test('one that was canceled on the chain is released before its end; a used one that was not seen is not', async () => {
+  test('an authorization canceled on the chain is released early, one with a hidden use is not', async () => {
     const { order, signed } = await submitted();
     await chain.send(order.account.address, {
       to: chain.usdc,
@@ -553,7 +548,7 @@ describe('never twice', () => {
     });
     await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
     await readBlock(confirmationsRequired);
-    // Everything was read once: its transfer may be hidden.
+    // Everything was read only once: its transfer may have been hidden.
     expect(await statusesOf(order.id)).toEqual(['submitted']);
     await watcher.readAllAgain();
     await watcher.release();
@@ -565,7 +560,7 @@ describe('never twice', () => {
     await readBlockAnew();
     expect(await statusesOf(order.id)).toEqual(['released']);
     const hidden = await submitted();
-    // A node that hides the transfer, and says that it is used.
+    // A node that hides the transfer, and reports the nonce as used.
     const blind = await startLyingNode(chain.url);
     onTestFinished(blind.close);
     const blinded = createTestWatcher(service, { urls: [blind.url] });
@@ -577,7 +572,7 @@ describe('never twice', () => {
     await blinded.catchUp(chain.mine(confirmationsRequired));
     expect(await statusesOf(hidden.order.id)).toEqual(['submitted']);
     blind.lie(undefined);
-    // Everything is read twice, and what was hidden is found.
+    // Once everything is read twice, the hidden transfer is found.
     await blinded.readAllAgain();
     await blinded.release();
     await readBlockAnew();
@@ -585,8 +580,8 @@ describe('never twice', () => {
   });
 });
 
-test('one in a transaction whose receipt no node serves holds up no other payment, and is not signed again', async () => {
-  // The only intent of its wallet: nothing is guessed nevertheless.
+test('a payment whose receipt no node serves delays no other payment, and is not signed again', async () => {
+  // The only intent of its wallet, yet no attribution is guessed.
   const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
   const { order, signed, validBefore } = await submitted({ wallet_address });
   const selfish = await startLyingNode(chain.url);
@@ -602,13 +597,13 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   await chain.transfer({ from: payer.address, to, amountUnits: 7n, suffix: idBytes(other.id) });
   await half.catchUp(chain.mine());
   expect((await statusOf(other.id)).amount_received_units).toBe(7);
-  // Used without a transfer that was seen, as after a cancel.
+  // The nonce is used, and no transfer was seen, as after a cancel.
   await half.catchUp(chain.mine(confirmationsRequired));
   await half.readAllAgain();
   await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);
   await half.catchUp(chain.mine());
   expect(await statusesOf(order.id)).toEqual(['submitted']);
-  // Nothing of it was seen, whatever is read again, and whatever the node says of the nonce.
+  // Its use stays unseen, whatever is read again, and whatever the node says about the nonce.
   await chain.mine(1, { timestamp: validBefore });
   await half.catchUp(chain.mine(confirmationsRequired));
   await half.readAllAgain();
@@ -617,7 +612,7 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   await next.catchUp(chain.mine());
   await next.release();
   expect(await statusesOf(order.id)).toEqual(['submitted']);
-  // Nor does a process of the release before, which does not know that it is doubtful.
+  // Nor does a process of the previous release, which does not know doubtful authorizations, release it.
   await service.query(`update authorizations set status = 'released' where status = 'submitted'`);
   expect(await statusesOf(order.id)).toEqual(['submitted']);
   expect(await checkoutOf(order)).toMatchObject({ gasless: false });
@@ -628,10 +623,10 @@ test('one in a transaction whose receipt no node serves holds up no other paymen
   expect((await statusOf(order.id)).amount_received_units).toBe(amount);
 });
 
-describe('whose payment', () => {
+describe('attribution by nonce', () => {
   test.each<[string, (order: Order) => Promise<void>]>([
     [
-      "with the checkout's nonce, sent by anybody, never shown to us",
+      "a signature with the checkout's nonce that we never received",
       async ({ id, account, offer }) => {
         await facilitator.send(await sign(account, offer, { nonce: nonceOf(id) }));
       },
@@ -651,7 +646,7 @@ describe('whose payment', () => {
         await chain.send(signed.to, { to: chain.usdc, data });
       },
     ],
-  ])('%s', async (_, send) => {
+  ])('%s pays its intent', async (_, send) => {
     // Without the nonce, any of these could be meant.
     const [order] = [await newOrder(), await createIntent(), await createIntent()];
     await send(order);
@@ -659,12 +654,12 @@ describe('whose payment', () => {
     expect(await statusOf(order.id)).toMatchObject({ status: 'processing', payments_count: 1 });
   });
 
-  test('a random nonce is that of the intent which was shown it, whoever sends it and however', async () => {
+  test('a random nonce pays the intent that it was submitted for, whoever sends it', async () => {
     const [order] = [await newOrder(), await createIntent()];
     facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
     const signed = await sign(order.account, order.offer);
     await pay(order.secret, paymentHeader(signed, order.offer));
-    // Packed so that nobody reads it from the transaction's input: a contract that keeps it.
+    // Sent by a contract, after another transfer.
     await chain.multicall([
       chain.transferCall({ to: signed.to, amountUnits: 0n }),
       { to: chain.usdc, data: callOf(signed) },
@@ -673,7 +668,7 @@ describe('whose payment', () => {
     expect(await statusOf(order.id)).toMatchObject({ status: 'processing', payments_count: 1 });
   });
 
-  test('a nonce that was shown at one intent is refused at another, and so is one with the id of another', async () => {
+  test('a nonce submitted for one intent or with its id is refused for another intent', async () => {
     const [first, second] = [await newOrder(), await newOrder()];
     facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
     const signed = await sign(first.account, first.offer);
@@ -691,7 +686,7 @@ describe('whose payment', () => {
     expect(await statusesOf(second.id)).toEqual([]);
   });
 
-  test('two transfers of one transaction are each of their own nonce', async () => {
+  test('two transfers of one transaction are each attributed by their own nonce', async () => {
     const [first, second] = [await newOrder(), await newOrder()];
     const calls = await Promise.all(
       [second, first].map(async ({ id, account, offer }) => ({
@@ -706,7 +701,7 @@ describe('whose payment', () => {
     }
   });
 
-  test('any 32 bytes are a nonce', async () => {
+  test('any 32 bytes are accepted as a nonce', async () => {
     const order = await newOrder();
     for (const nonce of [`0x${'00'.repeat(32)}`, `0x${'ff'.repeat(32)}`, randomNonce()] as Hex[]) {
       await facilitator.send(await sign(order.account, order.offer, { nonce }));
@@ -716,7 +711,7 @@ describe('whose payment', () => {
   });
 });
 
-describe('accounts', () => {
+describe('accounts that can pay', () => {
   async function payFrom(account: Pick<PrivateKeyAccount, 'address' | 'signTypedData'>): Promise<PayAnswer> {
     await chain.mint(account.address, BigInt(amount));
     await chain.mine();
@@ -739,7 +734,7 @@ describe('accounts', () => {
     const owners = Array.from({ length: count }, () => privateKeyToAccount(generatePrivateKey()));
     const safe = await createSigningSafe(chain.client, owners, deployer, chain.network.chainId);
     expect((await payFrom(safe)).status).toBe(200);
-    // One signature of two is refused, before anybody is asked.
+    // An owner's own signature is refused before the facilitator is asked.
     const { secret } = await createIntent();
     const { accepts } = (await pay(secret)).json;
     const [first] = owners;
@@ -761,7 +756,7 @@ describe('a nonce', () => {
 
   test('that was used for something else frees the intent once its end was read twice', async () => {
     const { order, signed, header } = await submitted();
-    // A transfer to oneself, of nothing.
+    // A transfer of nothing to oneself.
     await facilitator.send(await sign(order.account, other(order), { nonce: signed.nonce, value: 0n }));
     await readBlock();
     const requests = node.requests.length;
@@ -778,7 +773,7 @@ describe('a nonce', () => {
     expect(node.requests.length - requests).toBeLessThan(5);
   });
 
-  test('that was used for another amount pays that, and nothing is said to be settled', async () => {
+  test('that was used for another amount pays that amount, and is not reported as settled', async () => {
     const { order, signed, header } = await submitted();
     await facilitator.send(await sign(order.account, order.offer, { nonce: signed.nonce, value: 1n }));
     await readBlock();
@@ -827,7 +822,7 @@ describe('a nonce', () => {
     await service.query(`update authorizations set network = 3 ${where}`, [uuid]);
   });
 
-  test('that a node has hidden is found when the block is read again', async () => {
+  test('whose log a node hid is found when the block is read again', async () => {
     const { order, signed } = await submitted();
     await Promise.all([createIntent(), createIntent()]);
     // A node whose receipts lack the log.
@@ -858,7 +853,7 @@ describe('a nonce', () => {
     await watcher.catchUp();
   });
 
-  test('that one merchant was shown pays no intent of another with the same wallet', async () => {
+  test('that was submitted to one merchant pays no intent of another with the same wallet', async () => {
     const wallet_address = privateKeyToAccount(generatePrivateKey()).address;
     const own = await createIntent({ wallet_address });
     const rival = await service.newMerchant();
@@ -881,8 +876,8 @@ describe('a nonce', () => {
   });
 });
 
-describe('a stranger', () => {
-  test('who names an account does not use up its payments', async () => {
+describe('a payer', () => {
+  test('who names the account of another does not use up its rate limit', async () => {
     const [victim, stranger] = [await newOrder(), await newOrder()];
     for (let i = 0; i < 10; i++) {
       const from = victim.account.address;
@@ -892,7 +887,7 @@ describe('a stranger', () => {
     expect((await payAndMine(victim, await sign(victim.account, victim.offer))).status).toBe(200);
   });
 
-  test('with many checkouts has the node asked a few things at a time', async () => {
+  test('with many checkouts causes at most four calls to the node at a time', async () => {
     let [asking, most] = [0, 0];
     const four = Promise.withResolvers<void>();
     const counting = createServer(async (request, response) => {
@@ -904,7 +899,7 @@ describe('a stranger', () => {
       const headers = { 'content-type': 'application/json' };
       const answer = await fetch(chain.url, { method: 'POST', body, headers });
       const text = await answer.text();
-      // Others come meanwhile.
+      // Gives others the time to arrive.
       if (isPayers) await sleep(50);
       if (isPayers) asking--;
       response.end(text);
@@ -922,7 +917,7 @@ describe('a stranger', () => {
     expect(most).toBe(4);
   });
 
-  test('tells the facilitator nothing but what was checked', async () => {
+  test('cannot pass unchecked fields to the facilitator', async () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);
     const header = paymentHeader(signed, { ...order.offer, extra: { ...order.offer.extra, more: 'x' } });
@@ -943,7 +938,7 @@ describe('a stranger', () => {
   });
 });
 
-test('what the facilitator says and cannot be stored changes nothing, and ends nothing', async () => {
+test('if an answer of the facilitator cannot be stored, the payment still lands', async () => {
   const unhandled: unknown[] = [];
   const note = (reason: unknown) => void unhandled.push(reason);
   process.on('unhandledRejection', note);
@@ -965,7 +960,7 @@ test('what the facilitator says and cannot be stored changes nothing, and ends n
   expect(unhandled).toEqual([]);
 });
 
-test('a facilitator that is asked again is offered meanwhile, and not once it says no', async () => {
+test('a facilitator is offered while it is asked again, and no longer once it says no', async () => {
   const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532' }];
   const held: (() => void)[] = [];
   const isHeld = Promise.withResolvers<void>();
@@ -990,7 +985,7 @@ test('a facilitator that is asked again is offered meanwhile, and not once it sa
   );
   onTestFinished(gasless.stop);
   await isOffered.logged;
-  // All are asked again once there is another.
+  // All are asked again when another is added.
   gasless.add(polygon, facilitatorOf(polygon));
   await isHeld.promise;
   expect(gasless.on(base.chainId)).toBeDefined();
@@ -1019,7 +1014,7 @@ describe('the route', () => {
     ...{ ROLES: 'api', RPC_URL_BASE_SEPOLIA: node.url, X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url },
   };
 
-  test('answers every request of another origin so that its page can read it', async () => {
+  test('lets a page of another origin read every answer', async () => {
     const { secret, offer, account } = await newOrder();
     const canceled = await createIntent();
     await service.call('cancelPaymentIntent', { id: canceled.id });
@@ -1049,7 +1044,7 @@ describe('the route', () => {
     );
   });
 
-  test('over HTTP/2 is the same', async () => {
+  test('works the same over HTTP/2', async () => {
     const order = await newOrder();
     const { cert, key } = await makeCertificate('localhost');
     const folder = await useFolder(onTestFinished);
@@ -1088,7 +1083,7 @@ describe('the route', () => {
     expect((await answer).headers['payment-response']).toBeDefined();
   });
 
-  test('is not there without a facilitator, and offers nothing on a chain without one', async () => {
+  test('does not exist without a facilitator, and offers nothing on a chain without one', async () => {
     const without = await startService({ ROLES: 'api' }, { beside: service });
     onTestFinished(without.close);
     const { secret } = await createIntent();
@@ -1104,7 +1099,7 @@ describe('the route', () => {
     expect((await checkoutOf(polygon)).gasless).toBe(false);
   });
 
-  test('in the last two minutes offers nothing any more', async () => {
+  test('offers nothing in the last two minutes of an intent', async () => {
     const { id, secret } = await createIntent();
     await service.query(`update payment_intents set expires_at = now() + interval '119 s' where id = $1`, [
       parseIdentifier('pi', id),
@@ -1112,7 +1107,7 @@ describe('the route', () => {
     expect(await pay(secret)).toMatchObject({ status: 409, json: { error: { code: 'invalid_state' } } });
   });
 
-  test('a request that waits is answered when the service stops', async () => {
+  test('answers a waiting request when the service stops', async () => {
     const stopping = await startService(
       { ...withFacilitator, RATE_LIMIT_CHECKOUT: '0' },
       { beside: service },
@@ -1129,14 +1124,14 @@ describe('the route', () => {
     };
     const answer = pay(order.secret, await headerOf(order), stopping);
     expect((await answer).status).toBe(202);
-    // It has the signature: nobody would give it to it later.
+    // The facilitator still gets the signature: nothing would send it later.
     expect(facilitator.asked.at(-1)).toBe('/settle');
     await closed;
     await readBlock();
     expect((await statusOf(order.id)).status).toBe('processing');
   });
 
-  test('of the facilitator only what it supports, with its token, is asked at the start', async () => {
+  test('asks the facilitator at the start only for what it supports, with its access token', async () => {
     const asked: (string | undefined)[] = [];
     const other = await listenInTest(
       createServer((request, response) => {

@@ -187,7 +187,7 @@ describe.each(paths)('through %s', (way, channelOptions) => {
     expect(answer).toMatchObject({ code: 'idempotency_key_invalid', status: grpc.status.INVALID_ARGUMENT });
   });
 
-  test('the deadline of a call holds while the database is blocked', async () => {
+  test('the deadline of a call is kept while the database is blocked', async () => {
     const blocker = await openClient(service.location);
     await blocker.query('begin; lock table payment_intents');
     const logged = service.nextLogLine();
@@ -234,7 +234,7 @@ test('a call that was refused before it was sent completely does not delay shutd
   expect(await Promise.race([closed, setTimeout(10_000, 'still draining')])).toBe('closed');
 });
 
-test('an invalid timeout, refused in one frame, without which no client or proxy retries a call by itself', async () => {
+test('an invalid timeout is refused in one frame, which lets clients and proxies retry', async () => {
   const { headers, trailers } = await http2Request(
     { 'content-type': 'application/grpc', te: 'trailers', 'grpc-timeout': 'soon' },
     envelope(valid),
@@ -242,7 +242,7 @@ test('an invalid timeout, refused in one frame, without which no client or proxy
   expect([headers['grpc-status'], trailers]).toEqual([String(grpc.status.INVALID_ARGUMENT), {}]);
 });
 
-test('an unknown method and an unknown service', async () => {
+test('an unknown method and an unknown service are unimplemented', async () => {
   for (const unknown of ['/payments.v1.PaymentIntentService/Nothing', '/nothing/Nothing', '/']) {
     const error = await new Promise<grpc.ServiceError>((resolve) => {
       client.makeUnaryRequest(
@@ -348,7 +348,7 @@ describe('gRPC frames', () => {
   });
 });
 
-/** A create whose message is still to be written. */
+/** A create whose message has not been written yet. */
 function openCreate() {
   const session = http2.connect(service.internalUrl);
   const stream = session.request({
@@ -373,7 +373,7 @@ test.each([
   session.destroy();
 });
 
-/** More than begin in one turn of the event loop: those that wait have ended before they are read. */
+/** More than start in one turn of the event loop: calls that wait have ended before they are read. */
 test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
   'fifty calls of %s at once without a message are all refused',
   { timeout: 10_000 },
@@ -393,7 +393,7 @@ test.each(['application/grpc', 'application/grpc-web', 'application/proto'])(
   },
 );
 
-test('a content type in capitals is read as strictly', async () => {
+test('a message with a content type in capitals is checked as strictly', async () => {
   const body = envelope(Uint8Array.from([field(1, 3), 11]));
   const { headers, trailers } = await http2Request(
     { 'content-type': 'APPLICATION/GRPC', te: 'trailers' },
@@ -450,13 +450,13 @@ describe('the same refusals over gRPC-Web and Connect', () => {
     ['a flag that does not exist', envelope(valid, 4)],
     ['a prefix after the message', Buffer.concat([envelope(valid), Uint8Array.of(0, 0, 0, 0, 9)])],
     [
-      'the frame after the message with which servers end',
+      'after the message, the frame with which servers end a stream',
       Buffer.concat([envelope(valid), envelope(valid, 0x80)]),
     ],
   ])('%s', async (_, body) => {
     const web = await http2Request({ 'content-type': 'application/grpc-web+proto' }, body);
     expect(web.body.toString()).toMatch(/grpc-status: 3\r\n/);
-    // Connect puts nothing before the one message of a unary call, and an empty one is a message without fields.
+    // In Connect, the message of a unary call has no prefix, and an empty body is a message without fields.
     const connect = await http2Request({ 'content-type': 'application/proto' }, body);
     expect(connect.headers[':status']).toBe(400);
     expect(JSON.parse(connect.body.toString()).code).toBe('invalid_argument');

@@ -204,7 +204,7 @@ describe('headers, methods, paths and lengths', () => {
     [`${path}/pi_x`, 'GET'],
     [`${path}/pi_x/cancel`, 'POST'],
     ['/v1/transfers/tr_x/attribute', 'POST'],
-  ])('another method than those of %s: %s', async (path, allow) => {
+  ])('a method other than those of %s: %s', async (path, allow) => {
     for (const method of methods.filter((each) => !allow.split(', ').includes(each))) {
       const answer = await httpRequest(service.publicUrl + path, { method, headers: authorized() });
       if (method === 'HEAD') expect([answer.status, answer.body]).toEqual([405, '']);
@@ -239,7 +239,7 @@ describe('headers, methods, paths and lengths', () => {
     });
   });
 
-  test('a slash at the end of a path works like none', async () => {
+  test('a slash at the end of a path makes no difference', async () => {
     const headers = authorized();
     const created = await httpRequest(
       `${service.publicUrl}/v1/payment_intents/`,
@@ -266,7 +266,7 @@ describe('headers, methods, paths and lengths', () => {
     }
   });
 
-  test('a browser that asks for the root is led to the reference', async () => {
+  test('a browser that asks for the root is redirected to the reference', async () => {
     const ask = (method: string, headers: Record<string, string>, url = `${service.publicUrl}/`) =>
       httpRequest(url, { method, headers });
     const accept = 'text/html,application/xhtml+xml,*/*;q=0.8';

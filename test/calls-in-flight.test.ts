@@ -6,7 +6,7 @@ import { openClient } from './support/open-client.ts';
 import { startService } from './support/service.ts';
 
 test('a call that waits for the database when the service stops is answered', async () => {
-  // Of 32 connections, the reads of one merchant have up to 7 at once.
+  // The reads of one merchant use up to 7 of the 32 connections at once.
   const service = await startService({ DATABASE_POOL: '32' });
   const blocker = await openClient(service.location);
   await blocker.query('begin; lock table events in access exclusive mode');
@@ -15,7 +15,7 @@ test('a call that waits for the database when the service stops is answered', as
     where datname = current_database() and wait_event_type = 'Lock' and query like 'select e.%'`;
   await expect.poll(() => service.query(waiting)).toHaveLength(everyDoor.length);
   const closing = service.server.close();
-  // Until the service has begun to stop.
+  // Waits until the service has begun to stop.
   await expect.poll(async () => (await fetch(`${service.operationsUrl}/readyz`)).status).toBe(503);
   await blocker.query('rollback');
   await blocker.end();

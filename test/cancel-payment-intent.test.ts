@@ -9,7 +9,7 @@ import { eventsOf } from './support/event-rows.ts';
 import { httpRequest, postJson } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
-// What expires here, the test itself expires.
+// Only the test itself expires intents.
 const service = await useService({ ROLES: 'api' });
 const { apiKey } = service.merchant.keys.testnet;
 
@@ -61,7 +61,7 @@ describe.each(doors)('over %s', (door) => {
     for (const each of doors) expect((await get(each, created.id)).json).toEqual(canceled.json);
   });
 
-  test('its event has the canceled intent, without its client secret', async () => {
+  test('the event has the canceled intent, without its client secret', async () => {
     const { id } = await createIntent();
     const { client_secret, ...canceled } = (await cancel(door, id)).json;
     const [event, ...others] = await eventsOf(service, id);
@@ -122,7 +122,7 @@ describe.each(doors)('over %s', (door) => {
     expect(await eventsOf(service, id)).toEqual([]);
   });
 
-  test('anything but an own intent in the mode of the key is missing, and untouched', async () => {
+  test('anything but an intent of the merchant and mode of the key is not found, and unchanged', async () => {
     const other = await service.newMerchant();
     const ofOther = await createIntent(undefined, { key: other.keys.testnet.apiKey });
     const ofMainnet = await createIntent(undefined, { key: service.merchant.keys.mainnet.apiKey });
@@ -171,7 +171,7 @@ test('a retry of the creation after a cancellation has the same bytes', async ()
   expect(again.body).toContain('"status":"requires_payment"');
 });
 
-describe('its request over HTTP', () => {
+describe('the request over HTTP', () => {
   test.each<[string, OutgoingHttpHeaders, string | undefined]>([
     ['no body', {}, undefined],
     ['no body, called JSON', { 'Content-Type': 'application/json' }, undefined],
@@ -207,7 +207,7 @@ describe('its request over HTTP', () => {
     ],
     ['a list', '[]', [{ field: 'body', message: /must be an object/ }]],
     ['null', 'null', [{ field: 'body', message: /must be an object/ }]],
-  ])('%s in the body is refused by name, and cancels nothing', async (_, body, details) => {
+  ])('%s in the body: the error names the field, and nothing is canceled', async (_, body, details) => {
     const { id } = await createIntent();
     const answer = await cancelOverHttp(id, { 'Content-Type': 'application/json' }, body);
     const { error } = JSON.parse(answer.body);
@@ -230,7 +230,7 @@ describe('its request over HTTP', () => {
     ['?id=pi_x', ['id']],
     ['?reason=x', ['reason']],
     ['?a&b=%zz', ['a', 'b']],
-  ])('the query %s is refused by name, and cancels nothing', async (query, fields) => {
+  ])('the query %s: the error names the field, and nothing is canceled', async (query, fields) => {
     const { id } = await createIntent();
     const answer = await cancelOverHttp(id, {}, undefined, query);
     const { error } = JSON.parse(answer.body);
@@ -241,7 +241,7 @@ describe('its request over HTTP', () => {
 
   test.each<[string, OutgoingHttpHeaders, string, string]>([
     ['another media type', { 'Content-Type': 'text/plain' }, '{}', 'unsupported_media_type'],
-    ['no JSON', { 'Content-Type': 'application/json' }, '{', 'invalid_body'],
+    ['invalid JSON', { 'Content-Type': 'application/json' }, '{', 'invalid_body'],
     ['a browser', { Origin: 'https://shop.example' }, '', 'browser_forbidden'],
     ['no key', { Authorization: [] }, '', 'api_key_missing'],
   ])('%s is refused', async (_, headers, body, code) => {
@@ -288,7 +288,7 @@ describe('while intents expire', () => {
         `created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day'`,
       );
     }
-    // The expiry takes all of them, each cancellation one.
+    // The expiry takes all intents, each cancellation takes one.
     const cancellations = intents.map(async ({ id }, i) => ({
       id,
       answer: await cancel(doors[i % 2] as Door, id),

@@ -53,7 +53,7 @@ test.each(files)('%s is %s, with the headers of the page', async (path, contentT
   expect(answer.headers.has('set-cookie')).toBe(false);
 });
 
-test('both addresses of the page have the same page', async () => {
+test('both addresses serve the same page', async () => {
   expect(await (await get('/checkout/')).text()).toBe(await (await get('/checkout')).text());
 });
 
@@ -139,7 +139,7 @@ test('a request is logged by the name of the page, without its query', async () 
   expect(JSON.stringify(service.log)).not.toContain('mark-of');
 });
 
-test('the requests are counted by that name', async () => {
+test('requests are counted by the name of the page', async () => {
   await get('/checkout');
   expect(await scrape(service)).toMatch(/="checkout_page"/);
 });

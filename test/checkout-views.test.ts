@@ -77,8 +77,8 @@ describe('the view', () => {
   test.each<[string, Partial<Facts>, string]>([
     ['before the first answer', { checkout: undefined }, 'loading'],
     ['before the first answer, offline', { checkout: undefined, connection: 'offline' }, 'unreachable'],
-    ['an answer that was known, offline', { connection: 'offline' }, 'choose-wallet'],
-    ['a popup whose shop makes the intent', { checkout: undefined, shop: 'working' }, 'waiting-for-shop'],
+    ['a known answer, offline', { connection: 'offline' }, 'choose-wallet'],
+    ['a popup whose shop creates the intent', { checkout: undefined, shop: 'working' }, 'waiting-for-shop'],
     ['a popup whose shop has failed', { checkout: undefined, shop: 'failed' }, 'shop-failed'],
     ['an unknown secret', { checkout: undefined, isInvalid: true }, 'invalid'],
     ['wallets', {}, 'choose-wallet'],
@@ -92,7 +92,7 @@ describe('the view', () => {
       'choose-wallet',
     ],
     ['a payer who pays by hand', { lane: 'manual' }, 'manual'],
-    ['a wallet that is being connected', { session: { step: 'connecting', wallet } }, 'connecting'],
+    ['a wallet that is connecting', { session: { step: 'connecting', wallet } }, 'connecting'],
     [
       'an account whose funds are being read',
       { session: connected({ funds: { kind: 'unknown' } }) },
@@ -106,7 +106,7 @@ describe('the view', () => {
       'ready-to-sign',
     ],
     [
-      'an account that can sign, and has nothing for the fee',
+      'an account that can sign, but cannot pay the fee',
       { session: connected({ funds: { kind: 'too-little-gas' } }), checkout: checkoutOf({ gasless: true }) },
       'ready-to-sign',
     ],
@@ -116,7 +116,7 @@ describe('the view', () => {
       'ready',
     ],
     [
-      'a wallet that is asked for what was missing before',
+      'a wallet that is asked for an outdated amount',
       {
         transfer: { ...transfer, amountUnits: 100 },
         transferPhase: 'asking',
@@ -125,9 +125,9 @@ describe('the view', () => {
       'reject-in-wallet',
     ],
     ['a wallet that is asked to sign', { signing: 'asking' }, 'sign-in-wallet'],
-    ['a signature that the service is given', { signing: 'sending' }, 'signed'],
+    ['a signature that is being sent to the service', { signing: 'sending' }, 'signed'],
     [
-      'a signature that can still be used, by hand and after the time',
+      'a signature that can still be used, in the manual lane and after the expiry',
       {
         checkout: checkoutOf({ authorization: submitted }),
         lane: 'manual',
@@ -153,14 +153,14 @@ describe('the view', () => {
     ['a wallet that is asked', { transfer, transferPhase: 'asking' }, 'confirm-in-wallet'],
     ['a wallet that another tab asks', { transfer, transferPhase: 'asking-elsewhere' }, 'paying-elsewhere'],
     ['a wallet whose answer was lost', { transfer }, 'unknown'],
-    ['a transfer that no block has', { transfer: sent, transferPhase: 'sent' }, 'sent'],
+    ['a transfer that is in no block yet', { transfer: sent, transferPhase: 'sent' }, 'sent'],
     [
       'a transfer that another payment has overtaken',
       { transfer: sent, transferPhase: 'sent', checkout: checkoutOf({ payments: [paymentOf()] }) },
       'sent',
     ],
     [
-      'a transfer that has arrived in part',
+      'a transfer that paid only a part',
       {
         transfer: sent,
         transferPhase: 'sent',
@@ -172,18 +172,18 @@ describe('the view', () => {
       'choose-wallet',
     ],
     [
-      'a payment that the chain has reverted',
+      'a payment that was reorged',
       { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }) },
       'taken-back',
     ],
     [
-      'a payment that the chain has reverted, and the payer has given up',
+      'a payment that was reorged, and that the payer has given up',
       { checkout: checkoutOf({ payments: [paymentOf({ status: 'reorged' })] }), givenUp: [otherHash] },
       'choose-wallet',
     ],
-    ['the end of the time, by the clock alone', { nowMs: expiresAtMs + 1 }, 'time-is-up'],
+    ['after the expiry, by the clock alone', { nowMs: expiresAtMs + 1 }, 'time-is-up'],
     [
-      'the end of the time while a wallet is asked',
+      'after the expiry, while a wallet is asked',
       { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
       'time-is-up',
     ],
@@ -268,7 +268,7 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     ['wallet-still-asks'],
   ],
   [
-    'a wallet that still asks although the time is over',
+    'a wallet that still asks although the intent has expired',
     { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
     ['wallet-still-asks'],
   ],
@@ -289,7 +289,7 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     ['underpaid'],
   ],
   [
-    'money that is being returned, and was',
+    'money that is being returned, and money that was',
     {
       checkout: checkoutOf({
         status: 'succeeded',
@@ -311,7 +311,7 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     [],
   ],
   ['no network', { connection: 'offline' }, ['offline']],
-])('the page says besides: %s', (_, fields, notices) => {
+])('the notices of the page: %s', (_, fields, notices) => {
   const facts = factsOf(fields);
   expect(noticesOf(facts, viewOf(facts))).toEqual(notices);
 });
@@ -332,7 +332,7 @@ test.each<[string, boolean, Partial<Payment>]>([
 
 test.each<[string, boolean, Partial<Checkout>]>([
   ['is gone', true, {}],
-  ['was given to nobody', false, { authorization: { ...submitted, status: 'failed' } }],
+  ['was never sent', false, { authorization: { ...submitted, status: 'failed' } }],
   ['can still be used', false, { authorization: submitted }],
   ['has paid', false, { status: 'processing' }],
   ['has paid a part', false, { amount_received_units: 40 }],

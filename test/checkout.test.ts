@@ -136,7 +136,7 @@ describe('a client secret is refused', () => {
     ['one character longer', (secret) => `${secret}A`],
     ['one character shorter', (secret) => secret.slice(0, -1)],
     ['in capital letters', (secret) => secret.toUpperCase()],
-    ['behind another', (secret) => `${secret} ${secret}`],
+    ['after another one', (secret) => `${secret} ${secret}`],
     ['that is an API key', () => service.merchant.keys.testnet.apiKey],
   ])('%s', async (_, make) => {
     const answer = await get(make(await secretOf()));
@@ -144,7 +144,7 @@ describe('a client secret is refused', () => {
     expect(answer.headers['www-authenticate']).toBe('Bearer error="invalid_token"');
   });
 
-  test('without a query, if it is made up', async () => {
+  test('without a database query, if it is made up', async () => {
     const secret = await secretOf();
     await service.query('alter table payment_intents rename to hidden');
     try {
@@ -169,7 +169,7 @@ describe('a client secret is refused', () => {
     ]);
   });
 
-  test('by every method that takes an API key', async () => {
+  test('by a method that takes an API key', async () => {
     const secret = await secretOf();
     const answer = await httpRequest(`${service.publicUrl}/v1/payment_intents`, {
       method: 'GET',
@@ -190,7 +190,7 @@ test('a client secret is valid with every key of the ring, and with no other', (
 });
 
 describe('ETag', () => {
-  test('stands for the answer: 304 while nothing has changed', async () => {
+  test('identifies the answer: 304 while nothing has changed', async () => {
     const { id, client_secret } = await merchant.createIntent();
     const { etag = '' } = (await get(client_secret)).headers;
     expect(etag).toMatch(/^"[\w-]{22}"$/);
@@ -235,7 +235,7 @@ describe('a page of any origin', () => {
     for (const { headers } of [found, known, refused, wrong]) expect(headers).toMatchObject(shared);
   });
 
-  test('may ask first', async () => {
+  test('may send a preflight request', async () => {
     const { status, body, headers } = await httpRequest(`${service.publicUrl}/v1/checkout`, {
       method: 'OPTIONS',
       headers: { origin, 'access-control-request-method': 'GET' },
@@ -286,7 +286,7 @@ describe('the rate limit', async () => {
     const guesses = await asMany(10, 'pi_guess', guesser);
     expect(countOf(guesses, 401)).toBe(2);
     expect(countOf(guesses, 429)).toBe(8);
-    // What the client itself has put in front counts for nothing.
+    // An address that the client itself put in front is ignored.
     expect(countOf(await asMany(1, 'pi_guess', { 'x-forwarded-for': '192.0.2.9, 198.51.100.1' }), 429)).toBe(
       1,
     );
@@ -330,7 +330,7 @@ describe('the client address', () => {
   });
 });
 
-test('no line of the log has a client secret, and each has its intent', async () => {
+test('no log line has a client secret, and the line of a checkout has its intent', async () => {
   const { id, client_secret } = await merchant.createIntent();
   const { headers } = await get(client_secret);
   await get(`${client_secret}x`);

@@ -155,7 +155,7 @@ describe.each(protocols)('over %s', (protocol) => {
     }
   });
 
-  test('the User-Agent has the client and its runtime', async () => {
+  test('the User-Agent names the client and its runtime', async () => {
     const { asked, baseUrl } = await startAnswering(protocol, { status: 404 });
     await errorAt(protocol, baseUrl);
     const { version } = JSON.parse(await readFile('client/package.json', 'utf8'));
@@ -163,7 +163,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(asked[0]?.headers['user-agent']).toBe(`payment-intents-client/${version} ${runtime}`);
   });
 
-  test('nothing listens: another try, and an error with the cause and the idempotency key', async () => {
+  test('if nothing listens, the call is retried, and its error has the cause and key', async () => {
     const { url, port, close } = await listen(createServer());
     await close();
     expect(await errorAt(protocol, url, { maxTries: 2 })).toMatchObject({
@@ -274,7 +274,7 @@ describe.each(protocols)('over %s', (protocol) => {
       });
     });
 
-    test('the client does not wait longer than the call has time for', async () => {
+    test('the client does not wait longer than the time left for the call', async () => {
       const { baseUrl } = await startAnswering(protocol, { status: 503, headers: { 'Retry-After': '30' } });
       const startedAtMs = performance.now();
       const error = await errorAt(protocol, baseUrl, { callTimeoutMs: 5_000, maxTries: 6 });
@@ -342,7 +342,7 @@ test.each<[number, string, boolean]>([
 test.each([
   ['seconds', () => '1'],
   ['a date', () => new Date(Date.now() + 2_000).toUTCString()],
-])('a 503 from a proxy is understood, with Retry-After in %s', async (_, retryAfter) => {
+])('a 503 from a proxy is retried after its Retry-After in %s', async (_, retryAfter) => {
   const network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: retryAfter() });
   const client = clientOf(service, 'json', { baseUrl: `http://127.0.0.1:${network.port}` });
   const startedAtMs = performance.now();

@@ -77,7 +77,7 @@ describe.each(protocols)('over %s', (protocol) => {
       const result = await call(clientFor(merchant, `http://127.0.0.1:${network.port}`), known);
       // Some answers are too short to be lost.
       expect([method, network.connections()]).toEqual([method, expect.toSatisfy((count) => count >= 2)]);
-      // The service had done it, and the key found it.
+      // The service had done it, and found the result by the key.
       if (withKey.includes(method)) expect(result, method).toHaveProperty('replayed', true);
       await network.close();
     }
@@ -126,7 +126,7 @@ describe.each(protocols)('over %s', (protocol) => {
     expect(await errorOf(client.retrieveWebhookEndpoint(id))).toMatchObject({ code: 'resource_missing' });
   });
 
-  test('what is not there is refused, without another try', async () => {
+  test('an unknown id is refused, without a retry', async () => {
     const client = await newClient();
     const linesBefore = service.requestLines().length;
     const withId = Object.entries(rows).flatMap(([method, { of }]) => (of ? [[method, ...of] as const] : []));
@@ -165,7 +165,7 @@ describe.each(protocols)('over %s', (protocol) => {
     });
   });
 
-  test('a resource has every field, undefined where there is nothing to say', async () => {
+  test('a resource has every field, which is undefined if it has no value', async () => {
     const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const { replayed, ...created } = await client.createPaymentIntent({ amountUnits: 12_500_000n });
@@ -278,7 +278,7 @@ describe.each(protocols)('over %s', (protocol) => {
     ]);
   });
 
-  test('a list reads every page, each item once, as often as it is read, and no more than the loop takes', async () => {
+  test('a list has each item once, can be read again, and fetches no more than the loop takes', async () => {
     const client = await newClient();
     const created: string[] = [];
     for (let i = 0; i < 5; i++) created.unshift((await client.createPaymentIntent({ amountUnits: 1 })).id);
@@ -374,7 +374,7 @@ describe.each(protocols)('over %s', (protocol) => {
     });
   });
 
-  test('what the state of a resource forbids is refused with its reason', async () => {
+  test('a change that the state of a resource forbids is refused with the reason', async () => {
     const merchant = await service.newMerchant();
     const client = clientFor(merchant);
     const { id } = await client.createPaymentIntent({ amountUnits: 5 });
@@ -403,7 +403,7 @@ describe.each(protocols)('over %s', (protocol) => {
     ] as const) {
       expect(await errorOf(call())).toMatchObject({ ...refusal, ...expected });
     }
-    // Unless it is meant. A label that is newer than the client passes through as it is.
+    // Allowed with allowEnded. A label that is newer than the client passes through unchanged.
     await client.attributeTransfer(free, { paymentIntent: id, allowEnded: true });
     expect((await client.retrievePaymentIntent(id)).labels).toEqual(['overpaid', 'brand_new']);
     expect(await client.detachTransfer(free)).toMatchObject({ id: free, status: 'unattributed' });

@@ -291,7 +291,7 @@ describe('the options of a client', () => {
 
 describe('every other call', () => {
   test.each([[''], ['.'], ['..'], ['pi_1/../2'], ['pi_1?a=b'], [undefined], [null], [5], [{ id: 'pi_1' }]])(
-    'an id that would ask for something else: %j',
+    'an id that would change the path of the request: %j',
     async (id) => {
       for (const { of } of Object.values(rows)) {
         if (of === undefined) continue;
@@ -349,7 +349,7 @@ describe('every other call', () => {
       'created_from',
       /must be a Date/,
     ],
-    // Empty means everything over gRPC.
+    // Over gRPC, an empty value stands for everything.
     ['after', (c) => c.listEvents({ after: '' }), 'after', /must not be empty/],
     ['paymentIntent', (c) => c.listEvents({ paymentIntent: '' }), 'payment_intent', /must not be empty/],
     [

@@ -1,5 +1,5 @@
-// What the client does with answers of a service that is newer than it: what it does not know passes through, and what
-// it would misread is refused.
+// How the client handles answers of a service that is newer than itself: unknown values pass through,
+// and values that it would misread are refused.
 
 import http from 'node:http';
 import http2 from 'node:http2';
@@ -29,7 +29,7 @@ import { listenInTest } from './support/listen.ts';
 
 const options = { apiKey: 'sk_testnet_x', maxTries: 1 };
 
-/** A client of a service that answers everything so. */
+/** A client of a service that gives this answer to every request. */
 async function overJson(status: number, body: unknown): Promise<PaymentIntentsClient> {
   const answer = JSON.stringify(body);
   const server = http.createServer((_, response) => response.writeHead(status).end(answer));
@@ -56,7 +56,7 @@ const onChain = {
   confirmations: 4,
   labels: ['late', 'brand_new'],
 };
-/** The same for gRPC, and as the client has it. */
+/** The same as gRPC sends it, or as the client returns it. */
 const onChainOf = <Time, Block>(blockTime: Time, blockNumber: Block) => ({
   transactionHash: '0x5b',
   logIndex: 41,
@@ -162,7 +162,7 @@ test('over gRPC, unknown numbers, types and labels pass through', async () => {
               clientSecret: '',
               createdAt: stamp,
               amountReceivedUnits: 12500000n,
-              // More than JSON can say.
+              // More than a JSON number can hold.
               amountUnits: 9007199254740993n,
               paymentsCount: 1,
               labels: ['brand_new'],
@@ -312,7 +312,7 @@ test.each<[keyof typeof lists, string, object]>([
   ['transfers', 'block_time', { ...transfer, block_time: undefined }],
   ['transfers', 'id', { ...transfer, id: '' }],
   ['transfers', 'payment_intent', { ...transfer, payment_intent: 5 }],
-])('%s whose %s is not what it should be are not misread', async (list, path, item) => {
+])('%s whose %s is missing or of another type are refused', async (list, path, item) => {
   const error = await errorOf(lists[list](await overJson(200, { [list]: [item] })));
   expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false, httpStatus: 200 });
   expect(error.message).toMatch(`its ${list}[0].${path} is missing or of another type`);

@@ -1,5 +1,5 @@
-// A stream of events on a connection that is dead without a word. The clock is a test's own: no service runs here, whose
-// statements and pauses would stand still with it, or be over before their time.
+// A stream of events on a connection that dies silently. The clock is faked, so no service runs here:
+// its statements and pauses would stand still with the clock, or end too early.
 
 import net from 'node:net';
 import { afterEach, expect, test, vi } from 'vitest';
@@ -9,7 +9,7 @@ import { startTcpProxy } from './support/tcp-proxy.ts';
 
 afterEach(() => void vi.useRealTimers());
 
-test('65 seconds without a message: the connection is given up, and the next begins behind the last', async () => {
+test('the client reconnects after 65 seconds of silence, and continues after the last message', async () => {
   const server = await startStreamingServer(async function* (stream) {
     yield { position: `p${stream}` };
     await new Promise(() => {});

@@ -47,20 +47,20 @@ async function makeEvents(merchant: TestMerchant, count: number): Promise<string
   return ids;
 }
 
-/** The ids of all events, in the order of every reader. */
+/** The ids of all events, in the order that every reader gets. */
 async function allEvents(merchant: TestMerchant): Promise<string[]> {
   const ids: string[] = [];
   for await (const { id } of clientFor(merchant).listEvents({ pageSize: 100 })) ids.push(id);
   return ids;
 }
 
-/** Once there are that many. */
+/** The ids of all events, once there are that many. */
 async function eventsOnce(merchant: TestMerchant, count: number): Promise<string[]> {
   await expect.poll(() => allEvents(merchant)).toHaveLength(count);
   return allEvents(merchant);
 }
 
-/** Watches until `stop` says so. */
+/** Watches until `stop` returns true. */
 async function watchUntil(
   watch: AsyncIterable<WatchedEvent>,
   stop: (messages: WatchedEvent[]) => boolean,
@@ -119,7 +119,7 @@ describe('on a good network', () => {
     await Promise.all(making);
   });
 
-  test('goes on behind a stored position, or behind an event', async () => {
+  test('a watch continues after a stored position, or after an event', async () => {
     const merchant = await newMerchant();
     await makeEvents(merchant, 4);
     const ids = await eventsOnce(merchant, 4);
@@ -133,7 +133,7 @@ describe('on a good network', () => {
     expect(idsIn(second)).toEqual([ids[3]]);
   });
 
-  test('leaving the loop closes the connection, and the other calls of the client go on', async () => {
+  test('leaving the loop closes the connection, and other calls of the client still work', async () => {
     const merchant = await newMerchant();
     let closed = 0;
     const proxy = await startProxy((_, client, server) => {
@@ -144,12 +144,12 @@ describe('on a good network', () => {
     const { id } = await client.createPaymentIntent({ amountUnits: 1 });
     await watchUntil(client.watchEvents(), () => true);
     await expect.poll(() => closed).toBe(1);
-    // On the connection of its own that it had.
+    // On the connection for calls, which is another one.
     expect((await client.retrievePaymentIntent(id)).id).toBe(id);
     expect(proxy.connections()).toBe(2);
   });
 
-  test('a signal ends the watch, also while nothing comes', async () => {
+  test('a signal ends the watch, also while no message comes', async () => {
     const merchant = await newMerchant();
     const controller = new AbortController();
     const reason = new Error('shutting down');
@@ -208,7 +208,7 @@ describe('on a network that breaks', () => {
     expect(proxy.connections()).toBe(interruptions.length + 1);
   });
 
-  test('a service that is away is waited for, at growing intervals, and then nothing is missing', async () => {
+  test('an unavailable service is retried at growing intervals, and no event is lost', async () => {
     const merchant = await newMerchant();
     let isAway = false;
     const cuts = new Set<() => void>();
@@ -244,7 +244,7 @@ describe('on a network that breaks', () => {
     expect(pauses[3]).toBeGreaterThan(pauses[0] ?? 0);
   });
 
-  test('a call on a connection that is dead without a word is answered on another', async () => {
+  test('a call on a connection that died silently is answered on another', async () => {
     const pipes: [net.Socket, net.Socket][] = [];
     const { baseUrl, connections } = await startProxy((_, client, server) => {
       client.pipe(server).pipe(client);
@@ -257,7 +257,7 @@ describe('on a network that breaks', () => {
     expect(connections()).toBe(2);
   });
 
-  test('a service that restarts: the stream goes on in its successor', async () => {
+  test('if the service restarts, the stream continues at its successor', async () => {
     const first = await startService();
     const { merchant } = first;
     const second = await startService({}, { beside: first });
@@ -295,7 +295,7 @@ describe('on a network that breaks', () => {
     await first.close();
   });
 
-  test('a server that accepts the call and never sends the first message is given up after timeoutMs', async () => {
+  test('a server that accepts the call and never sends a message is abandoned after timeoutMs', async () => {
     const baseUrl = await listenInTest(net.createServer());
     const controller = new AbortController();
     const reason = new Error('enough');
@@ -311,7 +311,7 @@ describe('on a network that breaks', () => {
     expect(interruptions).toEqual(Array(2).fill('No message came within 100 ms'));
   });
 
-  test('the next stream begins behind the last message, with or without an event', async () => {
+  test('the next stream begins after the last message, with or without an event', async () => {
     const server = await startStreamingServer(async function* (stream) {
       if (stream === 1) {
         yield { position: 'p1' };
@@ -340,7 +340,7 @@ describe('on a network that breaks', () => {
   });
 });
 
-test('a server that asks for more than a minute is asked again after a minute', () => {
+test('a server that requests a pause of more than a minute is tried again after a minute', () => {
   const error = new PaymentIntentsError('unavailable', '', { retryAfterMs: 3_600_000 });
   expect(pauseMsAfter(1, error)).toBe(60_000);
 });
@@ -372,7 +372,7 @@ describe('refusals end the watch', () => {
     });
   });
 
-  test('a position that is none', async () => {
+  test('an invalid position', async () => {
     const linesBefore = service.requestLines().length;
     expect(await errorOf(clientFor(service.merchant).watchEvents({ after: 'nonsense' }))).toMatchObject({
       code: 'invalid_body',

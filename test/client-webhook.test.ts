@@ -176,7 +176,7 @@ describe('is refused', () => {
       /No signature/,
     ],
     [
-      'a signature that is none',
+      'a malformed signature',
       'signature_wrong',
       () => ({ headers: { ...sent.headers, 'webhook-signature': 'v1' } }),
       /No signature/,
@@ -194,19 +194,19 @@ describe('is refused', () => {
       /^The request has no webhook-signature: it does not come from the service, or a proxy/,
     ],
     [
-      'a timestamp that is no number',
+      'a timestamp that is not a number',
       'headers_missing',
       () => ({ headers: { ...sent.headers, 'webhook-timestamp': `${sent.headers['webhook-timestamp']}x` } }),
       /not a number of seconds/,
     ],
     [
-      'one that was signed long ago',
+      'a webhook that was signed long ago',
       'timestamp_too_old',
       () => signed(sent.body.toString(), new Date(Date.now() - 302_000)),
       /signed 30\d s ago, more than 300 s: it is a replay, or this machine's clock is wrong/,
     ],
     [
-      'one that was signed in the future',
+      'a webhook that was signed in the future',
       'timestamp_too_new',
       () => signed(sent.body.toString(), new Date(Date.now() + 303_000)),
       /signed 30\d s from now/,
@@ -271,7 +271,7 @@ describe('a wrong argument is a TypeError that names the mistake', () => {
     expect(call).toThrow(expect.objectContaining({ message: expect.not.stringContaining('sk_testnet') }));
   });
 
-  test('arguments one by one', () => {
+  test('separate arguments instead of one object', () => {
     expect(() => verifyWebhook('{}' as never)).toThrow(
       new TypeError('verifyWebhook needs { body, headers, secret }, not "{}"'),
     );

@@ -11,7 +11,7 @@ const ring = `1:${Buffer.alloc(32, 1).toString('base64')}`;
 const url = 'postgresql://user:hunter2@db.example:5432/payments';
 
 describe('the configuration', () => {
-  test('the console is on this machine, unless it has TLS and a place', () => {
+  test('the console listens only on this machine, unless CONSOLE_HOST is set with TLS', () => {
     const { console: local } = loadConfig({ CONSOLE_PORT: '9465' });
     expect(local).toEqual({ port: 9465, host: '127.0.0.1', origin: undefined });
     const CONSOLE_ORIGIN = 'https://console.example';
@@ -120,7 +120,7 @@ describe('the configuration', () => {
     ['http_port', 'HTTP_PORT'],
     ['ROLE', 'ROLES'],
     ['HTTP_PORT', undefined],
-    // What others read.
+    // Read by other programs.
     ['HOSTNAME', undefined],
     ['HOME', undefined],
     ['HTTP_PROXY', undefined],
@@ -156,7 +156,7 @@ describe('the configuration', () => {
     [{ PUBLIC_URL: 'https://user@pay.example' }, /PUBLIC_URL must be .*, without user or password$/],
     [{ TRUSTED_PROXIES: 'fe80::1%eth0' }, /TRUSTED_PROXIES must be/],
     [{ X402_FACILITATOR_URL_BASE_TOKEN: 'a\nb' }, /_TOKEN has a character that no HTTP header can carry/],
-  ])('what would not do what was meant is refused: %j', (env, why) => {
+  ])('a setting that would not do what was meant is refused: %j', (env, why) => {
     const base = { RPC_URL_BASE: 'http://node', X402_FACILITATOR_URL_BASE: 'http://facilitator' };
     expect(() => loadConfig({ ...base, ...env }, [])).toThrow(why);
     const X402_FACILITATOR_URL_BASE_TOKEN = 'token\n';
@@ -215,7 +215,7 @@ describe('the configuration', () => {
     ['h1,,h2/db', /empty host/],
     ['h1,h2/db?target_session_attrs=standby', /target_session_attrs=standby .*read-write, primary/],
     ['/db?host=h1,h2', /before its first slash/],
-  ])('a DATABASE_URL of %s is refused by what is wrong', (rest, problem) => {
+  ])('a DATABASE_URL of %s is refused with the problem', (rest, problem) => {
     expect(() => loadConfig({ DATABASE_URL: `postgresql://${rest}` }, [])).toThrow(problem);
   });
 

@@ -1,4 +1,4 @@
-// What the console says needs a person, and who has done what about a payment.
+// What the console lists as needing a person, and who has done what about a payment.
 
 import { beforeEach, describe, expect, test } from 'vitest';
 import { createAudit, entryOfCommand } from '../src/console/audit.ts';
@@ -80,7 +80,7 @@ describe('what needs a person', () => {
     expect(await items()).toEqual([]);
   });
 
-  test('a payment that was reorganised after it had succeeded, until somebody says that it is done', async () => {
+  test('an intent whose payment was reorged after success, until somebody resolves it', async () => {
     const id = await createIntent();
     await end('succeeded', ['reorged']);
     const [item] = await items();
@@ -102,7 +102,7 @@ describe('what needs a person', () => {
     expect(await items()).toEqual([]);
   });
 
-  test('an endpoint that was disabled, again each time; one that was disabled by hand is not', async () => {
+  test('an endpoint, each time that the service disables it, but not if it is disabled by hand', async () => {
     const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
     await service.call('updateWebhookEndpoint', { id: json.id, enabled: false });
     expect(await items()).toEqual([]);
@@ -135,7 +135,7 @@ describe('what needs a person', () => {
     expect(await items()).toEqual([]);
   });
 
-  test('deliveries that have failed for good, again when they are sent again and fail', async () => {
+  test('deliveries that have failed for good, and again when a redelivery fails', async () => {
     const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
     await service.query(
       `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, attempts)
@@ -149,7 +149,7 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([json.id]);
   });
 
-  test('another token, again when more of it comes', async () => {
+  test('a payment in another token, and again when more of it comes', async () => {
     const id = await createIntent();
     const other = { paymentIntent: id, labels: ['wrong_token'], amountUnits: 700 };
     await receive(other);
@@ -160,7 +160,7 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([id]);
   });
 
-  test('a refund with another transfer than its own, again when it gets one more', async () => {
+  test('a refund that was sent twice, and again when it gets one more transfer', async () => {
     const id = await createIntent();
     await receive({ paymentIntent: id, amountUnits: 1_000 });
     await end('succeeded', []);
@@ -178,14 +178,14 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([json.id]);
   });
 
-  test('what is older is listed when fifty newer things are done', async () => {
+  test('an older item, once fifty newer ones are resolved', async () => {
     const [old] = await receive({ amountUnits: 500 });
     await receive(...Array.from({ length: 50 }, () => ({ amountUnits: 10 })));
     for (const { id } of await items()) await resolve(id);
     expect(await subjects()).toEqual([old]);
   });
 
-  test('what is older is listed behind a thousand newer intents in which all is well', async () => {
+  test('an older item behind a thousand newer intents that need nothing', async () => {
     const id = await createIntent();
     await receive({ paymentIntent: id, amountUnits: 1_000 });
     await end('expired', ['late']);
@@ -195,7 +195,7 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([id]);
   });
 
-  test('nothing of another merchant or mode, and nothing of theirs is resolved', async () => {
+  test('no item of another merchant or mode, and such an item cannot be resolved', async () => {
     const [transfer] = await receive({ amountUnits: 400 });
     const [item] = await items();
     const other = await service.newMerchant();
@@ -221,12 +221,12 @@ describe('what needs a person', () => {
 });
 
 describe('a timeline', () => {
-  test('tells who has attributed a transfer, and who has detached it', async () => {
+  test('shows who has attributed a transfer, and who has detached it', async () => {
     const [transfer] = await receive({ amountUnits: 400 });
     const paymentIntent = await createIntent();
     await call('TransferService/AttributeTransfer', { id: transfer, paymentIntent });
     await call('TransferService/DetachTransfer', { id: transfer });
-    // And which command has; one that was refused says nothing of whose the transfer is.
+    // It lists commands, too. A refused one does not tie its transfer to the intent.
     const { run } = createAudit(service.database.orm.em, () => {});
     const done = async () => {};
     await run(entryOfCommand('transfer attribute', ['--intent', paymentIntent, `${transfer}`]), done);
@@ -247,7 +247,7 @@ describe('a timeline', () => {
   });
 });
 
-test('who has changed an endpoint is told to its merchant, also when it is deleted', async () => {
+test('the timeline of an endpoint shows its merchant who changed it, even after it was deleted', async () => {
   const url = 'https://shop.example/hooks';
   const { id } = (await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).json;
   await call('WebhookEndpointService/UpdateWebhookEndpoint', { id, enabled: false, eventTypes: ['*'] });
@@ -261,21 +261,21 @@ test('who has changed an endpoint is told to its merchant, also when it is delet
   for (const other of await openOthers()) {
     expect((await other.call('ConsoleService/GetTimeline', timeline)).json).toEqual({});
   }
-  // What `admin` does names no merchant.
+  // Entries of `admin` have no merchant.
   for (const webhookEndpoint of [service.merchant.keys.testnet.keyId, '\u0000']) {
     const refused = await call('ConsoleService/GetTimeline', { webhookEndpoint });
     expect(reasonOf(refused)).toBe('resource_missing');
   }
 });
 
-test('a migration waits for a payment that is being settled in turns of seconds, and does not block it', async () => {
+test('a migration waits in short turns for a payment in settlement, and does not block it', async () => {
   await takeBackFigures(service);
   const ledger = await openClient(service.location);
   await ledger.query('begin');
   await ledger.query("update transfers set state = 'confirmed' where false");
   const migrated = migrate(service.location);
   await sessionsWaiting(service, 1);
-  // Its lock request has ended, so that others go on before it tries again.
+  // Its lock request has ended, so others can go on before it tries again.
   await sessionsWaiting(service, 0);
   await sessionsWaiting(service, 1);
   await ledger.query('update payment_intents set amount_units = amount_units where false');

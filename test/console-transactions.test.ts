@@ -1,4 +1,4 @@
-// Why a merchant has no transfer of a transaction: asked by the console of the chain's node.
+// The console asks the node of a chain why a merchant has no transfer of a transaction.
 
 import { pad, stringToHex } from 'viem';
 import { afterAll, describe, expect, test, vi } from 'vitest';
@@ -43,7 +43,7 @@ const pay = async (to: `0x${string}`, amountUnits = 5_000n, token = chain.usdc) 
   return chain.transfer({ from: payer, to, amountUnits, token });
 };
 
-/** Calls a contract that says that it has moved its token to the wallet. */
+/** Calls a contract that logs a transfer of its own token to the wallet. */
 async function otherToken(): Promise<string> {
   const address = '0x000000000000000000000000000000000000c0de';
   const [to, from] = [wallet, stranger].map((each) => pad(each as `0x${string}`).slice(2));
@@ -86,7 +86,7 @@ describe('a transaction without a transfer of the merchant', () => {
     expect(json.finding).toBe('TRANSACTION_FINDING_OTHER_MODE');
   });
 
-  test('is NOT_FOUND if no node that answers has it, which names those that did not', async () => {
+  test('is NOT_FOUND if no node that answers has it, and the chains of silent nodes are named', async () => {
     expect(await find(`0x${'ab'.repeat(32)}`)).toEqual({
       finding: 'TRANSACTION_FINDING_NOT_FOUND',
       askedChainIds: [baseId],
@@ -94,7 +94,7 @@ describe('a transaction without a transfer of the merchant', () => {
     });
   });
 
-  test('is asked for ten times a minute, by each session', async () => {
+  test('can be searched ten times a minute by each session', async () => {
     const { call } = await open({ merchant });
     const ask = () => call('ConsoleService/FindTransaction', { transactionHash: `0x${'cd'.repeat(32)}` });
     for (let i = 0; i < 10; i++) expect((await ask()).status).toBe(200);
@@ -103,7 +103,7 @@ describe('a transaction without a transfer of the merchant', () => {
   });
 
   test.each(['', '0x', 'ab'.repeat(32), `0x${'zz'.repeat(32)}`])(
-    'is refused as a hash: "%s"',
+    'is refused if its hash is "%s"',
     async (text) => {
       expect(await call('ConsoleService/FindTransaction', { transactionHash: text })).toMatchObject({
         status: 400,
@@ -112,7 +112,7 @@ describe('a transaction without a transfer of the merchant', () => {
   );
 });
 
-test('a transfer that looks like a refund and lacks its id is found by the refund, and leads to its payment', async () => {
+test('a transfer like a refund, but without its id, is found by it and leads to its payment', async () => {
   const [, { address: destination }] = chain.accounts;
   const intent = (await service.call('createPaymentIntent', { amount_units: 30_000 })).json;
   await chain.mint(payer, 30_000n);
@@ -123,17 +123,17 @@ test('a transfer that looks like a refund and lacks its id is found by the refun
   let refund = (await service.call('createRefund', asked)).json.id;
   const sentFor = async () => (await call('ConsoleService/FindRefundTransfers', { refund })).json;
   expect(await sentFor()).toEqual({});
-  // Another amount is none.
+  // A transfer of another amount is not one.
   await chain.mint(wallet, 10_000n);
   await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 10_000n }));
   expect(await sentFor()).toEqual({});
   const hash = await inBlock(chain.transfer({ from: wallet, to: destination, amountUnits: 30_000n }));
-  // By a watcher whose clock is behind.
+  // As if recorded by a watcher whose clock is behind.
   await service.query(`update transfers set created_at = created_at - interval '1 minute'`);
   expect(await sentFor()).toEqual({ transactionHashes: [hash] });
   const leading = { finding: 'TRANSACTION_FINDING_OUTGOING', paymentIntent: intent.id };
   expect(await find(hash)).toEqual(leading);
-  // Canceled after it was sent, and prepared anew.
+  // The refund is canceled after the transfer was sent, and created again.
   await service.call('cancelRefund', { id: refund });
   refund = (await service.call('createRefund', asked)).json.id;
   expect([await sentFor(), await find(hash)]).toEqual([{ transactionHashes: [hash] }, leading]);
@@ -151,7 +151,7 @@ describe('a chain whose payments nobody sees', () => {
       .map((item: { chainId: string; chainState: string }) => [item.chainId, item.chainState]);
   };
 
-  test('is for operators, and ends by itself', async () => {
+  test('is shown to operators until it is watched again', async () => {
     const { call } = await open();
     await service.query('update watched_chains set lease_until = null');
     expect(await chainsOf(call, 'testnet')).toEqual([[baseId, 'CHAIN_STATE_IDLE']]);

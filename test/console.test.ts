@@ -51,7 +51,7 @@ describe('a link', () => {
     expect(second.json.error.message).toMatch(/works once/);
   });
 
-  test('of two that exchange it at the same time, one gets in', async () => {
+  test('lets in one of several that exchange it at the same time', async () => {
     const { code } = await newLink();
     const statuses = await Promise.all(Array.from({ length: 8 }, async () => (await exchange(code)).status));
     expect(statuses.sort()).toEqual([200, ...Array(7).fill(401)]);
@@ -60,7 +60,7 @@ describe('a link', () => {
   test.each([
     ['is older than ten minutes', "code_expires_at = now() - interval '1 second'"],
     ['was revoked', 'revoked_at = now()'],
-  ])('does not open it if it %s', async (_, change) => {
+  ])('does not open the console if it %s', async (_, change) => {
     const { code } = await newLink();
     await service.query(`update console_sessions set ${change} where token_hash is null`);
     expect((await exchange(code)).status).toBe(401);
@@ -99,7 +99,7 @@ describe('another page', () => {
     [403, { origin: 'https://attacker.example' }],
     [403, { origin: undefined }],
     [403, { origin: 'null' }],
-    // Another of the loopback names is another origin.
+    // Another loopback name is another origin.
     [403, { origin: `http://localhost:${port}` }],
     [403, { origin: `http://127.0.0.1:${port}/` }],
     [403, { 'sec-fetch-site': 'cross-site' }],
@@ -115,7 +115,7 @@ describe('another page', () => {
     expect((await exchange(code)).status).toBe(200);
   });
 
-  test('no answer says anything to other origins', async () => {
+  test('gets no CORS header in any answer', async () => {
     const { call } = await open({ merchant });
     const answers = [
       await call('TransferService/ListTransfers'),
@@ -126,7 +126,7 @@ describe('another page', () => {
     expect(names.filter((name) => name.startsWith('access-control-'))).toEqual([]);
   });
 
-  test('is stopped behind a proxy that ends TLS, too; the own one is not', async () => {
+  test("is refused behind a proxy that ends TLS, too; the console's own page is not", async () => {
     const origin = 'https://console.example';
     const proxied = await startService({ ROLES: 'api', CONSOLE_ORIGIN: origin });
     const door = consoleOf(proxied);
@@ -144,7 +144,7 @@ describe('another page', () => {
   });
 
   test.each(['http://[/', 'http://127.0.0.1/console/session'])(
-    'the target %s is of a proxy, and not here',
+    'gets 404 for the target %s, which is one for a proxy',
     async (target) => {
       const socket = net.connect(port, '127.0.0.1');
       socket.end(
@@ -154,7 +154,7 @@ describe('another page', () => {
     },
   );
 
-  test('forwarded headers count for nothing', async () => {
+  test('gains nothing from forwarded headers', async () => {
     const forwarded = { 'x-forwarded-host': `127.0.0.1:${port}`, forwarded: `host=127.0.0.1:${port}` };
     expect((await post('/console/session', {}, { host: 'attacker.example', ...forwarded })).status).toBe(421);
   });
@@ -181,14 +181,14 @@ describe('another page', () => {
     },
   );
 
-  test('may not frame it, and nothing of it is stored', async () => {
+  test('may not frame the console, whose answers are not stored', async () => {
     const { headers } = await exchange('cl_');
     expect(headers['content-security-policy']).toContain("frame-ancestors 'none'");
     expect([headers['cache-control'], headers['set-cookie']]).toEqual(['no-store', undefined]);
   });
 
   test.each(['/', '/payments/pi_1', '/console/page.js'])(
-    'gets no %s, which runs only what it brings',
+    'cannot load %s, whose policy allows only its own code',
     async (path) => {
       const page = (host: string) => httpRequest(url + path, { method: 'GET', headers: { host } });
       const { status, headers } = await page(`127.0.0.1:${port}`);
@@ -205,7 +205,7 @@ describe('another page', () => {
     },
   );
 
-  test('is not at another door', async () => {
+  test('does not find the console at the public door', async () => {
     const { token } = await open();
     const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
     for (const path of ['/console/session', '/console.v1.ConsoleService/ListMerchants', '/payments']) {
@@ -218,7 +218,7 @@ describe('another page', () => {
 });
 
 describe('a session', () => {
-  /** What changes nothing. The contract says it of each method; this list says it again. */
+  /** Methods that change nothing. The contract marks each of them; this list repeats it on purpose. */
   const reads = [
     ...['GetPaymentIntent', 'ListPaymentIntents', 'GetEvent', 'ListEvents', 'GetTransfer', 'ListTransfers'],
     ...['GetRefund', 'ListRefunds', 'GetWebhookEndpoint', 'ListWebhookEndpoints', 'ListWebhookDeliveries'],
@@ -243,7 +243,7 @@ describe('a session', () => {
     ["an operator's, for reading", { isReadOnly: true }, asOperator, false],
     ["a merchant's", { merchant }, {}, true],
     ["a merchant's, for reading", { merchant, isReadOnly: true }, {}, false],
-  ])('%s may call what it may', async (whose, options, headers, mayChange) => {
+  ])('%s may call only what it is allowed to', async (whose, options, headers, mayChange) => {
     for (const [name, method] of methods) {
       const { call } = await open(options);
       const reason = reasonOf(await call(`${name}/${method}`, {}, headers));
@@ -305,7 +305,7 @@ describe('a session', () => {
     expect(await seenBy({ merchant })).toEqual([id]);
   });
 
-  test('that asks for what it has is told so, until it changes', async () => {
+  test('gets 304 for an answer that it has, until the answer changes', async () => {
     const { call } = await open({ merchant });
     const ask = (known?: string) =>
       call('PaymentIntentService/ListPaymentIntents', {}, { 'if-none-match': known });
@@ -334,7 +334,7 @@ describe('a session', () => {
     }
   });
 
-  test('is no API key, and an API key is no session', async () => {
+  test('does not work as an API key, nor an API key as a session', async () => {
     const { token, call } = await open({ merchant });
     const publicly = await fetch(`${service.publicUrl}/v1/payment_intents`, {
       headers: { authorization: `Bearer ${token}` },
@@ -358,8 +358,8 @@ describe('a session', () => {
   });
 
   test.each([
-    ['who calls keeps it open', {}, true],
-    ['a page that asks by itself does not', { 'x-unattended': '1' }, false],
+    ['is kept open by a call', {}, true],
+    ['is not kept open by a page that polls', { 'x-unattended': '1' }, false],
   ])('%s', async (_, headers, isKept) => {
     const { call } = await open({ merchant });
     await service.query("update console_sessions set used_at = now() - interval '59 minutes'");
@@ -378,7 +378,7 @@ describe('a session', () => {
   });
 });
 
-test('who has no session does not cut the connection of who has one', async () => {
+test('connections without a session do not close the connection of a session', async () => {
   const { token } = await open({ merchant });
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const headers = { origin: url, 'content-type': 'application/json', authorization: `Bearer ${token}` };
@@ -387,7 +387,7 @@ test('who has no session does not cut the connection of who has one', async () =
   expect(await ask()).toBe(200);
   const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
   const strangers = Array.from({ length: 300 }, () => net.connect(port, '127.0.0.1').on('error', () => {}));
-  // The listener has closed those that are too many.
+  // The listener has closed the excess connections.
   const closed = () => strangers.filter((each) => each.closed).length;
   await vi.waitFor(() => expect(closed()).toBeGreaterThan(40), 10_000);
   expect([await ask(), socket?.destroyed]).toEqual([200, false]);
@@ -408,7 +408,7 @@ describe('an export', () => {
   const get = (ticket: string, headers: Record<string, string> = {}) =>
     httpRequest(`${url}/console/export?ticket=${ticket}`, { method: 'GET', headers });
 
-  test('is opened once by its ticket, and is of the merchant who has asked', async () => {
+  test('is opened once by its ticket, and has only payments of the merchant that asked', async () => {
     const other = await service.newMerchant();
     const blockTime = new Date('2026-11-24T12:00:00Z');
     await insertTransfers(service, service.merchant, [
@@ -427,7 +427,7 @@ describe('an export', () => {
     expect((await get(ticket)).status).toBe(404);
   });
 
-  test('is not opened after its time, by another page, or by anything else', async () => {
+  test('is not opened after its time, by another page, or with an invalid ticket', async () => {
     const { call } = await open({ merchant });
     const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
     expect((await get(ticket, { 'sec-fetch-site': 'cross-site' })).status).toBe(403);
@@ -435,7 +435,7 @@ describe('an export', () => {
     await service.query("update export_tickets set expires_at = now() - interval '1 second'");
     expect((await get(ticket)).status).toBe(404);
     expect((await post(`/console/export?ticket=${ticket}`, {})).status).toBe(405);
-    // The database is not asked about one that was made up.
+    // The database is not asked about a made-up ticket.
     await service.query('alter table export_tickets rename to elsewhere');
     for (const made of ['', 'x', `ct_${'0'.repeat(49)}`]) expect((await get(made)).status).toBe(404);
     await service.query('alter table elsewhere rename to export_tickets');
@@ -445,7 +445,7 @@ describe('an export', () => {
     expect(row?.text ?? '').not.toContain(ticket);
   });
 
-  test('is one of two that a merchant may have open', async () => {
+  test('is one of at most two that a merchant may have open', async () => {
     const { call } = await open({ merchant });
     const openExport = createOpenExport(em, peppers);
     const begin = async (ends: Promise<void>) => {
@@ -467,7 +467,7 @@ describe('an export', () => {
     await begin(promise);
   });
 
-  test('of a time that no database has is refused', () => {
+  test('of a time that the database cannot represent is refused', () => {
     const request = { beforeTime: { seconds: -62_135_683_200n, nanos: 0 } } as never;
     const refused = createExport(em, peppers).violations?.(request, {} as never);
     expect(refused).toContainEqual({
@@ -515,7 +515,7 @@ describe('a change', () => {
     expect(await entries(unknown)).toMatchObject([{ outcome: 'resource_missing' }]);
   });
 
-  test.each(doors)('by a key over %s is in it, too; a created intent is its own entry', async (door) => {
+  test.each(doors)('by a key over %s is logged, too, unless it creates an intent', async (door) => {
     const intent = await createIntent();
     expect(await service.call('cancelPaymentIntent', { id: intent.id }, { door })).toMatchObject({
       code: 'ok',
@@ -534,7 +534,7 @@ describe('a change', () => {
       ]);
   });
 
-  test('keeps no secret, and nothing of what is refused at once', async () => {
+  test('leaves no secret in the audit log, and nothing of a call that is refused at once', async () => {
     const intent = await createIntent();
     const { apiKey } = service.merchant.keys.testnet;
     const { call } = await open({ merchant });
@@ -559,13 +559,13 @@ describe('a change', () => {
     }
   });
 
-  test('of something new names it', async () => {
+  test('that creates something is logged with its id', async () => {
     const { call, sessionId } = await open({ merchant });
     const { id } = (await call('PaymentIntentService/CreatePaymentIntent', { amountUnits: '1000' })).json;
     expect(await entries(id)).toMatchObject([{ actor: sessionId, outcome: 'ok' }]);
   });
 
-  test('is also that somebody has left', async () => {
+  test('is logged for the end of a session, too', async () => {
     const { call, sessionId } = await open({ merchant, isReadOnly: true });
     expect((await call('ConsoleService/EndSession')).status).toBe(200);
     expect((await call('ConsoleService/ListMerchants')).status).toBe(401);
@@ -582,7 +582,7 @@ describe('a change', () => {
     await service.loggedLine(({ rpc, code }) => rpc === 'CancelPaymentIntent' && code === 'invalid_body');
   });
 
-  test('is not made if it cannot be written down', async () => {
+  test('is not made if the audit log cannot be written', async () => {
     const intent = await createIntent();
     const { call } = await open({ merchant });
     await service.query('alter table audit_log rename to gone');

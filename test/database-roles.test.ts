@@ -53,7 +53,7 @@ async function admin(role: string, ...args: string[]) {
   return JSON.parse(stdout);
 }
 
-test('no statement of the service reads the table that is for people', async () => {
+test('no statement of the service reads the table networks, which is only for people', async () => {
   for await (const name of glob('src/**/*.ts')) {
     if (name.includes('migrations')) continue;
     expect([name, /\b(?:from|join) networks\b/.test(await readFile(name, 'utf8'))]).toEqual([name, false]);
@@ -76,7 +76,7 @@ async function useConsole(merchantId: string, transfer: string): Promise<void> {
       caller,
       context,
     );
-    // Nobody watches the chain of this test.
+    // Without the item of this test's chain, which nobody watches.
     return items.filter(({ subject }) => subject !== undefined);
   };
   const items = await list();
@@ -93,7 +93,7 @@ async function asService(sql: string): Promise<void> {
   await client.query(sql).finally(() => client.end());
 }
 
-/** The triggers that book figures have the owner's rights: for nothing else. */
+/** The triggers that book figures have the owner's rights, which must not serve anything else. */
 const becomeOwner = () =>
   asService(
     `create temp table report_changes (like public.report_changes);
@@ -130,7 +130,7 @@ test.runIf(hasPsql)(
           and not has_table_privilege('payments_service', oid, 'select')`,
       'payments',
     );
-    // It says what the numbers of networks mean, to people.
+    // It explains the numbers of networks to people.
     expect(refused).toEqual([{ relname: 'networks' }]);
 
     // The rights that the documentation lists for administration.
@@ -158,7 +158,7 @@ test.runIf(hasPsql)(
     const link = await admin('administrator', 'console', 'link', '--for', 'Anna');
     await admin('administrator', 'console', 'revoke', '--session', link.session_id);
 
-    // Only these two of a cluster are what starting the service takes.
+    // Starting the service takes only these two fields of a cluster.
     const cluster = { url: url('payments_service'), secrets } as Cluster;
     const service = await startProcess(cluster);
     for (const door of doors) {
@@ -172,7 +172,7 @@ test.runIf(hasPsql)(
       expect(await create()).toMatchObject({ code: 'ok', replayed: true });
     }
 
-    // While its chain is watched.
+    // The chain of the transfer is watched.
     const owner = new pg.Client(url('payments'));
     await owner.connect();
     const rows = { query: async (sql: string, values?: unknown[]) => (await owner.query(sql, values)).rows };

@@ -1,4 +1,4 @@
-// Sessions that end while somebody uses them.
+// Sessions that end while they are in use.
 
 import net from 'node:net';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -39,15 +39,15 @@ const transactions: [string, () => Promise<unknown>][] = [
   ],
 ];
 
-test.each(transactions)('a transaction %s whose session ends gives its connection back', async (_, run) => {
+test.each(transactions)('a transaction %s whose session ends leaks no connection', async (_, run) => {
   const pool: Pool = await orm.em.getConnection().getNativeClient();
-  // One more than the pool has.
+  // One more than the pool has connections.
   for (let i = 0; i < 3; i++) await expect(run()).rejects.toThrow(/terminat|not queryable|EPIPE|ECONNRESET/);
   expect(pool.totalCount).toBe(0);
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
 });
 
-test('a transaction whose process stops loses its locks after ten seconds; one that waits gives up before', async () => {
+test('a stalled transaction loses its locks after ten seconds; one that waits gives up sooner', async () => {
   const lock = preparedStatement('test_lock', 'select pg_advisory_xact_lock(1)');
   const { promise: stopped, resolve: goOn } = Promise.withResolvers<void>();
   const { promise: locked, resolve: onLocked } = Promise.withResolvers<void>();
@@ -63,7 +63,7 @@ test('a transaction whose process stops loses its locks after ten seconds; one t
   await expect(standing).rejects.toThrow(/terminat|not queryable|idle-in-transaction/);
 });
 
-test('a session that ends in the moment of its start ends nothing else', async () => {
+test('a session that ends as soon as it starts does not end the process', async () => {
   const message = (type: string, text: string) => {
     const body = Buffer.from(text, 'latin1');
     const head = Buffer.alloc(5);

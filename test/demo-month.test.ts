@@ -10,7 +10,7 @@ import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
 
-test('a month of business is what the service itself would have written', { timeout: 120_000 }, async () => {
+test('the demo month is what the service itself would have written', { timeout: 120_000 }, async () => {
   const { em } = service.database.orm;
   const { id: merchantId } = service.merchant;
   const wallet = service.merchant.wallets.testnet.base;

@@ -46,7 +46,7 @@ test('the client uses the same versions as the service', async () => {
   }
 });
 
-test('node_modules takes 800 MB at the most', async () => {
+test('node_modules takes at most 800 MB', async () => {
   const caches = ['--exclude=.cache', '--exclude=.vitest-cache'];
   const { stdout } = await promisify(execFile)('du', ['-sm', ...caches, 'node_modules']);
   expect(Number.parseInt(stdout, 10)).toBeLessThanOrEqual(800);

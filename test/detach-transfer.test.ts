@@ -24,7 +24,7 @@ const received = async (settings: TransferSettings = {}) =>
 const eventTypesOf = async (id: string) =>
   (await eventsOf(service, id)).map(({ type }) => type.replace('payment_intent.', ''));
 
-/** An intent of 12.50 USDC in a state that only its row has: nobody has paid it. */
+/** An intent of 12.50 USDC whose row is put into this state, without any transfer. */
 async function intentIn(change: string | undefined): Promise<string> {
   const { id } = (await service.call('createPaymentIntent', { amount_units: 12_500_000 })).json;
   if (change) await service.query(`update payment_intents set ${change} where id = $1`, [uuidOf(id)]);
@@ -41,7 +41,7 @@ const needsNoMore: [string, string, RegExp][] = [
 ];
 
 test.each(needsNoMore)(
-  'to an intent %s a transfer is attributed only if it is meant',
+  'to an intent %s, a transfer is attributed only with allow_ended',
   async (_, state, reason) => {
     for (const door of doors) {
       const intent = await intentIn(state);
@@ -57,7 +57,7 @@ test.each(needsNoMore)(
   },
 );
 
-test('an intent that needs more takes a transfer without a word', async () => {
+test('an intent that needs more accepts a transfer without allow_ended', async () => {
   for (const door of doors) {
     const intent = await intentIn('amount_received_units = 12499999');
     expect((await attribute(door, await received(), intent, false)).code).toBe('ok');
@@ -78,7 +78,7 @@ const states: [string, string | undefined, () => TransferSettings][] = [
 const bridged = '0x2791Bca1f2de4661ED88A30C99A7a9449Aa84174';
 
 test.each(states)(
-  'an intent that is %s is as it was when a transfer is detached',
+  'an intent that is %s is as before once a transfer is detached',
   async (_, state, settings) => {
     for (const door of doors) {
       const intent = await intentIn(state);
@@ -96,7 +96,7 @@ test.each(states)(
       expect(detached).toMatchObject({ code: 'ok', json: rest });
       expect(await present(intent)).toEqual(before);
       expect(await eventTypesOf(intent)).toEqual([...events, 'payment_detached']);
-      // Again without an effect, and free for another intent.
+      // Detaching again has no effect, and the transfer is free for another intent.
       for (const each of doors) expect((await detach(each, id)).json).toEqual(detached.json);
       expect(await eventTypesOf(intent)).toHaveLength(events.length + 1);
       const other = await intentIn(undefined);
@@ -114,7 +114,7 @@ async function pays(paymentIntent: string, amountUnits: number, isConfirmed: boo
   return id;
 }
 
-test('a payment that came by itself stays', async () => {
+test('an automatically attributed payment cannot be detached', async () => {
   for (const door of doors) {
     const intent = await intentIn(`status = 'processing', ${whole}`);
     const id = await pays(intent, 12_500_000, false);
@@ -127,7 +127,7 @@ test('a payment that came by itself stays', async () => {
   }
 });
 
-test('the payment by which an intent has succeeded stays, and one beside it does not', async () => {
+test('the payment that an intent succeeded with cannot be detached, unless another suffices', async () => {
   for (const door of doors) {
     const intent = await intentIn(undefined);
     const [first, second] = [await received({ state: 'confirmed' }), await received({ state: 'confirmed' })];
@@ -148,7 +148,7 @@ test('the payment by which an intent has succeeded stays, and one beside it does
   }
 });
 
-test('a transfer of another merchant is not found', async () => {
+test('an unknown transfer, or one of the other mode, is not found', async () => {
   const intent = await intentIn(undefined);
   const id = await received();
   await attribute('json', id, intent);

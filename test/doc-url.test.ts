@@ -71,11 +71,11 @@ describe('the link uses the address that the client used', () => {
     expect(docUrlOf(body)).toBe(expected);
   });
 
-  test('no Host at all', async () => {
+  test('no Host at all: the link is relative', async () => {
     expect(docUrlOf(await exchange('GET /nothing HTTP/1.0\r\n\r\n'))).toBe('/docs#error-not_found');
   });
 
-  test('an empty Host', async () => {
+  test('an empty Host: the link is relative', async () => {
     const body = await exchange('GET /nothing HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n');
     expect(docUrlOf(body)).toBe('/docs#error-not_found');
   });
@@ -93,7 +93,7 @@ describe('the link uses the address that the client used', () => {
   });
 });
 
-test('over TLS it is https, in HTTP/1.1 and HTTP/2', async () => {
+test('over TLS the link is https, in HTTP/1.1 and HTTP/2', async () => {
   const secure = await startService({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile });
   const url = `https://localhost:${secure.server.ports.http}`;
   const answers = [
@@ -110,7 +110,7 @@ test('over TLS it is https, in HTTP/1.1 and HTTP/2', async () => {
   expect(answers.map(docUrlOf)).toEqual([`${url}/docs#error-not_found`, `${url}/docs#error-not_found`]);
 });
 
-test('over gRPC it is relative to the public port, in the metadata of ErrorInfo', async () => {
+test('over gRPC the link is relative to the public port, in the metadata of ErrorInfo', async () => {
   const refused = await service.call('createPaymentIntent', {}, { door: 'grpc', apiKey: null });
   expect(refused.docUrl).toBe('/docs#error-api_key_missing');
 });

@@ -83,7 +83,7 @@ describe('an external database', () => {
   });
 });
 
-test.runIf(canLimitDisk)('a full disk', { timeout: 120_000 }, async () => {
+test.runIf(canLimitDisk)('a full disk fails', { timeout: 120_000 }, async () => {
   const postgres = await startOwnPostgres({ isMigrated: true, diskMb: 100 });
   try {
     const env = { DATABASE_URL: postgres.url('postgres', 'postgres'), ...newSecrets() };

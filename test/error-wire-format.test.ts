@@ -68,7 +68,7 @@ describe('whether a statement of a session that ended may have run', () => {
     expect([isServerGone(reason), mayHaveRun(reason)]).toEqual([isGone, mayHave]);
   });
 
-  test("a proxy's internal error in place of a session is a server that was not reached", async () => {
+  test("a proxy's internal error in place of a session counts as a server that was not reached", async () => {
     const fields = ['SERROR', 'CXX000', "MCouldn't connect to compute node", ''];
     const body = Buffer.from(`${fields.join('\0')}\0`);
     const head = Buffer.from('E\0\0\0\0');
@@ -139,7 +139,7 @@ describe('server errors', async () => {
       },
       '{"amount_units":1}',
     );
-    // A failover of some seconds is not announced.
+    // Readiness does not report a failover of a few seconds.
     await expect.poll(async () => (await readyz()).status).toBe(503);
     expect((await readyz()).body).toBe('{"status":"database_unreachable"}\n');
     await cut(true);

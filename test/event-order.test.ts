@@ -151,7 +151,7 @@ test('concurrent positioners give each event one position, in order, without gap
   const reading = Promise.all(readers.map(read));
   const positioning = Promise.all(positioners.map(position));
   await Promise.all(writers.map(({ query }, i) => write(query, i)));
-  // More than one transaction gives positions to: two events of each of many intents.
+  // Too many for one transaction to give positions to: two events of each of many intents.
   const many = Array.from({ length: 1_200 }, () => newUuid());
   written.push(
     ...(await insertEventRows(

@@ -15,7 +15,7 @@ import { disconnectWatches, openWatch, protocols } from './support/event-streams
 import { identityOf, keyOf, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-// Its own removal has nothing to do.
+// The service's own removal finds nothing to remove.
 const service = await useService({ EVENT_RETENTION_DAYS: '3650' });
 
 const retentionDays = 7;
@@ -41,7 +41,7 @@ const countOf = async (table: 'events' | 'removed_events', { id }: TestMerchant)
     await service.query<{ n: number }>(`select count(*)::int as n from ${table} where merchant_id = $1`, [id])
   )[0]?.n;
 
-/** Asks every door and every stream for what came after. Returns what they refuse with. */
+/** Asks every door and every stream for the events behind `after`. Returns their refusals. */
 async function codesAfter(
   after: string,
   apiKey: string,
@@ -117,8 +117,8 @@ describe('removal', () => {
 
   test.each([
     ["this process's clock is a year ahead", 365, Date.now],
-    ["the database's is, and has made them old", -365, longAgoMs],
-    ["this process's clock is at its very beginning", -Date.now() / dayMs, Date.now],
+    ["the database's clock is a year ahead, which makes them look old", -365, longAgoMs],
+    ["this process's clock is at the year 1970", -Date.now() / dayMs, Date.now],
   ])('keeps events although %s', async (_, days, createdAtMs) => {
     const merchant = await newMerchant();
     await storeEvents(service, [{ merchantId: merchant.id, createdAtMs: createdAtMs() }]);
@@ -204,7 +204,7 @@ describe('a reader that returns', () => {
     const merchantId = merchant.id;
     const apiKey = keyOf(merchant);
     const [first = ''] = await storeEvents(service, [{ merchantId }]);
-    // Committed so late that it is older than an event that has its position.
+    // Committed so late that it is older than an event with an earlier position.
     await storeEvents(service, [{ merchantId, createdAtMs: longAgoMs() }]);
     const [last = ''] = await storeEvents(service, [{ merchantId }]);
     await removeAll();
@@ -236,7 +236,7 @@ describe('events that are removed while they are read', () => {
     const [first = '', ...others] = rows.map(({ id }) => formatIdentifier('evt', id));
     const watch = openWatch(protocol, service, keyOf(merchant), first);
     await watch.next();
-    // The client reads no more, so the service has sent only what fits on the way.
+    // The client reads no more, so the service has sent only what fits into the buffers.
     await removeAll();
     await storeEvents(service, [{ merchantId: merchant.id }]);
     const positions: string[] = [];
@@ -262,7 +262,7 @@ describe('events that are removed while they are read', () => {
     const method = listEvents(
       {
         ...reader,
-        // Between the look at `after` and the events behind it.
+        // Between the check of `after` and the read of the events behind it.
         async page(...range) {
           await removeAll();
           return reader.page(...range);

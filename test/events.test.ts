@@ -160,7 +160,7 @@ describe('the content of an event', () => {
 });
 
 describe('filters', () => {
-  test('select by type, by intent and by the event before', async () => {
+  test('select by type, by intent and by `after`', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const [a, b] = [newUuid(), newUuid()];
@@ -183,7 +183,7 @@ describe('filters', () => {
       [{ after: e1 }, [e2, e3, e4]],
       [{ after: e4 }, []],
       [{ after: e2, type: canceled }, [e4]],
-      // The event behind which it begins need not match itself.
+      // The event given as `after` need not match the filter itself.
       [{ ...ofA, after: e2 }, [e3, e4]],
       [{ ...ofA, after: e1, type: paid }, [e3]],
     ];
@@ -256,7 +256,7 @@ describe('faults of a list', async () => {
     expect(JSON.parse(body).error.details).toEqual([{ field: 'type', message }]);
   });
 
-  test('a type that is nearly one has a hint', async () => {
+  test('a misspelt type, with a hint', async () => {
     const { body } = await read('/v1/events?type=payment_intent.cancelled');
     expect(JSON.parse(body).error.details[0].message).toBe(
       'must be a type of event, such as payment_intent.succeeded (did you mean payment_intent.canceled?)',
@@ -283,7 +283,7 @@ describe('faults of a list', async () => {
       () => ({ page_token: token, payment_intent: formatIdentifier('pi', newUuid()) }),
       ['page_token'],
     ],
-    ['several', () => ({ page_size: 101, type: 'x', after: 'y' }), ['page_size', 'type', 'after']],
+    ['several faults', () => ({ page_size: 101, type: 'x', after: 'y' }), ['page_size', 'type', 'after']],
   ];
   test.each(table)('%s, over every door', async (_, query, fields) => {
     for (const door of everyDoor) {
@@ -356,7 +356,7 @@ describe('pages', () => {
       service,
       Array.from({ length: 10_500 }, (_, i) => ({
         merchantId,
-        // Their order, as they get their positions at once.
+        // This decides their order, because they get their positions at once.
         createdAtMs: startMs + i,
         type: rare.has(i) ? 'payment_intent.reorged' : 'payment_intent.canceled',
       })),

@@ -1,4 +1,4 @@
-// Each field of a creation counts, in every way that there is to send it. Driven by the contract's descriptor: a new
+// Each field of a create has an effect, in every way to send it. Driven by the contract's descriptor: a new
 // field fails here until it has a sample.
 
 import { randomUUID } from 'node:crypto';
@@ -35,7 +35,7 @@ const samples: Record<string, Sample> = {
   },
 };
 
-/** Fields with one possible value, which is the default: there is nothing to see and nothing to change. */
+/** Fields with one possible value, which is the default: sending it has no visible effect. */
 const withoutChoice: Record<string, unknown> = { token: 'USDC' };
 
 /** What is sent besides the field. */
@@ -63,7 +63,7 @@ const service = await useService();
 const { fields } = CreatePaymentIntentRequestSchema;
 const snakeCase = (name: string) => name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
 
-/** Names of the client's create, from those of the contract. */
+/** The request with the client's field names in place of the contract's. */
 function clientCreate(body: Request): CreatePaymentIntent {
   const localNames = new Map(fields.map(({ name, localName }) => [name, localName]));
   const entries = Object.entries(body).map(([name, value]) => [localNames.get(name), value]);
@@ -124,7 +124,7 @@ const sampleOf = ({ name }: DescField): Sample => {
 
 describe.each(ways)('by %s', (way) => {
   test.each(chosen.map((field): [string, DescField] => [field.name, field]))(
-    '%s: is answered, replayed, and part of what a key stands for',
+    '%s: is returned, replayed, and part of the request that an idempotency key stands for',
     async (name, field) => {
       const { values, answeredAs = name } = sampleOf(field);
       const create = creates[way];
@@ -135,11 +135,11 @@ describe.each(ways)('by %s', (way) => {
       expect(first).toMatchObject({ code: 'ok', replayed: false });
       expect(first.intent?.[answeredAs]).toEqual(value);
 
-      // The default is another, or the sample would show nothing.
+      // The default differs, or the sample would prove nothing.
       const plain = await create(base, randomUUID());
       expect(plain.intent?.[answeredAs]).not.toEqual(value);
 
-      // The same by each way.
+      // Each way replays the same.
       for (const again of ways) {
         const replay = await creates[again]({ ...base, [name]: value }, idempotencyKey);
         expect([again, replay]).toEqual([again, { code: 'ok', replayed: true, intent: first.intent }]);

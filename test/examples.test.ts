@@ -20,7 +20,7 @@ let network: Listening;
 let env: NodeJS.ProcessEnv;
 
 beforeEach(async () => {
-  // None has seen an order of another test.
+  // A merchant without orders of other tests.
   merchant = await service.newMerchant();
   network = await startLossyNetwork(service.server.ports.http, { unavailableOnce: '1' });
   env = {

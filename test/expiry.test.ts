@@ -43,7 +43,7 @@ describe('a process with all roles', async () => {
     (await service.call('getPaymentIntent', { id }, { door })).json;
   const statusOf = async (id: string) => (await get(id)).status;
 
-  test('expires an overdue intent, with one event that has the same intent as its retrieval', async () => {
+  test('expires an overdue intent, with one event that has the intent as it is retrieved', async () => {
     const created = await createIntent({
       amount_units: 100,
       chain: 'polygon',
@@ -99,7 +99,7 @@ describe('a process with all roles', async () => {
 });
 
 describe('expiry', async () => {
-  // The tests expire.
+  // Only the tests expire intents.
   const service = await useService({ ROLES: 'api' });
   const merchantId = service.merchant.id;
   let unreadable: { id: string; message: string }[];
@@ -115,7 +115,7 @@ describe('expiry', async () => {
     await service.query('truncate payment_intents, events');
   });
 
-  /** Rows that have been overdue since about `overdueMs`, 30 minutes after their creation. */
+  /** Rows that have been overdue for about `overdueMs`, created 30 minutes before their expiry. */
   const insertOverdue = (count: number, columns: IntentRows['columns'] = {}, overdueMs = hour) =>
     insertIntents(service, { merchantId, count, firstAtMs: Date.now() - hour / 2 - overdueMs, columns });
 
@@ -139,7 +139,7 @@ describe('expiry', async () => {
     )[0];
 
   test.each(['processing', 'succeeded', 'expired', 'canceled'])(
-    'leaves one that is %s as it is',
+    'leaves an intent that is %s unchanged',
     async (status) => {
       await insertOverdue(3, { status: `'${status}'`, amount_received_units: '1' });
       const before = await service.query('select * from payment_intents order by id');
@@ -329,7 +329,7 @@ describe('roles', () => {
   test('a process without the role expiry expires nothing', async () => {
     service = await startService({ ROLES: 'api,deliveries' });
     await insertOverdue();
-    // Nothing tells that nothing will happen. A process with the role looks each second.
+    // Nothing signals that nothing will happen. A process with the role looks each second.
     await wait(2_500);
     expect(await statuses()).toEqual(['requires_payment']);
     expect(await service.query('select * from events')).toEqual([]);

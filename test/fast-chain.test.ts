@@ -1,4 +1,4 @@
-// A chain with several blocks a second, which are read together: with a part of the requests, and as safely as one by one.
+// A chain with several blocks a second, read together: with fewer requests, and as safely as one by one.
 
 import { EventEmitter, once } from 'node:events';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -35,7 +35,7 @@ const createIntent = () => calls.createIntent({ amount_units: ++amount });
 const headOf = async () => Number(await chain.client.getBlockNumber());
 const cursorOf = async () => (await watcher.ledger.progress())?.cursor.number;
 
-/** Mines blocks of which each has a transfer between others. */
+/** Mines blocks that each have a transfer of no merchant. */
 async function mineTransfers(blocks: number): Promise<void> {
   for (let i = 0; i < blocks; i++) {
     await chain.mint(accounts[0].address, 1n);
@@ -62,7 +62,7 @@ test('ten blocks take six requests at most', async () => {
   expect(node.requests.slice(before).map(({ method }) => method).length).toBeLessThanOrEqual(6);
 });
 
-test('a payment in one of them is recorded in its own block, and stays when only later ones are replaced', async () => {
+test('a payment in one of ten blocks is recorded in its block, and stays if later ones are replaced', async () => {
   const { intent, block } = await payAmongTen();
   await watcher.follow();
   expect(await cursorOf()).toBe(await headOf());
@@ -101,7 +101,7 @@ test('the receipts of payments in five blocks are asked for at once', async () =
   expect(statuses).toEqual(Array(5).fill('succeeded'));
 });
 
-test('servers of one node that are some blocks behind its newest fail no pass', async () => {
+test('a node with servers that lag behind its newest block does not fail a pass', async () => {
   await watcher.release();
   await node.close();
   node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
@@ -133,7 +133,7 @@ test('a payment whose block is replaced is reverted', async () => {
   expect([status, payments[0].status]).toEqual(['requires_payment', 'reorged']);
 });
 
-test('a block that the answer leaves out, against its bloom filter, is asked for alone', async () => {
+test('a block whose logs an answer leaves out, despite its bloom filter, is asked for alone', async () => {
   const { intent, block } = await payAmongTen();
   node.rewrite(({ method, params: [filter] = [] }, { result }) => {
     if (method !== 'eth_getLogs' || Object(filter).fromBlock === undefined) return undefined;
@@ -146,7 +146,7 @@ test('a block that the answer leaves out, against its bloom filter, is asked for
   expect((await calls.getIntent(intent.id)).payments).toMatchObject([{ block_number: block }]);
 });
 
-test('transfers of another chain of blocks are not taken for those of this one', async () => {
+test('transfers of a fork are not taken for those of this chain', async () => {
   const { intent } = await payAmongTen();
   const [before, head] = [await cursorOf(), await headOf()];
   // The node that answers does not have the newest block, but another one.

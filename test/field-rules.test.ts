@@ -11,7 +11,7 @@ async function countRows(): Promise<number> {
 const deep = (levels: number): unknown => (levels === 0 ? 'bottom' : { in: deep(levels - 1) });
 const keys = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, i]));
 
-/** Body, the faulty fields, and the message for the first. */
+/** Title, body, the faulty fields, and the message for the first of them. */
 const refused: [string, Request, string[], RegExp][] = [
   ['no amount', {}, ['amount_units'], /integer from 1 to 9007199254740991/],
   ['an amount of zero', { amount_units: 0 }, ['amount_units'], /from 1/],
@@ -72,7 +72,7 @@ const refused: [string, Request, string[], RegExp][] = [
   ],
 ];
 
-describe.each(doors)('over %s is refused', (door) => {
+describe.each(doors)('refused over %s', (door) => {
   test.each(refused)('%s', async (name, body, fields, says) => {
     const rowsBefore = await countRows();
     const answer = await service.call('createPaymentIntent', body, { door });
@@ -109,7 +109,7 @@ describe.each(doors)('over %s is refused', (door) => {
   });
 });
 
-describe.each(doors)('over %s is accepted', (door) => {
+describe.each(doors)('accepted over %s', (door) => {
   test.each<[string, Request]>([
     ['50 keys', { metadata: keys(50) }],
     ['a key of 64 characters beyond the BMP', { metadata: { ['😀'.repeat(64)]: 1 } }],

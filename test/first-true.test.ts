@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { firstIndexWhere } from '../src/settlement/reorganisation.ts';
 
-test('finds the first index from which it is true with few calls, fewer if it is near', async () => {
+test('finds the first index for which the predicate holds, with fewer calls if it is near', async () => {
   const places = fc.nat(50_000).chain((count) => fc.tuple(fc.constant(count), fc.nat(count)));
   await fc.assert(
     fc.asyncProperty(places, async ([count, first]) => {

@@ -1,4 +1,4 @@
-// Support's questions: a payer has sent this hash, an order has this number. Lists find them by their filters.
+// What support has to find: a payment by its hash, an order by its number. Lists find them by filters.
 
 import { randomBytes } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
@@ -69,7 +69,7 @@ test.each<[Request, string, RegExp]>([
   [{ payment_intent: 'order-1001' }, 'payment_intent', /id of a payment intent/],
   [{ from_address: 'alice.eth' }, 'from_address', /40 hexadecimal digits/],
   [{ to_address: '0x' }, 'to_address', /40 hexadecimal digits/],
-])('transfers with %j are refused', async (query, field, message) => {
+])('a list of transfers with %j is refused', async (query, field, message) => {
   for (const door of doors) {
     const { code, details } = await service.call('listTransfers', query, { door });
     expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
@@ -85,7 +85,7 @@ test('a page token belongs to its filters', async () => {
   expect((await service.call('listTransfers', other, { apiKey })).details).toMatchObject([
     { field: 'page_token' },
   ]);
-  // In any order.
+  // The filters may come in any order.
   const [since, until] = ['2020-01-01T00:00:00Z', '2120-01-01T00:00:00Z'];
   const range = { page_size: 1, block_time_from: since, block_time_before: until };
   const first = (await service.call('listTransfers', range, { apiKey })).json;
@@ -94,7 +94,7 @@ test('a page token belongs to its filters', async () => {
   expect((await service.call('listTransfers', next, { apiKey })).json.transfers).toHaveLength(1);
 });
 
-test('a transfer that nobody can tell shows the five nearest intents of its wallet', async () => {
+test('an unattributed transfer shows the five intents of its wallet that are nearest in amount', async () => {
   const { merchant, apiKey } = await newMerchant();
   const toAddress = `0x${'12'.repeat(20)}`;
   const createIntent = async (amount_units: number, wallet_address = toAddress) =>
@@ -120,7 +120,7 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
     expect(candidates.map(({ id }) => id)).toEqual([equal[0], equal[1], ids[1], ids[0], ids[2]]);
     expect(candidates[1]).toMatchObject({ amount_units: 1_000, status: 'succeeded' });
   }
-  // On a machine whose clock is ahead, by less than two minutes. They come behind the others of the amount.
+  // Made by a machine whose clock is ahead: up to two minutes, they come last of their amount; beyond, never.
   const late = [await createIntent(1_000), await createIntent(1_000)];
   await service.query('update payment_intents set id = $2 where id = $1', [
     uuidOf(String(late[0])),
@@ -132,11 +132,11 @@ test('a transfer that nobody can tell shows the five nearest intents of its wall
   ]);
   const [first, second, third] = await candidatesOf(id);
   expect([first?.id, second?.id, third?.amount_units]).toEqual([equal[0], equal[1], 1_000]);
-  // Intents created after the block were not what it was sent for.
+  // None for a transfer that is attributed, reorged, or older than every intent.
   for (const other of [known, reorged, early]) expect(await candidatesOf(other)).toEqual([]);
 });
 
-test.each([999, 1_001])('of many at %i units, nearly what was sent, the newest is shown', async (amount) => {
+test.each([999, 1_001])('of many at %i units, near the amount sent, the newest is first', async (amount) => {
   const { merchant, apiKey } = await newMerchant();
   const [toAddress, merchantId] = [`0x${'13'.repeat(20)}`, merchant.id];
   const columns = { amount_units: String(amount), expected_wallet: `'\\x${'13'.repeat(20)}'::bytea` };
@@ -148,7 +148,7 @@ test.each([999, 1_001])('of many at %i units, nearly what was sent, the newest i
   expect((await service.call('getTransfer', { id }, { apiKey })).json.candidates?.[0]?.id).toBe(newest);
 });
 
-test('a transfer of another merchant, or of the other mode, is not there', async () => {
+test('a transfer of another merchant, or of the other mode, is not found', async () => {
   const { merchant } = await newMerchant();
   const [own, mainnet] = await insertTransfers(service, merchant, [{}, { mode: 'mainnet' }]);
   const { apiKey } = merchant.keys.testnet;
@@ -205,7 +205,7 @@ test.each<[Request, string, RegExp]>([
   [{ metadata_key: 'order_id', metadata_value: 'é'.repeat(128) }, 'metadata_value', /255 bytes/],
   [{ metadata_key: 'order_id', metadata_value: '\0' }, 'metadata_value', /255 bytes/],
   [{ expected_wallet: 'alice.eth' }, 'expected_wallet', /40 hexadecimal digits/],
-])('intents with %j are refused', async (query, field, message) => {
+])('a list of intents with %j is refused', async (query, field, message) => {
   for (const door of doors) {
     const { code, details } = await service.call('listPaymentIntents', query, { door });
     expect([code, details]).toEqual(['invalid_body', [{ field, message: expect.stringMatching(message) }]]);
@@ -243,7 +243,7 @@ test('an intent that commits after later ones is found, too', async () => {
   }
 });
 
-test('what is new is entered as fast as it is created, and a backlog in parts', async () => {
+test('the metadata of new intents is indexed in one run, that of a backlog in several', async () => {
   const quiet = await startService({ ROLES: 'api' });
   onTestFinished(() => quiet.close());
   const enter = createMetadataIndexing(quiet.database.orm.em);
@@ -255,7 +255,7 @@ test('what is new is entered as fast as it is created, and a backlog in parts', 
   expect(await enter()).toBe(false);
 });
 
-test('the first ten texts of metadata are entered, by the bytes of their keys', async () => {
+test('the first ten text values of metadata are indexed, in the byte order of their keys', async () => {
   const { apiKey } = await newMerchant();
   const keys = ['B', 'a', 'é', ...Array.from({ length: 9 }, (_, i) => `k${i}`)];
   const metadata = Object.fromEntries([...keys.map((key) => [key, 'x']), ['A', 'x'.repeat(256)], ['0', 7]]);
