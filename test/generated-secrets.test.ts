@@ -21,12 +21,12 @@ async function makeFirstSecrets(): Promise<void> {
   await writeFile(file, JSON.stringify(first));
 }
 
-/** What tells one key from another. */
+/** A fingerprint of each key. */
 const print = (
   secrets: Partial<Record<string, { hmac(version: number, text: string, encoding: 'hex'): string }>>,
 ) => Object.fromEntries(Object.entries(secrets).map(([name, ring]) => [name, ring?.hmac(1, 'text', 'hex')]));
 
-test('a secret of a later version is added; those that are there stay', async () => {
+test('a secret of a later version is added; existing ones stay', async () => {
   await makeFirstSecrets();
   const file = await readFile(join(folder, 'secrets.json'), 'utf8');
   const before = print(await loadSecrets(folder, false));
@@ -46,7 +46,7 @@ test('processes that start at once agree', async () => {
   expect((await readdir(folder)).sort()).toEqual(['secrets.WEBHOOK_SECRET_KEYS.json', 'secrets.json']);
 });
 
-test('a new folder has all of them in one file', async () => {
+test('a new folder has all secrets in one file', async () => {
   await loadSecrets(folder, true);
   expect(await readdir(folder)).toEqual(['secrets.json']);
 });
@@ -68,7 +68,7 @@ test.each(['{}', `{"CLIENT_SECRET_KEYS":"1:${Buffer.alloc(32).toString('base64')
   },
 );
 
-test('a secret that is damaged is not made anew', async () => {
+test('a damaged secret is not replaced', async () => {
   await writeFile(
     join(folder, 'secrets.json'),
     '{"CLIENT_SECRET_KEYS":"1:short","API_KEY_PEPPERS":"1:short"}',

@@ -67,7 +67,7 @@ describe.each([
     await assertReplays(each);
   });
 
-  test('whatever has happened to the intents since', async () => {
+  test('a retry returns the same bytes whatever has happened to the intents since', async () => {
     for (const [i, each] of answers.entries()) {
       const { id } = JSON.parse(each.answer);
       const status = ['processing', 'succeeded', 'expired', 'canceled'][i % 4];

@@ -127,7 +127,7 @@ describe('one batch', () => {
     expect(await idsIn(neighbours.map(({ id }) => id))).toHaveLength(10);
   });
 
-  test('with a faulty row, and a server that goes when some are stored: they are not said to be missing', async () => {
+  test('with a faulty row, and a server that goes once some are stored: none is reported missing', async () => {
     await service.query(`
       create function leave() returns trigger language plpgsql as $$ begin raise sqlstate '25006'; end $$;
       create trigger leave before insert on payment_intents for each row when (new.amount_units = 7) execute function leave()`);
@@ -175,7 +175,7 @@ test('batches of several processes with the same keys wait for each other withou
   expect((await Promise.all(stored)).filter(({ replayed }) => !replayed)).toHaveLength(3);
 });
 
-test('a create that was stored is not said to be missing if what its batch needs next fails', async () => {
+test('a stored create is not reported as missing if the next step of its batch fails', async () => {
   const env = { ROLES: 'api', DATABASE_POOL: '1', DATABASE_CONNECT_TIMEOUT: '1' };
   const narrow = await startService(env, { beside: service });
   onTestFinished(() => narrow.close());
@@ -184,7 +184,7 @@ test('a create that was stored is not said to be missing if what its batch needs
   const pool: Pool = await em.getConnection().getNativeClient();
   const first = keyed(randomUUID());
   await stores.create(first);
-  // The only connection is somebody else's before the insert, and again behind it.
+  // Another caller holds the only connection before the insert, and again after it.
   const holder = await pool.connect();
   const fresh = row();
   const creates = Promise.allSettled([stores.create(fresh), stores.create({ ...first, id: newUuid() })]);
@@ -199,7 +199,7 @@ test('a create that was stored is not said to be missing if what its batch needs
 });
 
 describe('the batcher', () => {
-  /** A commit that waits until it is released, and the batches it received. */
+  /** A batcher whose commit waits until it is released, and the batches that it received. */
   function gated(options: {
     slots: number;
     maxBatchSize: number;
@@ -250,7 +250,7 @@ describe('the batcher', () => {
   });
 
   test.each(['batch', 'item'])(
-    'what may have been done by a held run is not refused as if it was not when its %s fails',
+    'items that a held run may have done get its error, even if the %s fails otherwise when repeated',
     async (failing) => {
       const errors = ['08006', '53100'].map((code) => Object.assign(new Error(code), { code }));
       const batcher = new Batcher<number, string>({
@@ -363,7 +363,7 @@ describe('a transaction', () => {
   beforeAll(() => service.query('create table notes (text text not null)'));
   afterAll(() => service.query('drop table notes'));
 
-  test('holds an insert of intents and another statement: both are there', async () => {
+  test('commits an insert of intents and another statement together', async () => {
     const intents = [row(), row()];
     const insert = createInsert(service.database.orm.em);
     const inserted = await statements().transaction(async (run) => {

@@ -76,7 +76,7 @@ describe('gRPC health', () => {
       client.check(name, (error, status) => resolve(error ? (grpc.status[error.code] as string) : status));
     });
 
-  test('Check knows only the server and its service', async () => {
+  test('Check knows only the server and its services', async () => {
     const client = open(service.server.ports.grpc);
     expect(await check(client, '')).toBe(1);
     expect(await check(client, 'payments.v1.PaymentIntentService')).toBe(1);
@@ -270,7 +270,7 @@ describe('a reflection stream of many messages', () => {
     expect(reads).toBe(readsOfFirst);
   });
 
-  test('is answered one message in each turn of the event loop, with all others', async () => {
+  test('is answered with one message per turn of the event loop, across all streams', async () => {
     const client = inMemory(file_google_rpc_error_details);
     let turns = 0;
     let isDone = false;

@@ -69,7 +69,7 @@ const reports = () =>
 
 test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly', async (kind) => {
   const intent = await calls.createIntent({ amount_units: Number(price) });
-  // So that nothing is guessed.
+  // A second candidate, so that no attribution is guessed.
   await calls.createIntent({ amount_units: Number(price) });
   const wallet = intent.expected_wallet as Address;
   await service.query('delete from events');
@@ -105,7 +105,7 @@ test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly',
     const largest = kind === 'equal amounts' ? price : price + BigInt(count - 1);
     expect(await reports()).toEqual([{ n: count, amount: Number(largest) }]);
   }
-  // Confirmed, and read a second time: nothing is there twice, and a receipt of thousands is asked for once.
+  // Confirmed, and read a second time: nothing is recorded twice, and each large receipt is asked for once.
   watcher.requests.length = 0;
   await watcher.catchUp(chain.mine(10));
   const transactions = new Set(logs.map(({ transactionHash }) => transactionHash)).size;
@@ -121,7 +121,7 @@ test.each<[HostileKind, string, number]>([
   ['calls repeated by the owner', 'the wallet that was paid', count],
   ['calls through Multicall3', 'the wallet that was paid', count],
   ['calls through Multicall3', 'another wallet', 2],
-])('%s, from %s to the destination of a refund: %i are its own', async (kind, sender, recognised) => {
+])('%s, from %s to the destination of a refund: %i are its transfers', async (kind, sender, recognised) => {
   const { id: payment_intent } = await calls.createIntent({ amount_units: Number(price) });
   const confirmed = {
     paymentIntent: payment_intent,
@@ -156,11 +156,11 @@ test.each<[HostileKind, string, number]>([
   );
   expect(await service.query(wrongSums)).toEqual([]);
   await service.query('analyze transfers, payment_sums');
-  // Its sums are kept: what it had is not read again with each of them.
+  // The sums are stored, so earlier transfers are not read again for each new one.
   expect(await rowsReadBy(sumMoney.text, [[parseIdentifier('pi', payment_intent)]])).toBeLessThan(50);
 });
 
-test('dust to a wallet with thousands of intents delays nobody, whatever the statistics', async () => {
+test('dust to a wallet with thousands of intents delays no payment, whatever the statistics', async () => {
   const { id: merchantId } = service.merchant;
   const wallet = service.merchant.wallets.testnet.base as Address;
   const columns = {
@@ -188,7 +188,7 @@ test('dust to a wallet with thousands of intents delays nobody, whatever the sta
   await service.query(`delete from payment_intents where id < $1`, [lowestUuid(Date.now() - 500_000)]);
 });
 
-test('the owner of a wallet with thousands of intents on another chain is found by a few of them', async () => {
+test('the owner of a wallet with thousands of intents on another chain is found by few reads', async () => {
   const wallet = padHex('0xfa', { size: 20 });
   const columns = {
     network: String(networkFor('testnet', 'polygon').id),
@@ -214,7 +214,7 @@ test('the owner of a wallet with thousands of intents on another chain is found 
   ]);
 });
 
-test('of nine thousand refunds, those of another sum, network or wallet are not looked at', async () => {
+test('of nine thousand refunds, those of another amount, network or wallet are not read', async () => {
   const receivers = ['d0', 'd1', 'd2'].map((byte) => byte.repeat(20));
   const wallet = 'fa'.repeat(20);
   await service.query(
@@ -252,7 +252,7 @@ interface PlanNode {
   Plans?: PlanNode[];
 }
 
-/** Rows that PostgreSQL looks at to answer a hundred questions to which there is no answer. */
+/** Rows that PostgreSQL reads to look for candidates for a hundred transfers that have none. */
 function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<number> {
   const questions = Array.from({ length: 100 }, (_, place) => place);
   return rowsReadBy(findCandidatesOf.text, [
@@ -267,7 +267,7 @@ function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<num
   ]);
 }
 
-/** Rows that PostgreSQL looks at for a statement. */
+/** Rows that PostgreSQL reads for a statement. */
 async function rowsReadBy(text: string, values: unknown[]): Promise<number> {
   const [row] = await service.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
     `explain (analyze, timing off, format json) ${text}`,
@@ -294,12 +294,12 @@ test.each([
     await chain.transfer({ from: payer.address, to, amountUnits: BigInt(amount_units), suffix: idBytes(id) });
   }
   await chain.mine();
-  // Only PostgreSQL itself refuses one of them, and only as a payment.
+  // PostgreSQL refuses one of them, and only as a payment.
   await service.query(`
     create function refuse_payment() returns trigger language plpgsql as $$ begin ${body}; end $$;
     create trigger refuse_payment before insert on transfers for each row
       when (new.amount_units = 5000002 and new.payment_intent is not null) execute function refuse_payment()`);
-  // A second process wants the lease all the time.
+  // A second process asks for the lease all the time.
   const rival = createTestWatcher(service, { urls: [chain.url], unattributedMinUnits: 10_000n });
   let isRecorded = false;
   const wanting = (async () => {
@@ -318,7 +318,7 @@ test.each([
   expect(watcher.log.filter(({ level }) => level === 'error')).toMatchObject([
     { err: { message: expect.stringMatching(reason) }, transaction_hash: expect.stringMatching(/^0x/) },
   ]);
-  // Somebody attributes it later.
+  // It is left for manual attribution: later blocks are read without a fault.
   await watcher.catchUp(chain.mine());
   expect(watcher.faults).toEqual([]);
 });
@@ -348,7 +348,7 @@ test('the payment of a locked intent is recorded after the lock is released', as
   await blocker.query('select from payment_intents where id = $1 for update', [
     parseIdentifier('pi', intent.id),
   ]);
-  // Told that it waits for a lock, and not taken for a statement that cannot end: the block is read again.
+  // A wait for a lock is not taken for a statement that cannot end: the block is read again.
   for (let turn = 0; turn < 3; turn++)
     await expect(watcher.catchUp()).rejects.toMatchObject({ code: '55P03' });
   await blocker.query('rollback');
@@ -408,7 +408,7 @@ test('a payment whose COMMIT exceeds the statement timeout is counted once', asy
   const [payer] = chain.accounts;
   const to = intent.expected_wallet as Address;
   await chain.transfer({ from: payer.address, to, amountUnits: 5_000_003n, suffix: idBytes(intent.id) });
-  // Far behind: the blocks inside a range move no cursor that would tell a second attempt from the first.
+  // Far behind: within a range of blocks, no cursor moves that would tell a second attempt from the first.
   await chain.mine(1);
   await chain.mine(120);
   await service.query(`

@@ -54,7 +54,7 @@ describe.each([
       'with its metadata in another order',
       { ...body, metadata: { ключ: '😀', a: { '1': 'x', '2': [0.1, null] }, b: 1 } },
     ],
-  ])('the same request %s is the same request', async (_, same) => {
+  ])('the request %s is the same request', async (_, same) => {
     const key = randomUUID();
     const original = await create(first, body, key);
     expect(await create(second, same, key)).toMatchObject({

@@ -28,12 +28,12 @@ import { createJsonCodec } from '../src/contract/json/json-codec.ts';
 const request = createJsonCodec(CreatePaymentIntentRequestSchema);
 const intent = createJsonCodec(PaymentIntentSchema);
 
-/** Any JSON whose numbers fit a double and whose text PostgreSQL can store. */
 const jsonText = fc.string({ unit: 'grapheme' }).filter((text) => !text.includes('\0'));
 const jsonNumber = fc.oneof(
   fc.maxSafeInteger().map((n) => n + 0),
   fc.double({ noNaN: true, noDefaultInfinity: true }).filter((n) => !Number.isInteger(n)),
 );
+/** Any JSON whose numbers fit a double and whose text PostgreSQL can store. */
 const json = fc.letrec<{ value: JsonValue; object: JsonObject }>((tie) => ({
   value: fc.oneof(
     { depthSize: 'small' },
@@ -323,7 +323,7 @@ describe('details of the codec', () => {
     expect(request.decode(parseIJson(`{"amount_units":${text}}`)).message?.amountUnits).toBe(nearest);
   });
 
-  test('a near name is searched for the twenty faults that a refusal lists, and no more', () => {
+  test('a similar name is suggested for the twenty faults that a refusal lists, and no more', () => {
     const unknown = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`lane${i}`, 1]));
     const { violations } = request.decode(unknown);
     const hints = violations.filter(({ message }) => message.includes('did you mean lane?'));
@@ -360,7 +360,7 @@ describe('details of the codec', () => {
     });
   });
 
-  test('a list that a List method returns is written, also when it is empty', () => {
+  test('the list of a List method is written even if it is empty', () => {
     const list = createJsonCodec(ListPaymentIntentsResponseSchema);
     expect(list.encode(create(ListPaymentIntentsResponseSchema))).toBe('{"payment_intents":[]}');
     const next = create(ListPaymentIntentsResponseSchema, { nextPageToken: 'x' });
@@ -382,7 +382,7 @@ describe('details of the codec', () => {
     });
   });
 
-  test('every type of field, within the same message too', () => {
+  test('every type of field is read and written, also in a nested message of the same type', () => {
     const field = (name: string, number: number, type: number, label = 1, typeName?: string) => ({
       name,
       number,
@@ -435,7 +435,7 @@ describe('details of the codec', () => {
       'inner[0].flag',
     ]);
     expect(refused.message).toMatchObject({ large: 0n, words: [], inner: [{ flag: false }] });
-    // What a later version has stored is read without what this one does not know.
+    // Fields that a later version has stored, and this one does not know, are left out.
     expect(codec.decode({ inner: [{ flag: true, later: 1 }] }).message).toMatchObject({
       inner: [{ flag: true }],
     });

@@ -1,4 +1,4 @@
-// Answers of a node's server, and their classification.
+// Answers of a node, and their classification.
 
 import http from 'node:http';
 import { json } from 'node:stream/consumers';
@@ -46,7 +46,7 @@ test.each([
   expect(await ask(says(body))).toEqual(result);
 });
 
-test('a compressed answer is read, and asked for', async () => {
+test('a compressed answer is requested and read', async () => {
   const asked: unknown[] = [];
   const body = gzipSync('{"result":"0x2105"}');
   const result = await ask((request, response) => {
@@ -56,15 +56,15 @@ test('a compressed answer is read, and asked for', async () => {
   expect([result, asked]).toEqual(['0x2105', ['gzip']]);
 });
 
-test('a node that asked for no pause is asked, however long this process stood still', async () => {
+test('a node that requested no pause is called, however long this process was suspended', async () => {
   answer = says('{"result":"0x"}');
   const node = new Node({ url: url('').href, chainId: 1, tokens: [], patienceMs: -1 });
   expect(await node.hasCode(zeroAddress)).toBe(false);
 });
 
-test('receipts that take long are asked for in smaller groups, until they come in time', async () => {
+test('slow receipts are requested in smaller groups until they come in time', async () => {
   const node = new Node({ url: url('').href, chainId: 1, tokens: [], timeoutMs: 1_000 });
-  // One after the other, as their bytes come over one line.
+  // One after the other, as over a single slow connection.
   let line = Promise.resolve();
   answer = async (request, response) => {
     const { params } = (await json(request)) as { params: [Hash] };
@@ -85,7 +85,7 @@ test('receipts that take long are asked for in smaller groups, until they come i
   expect(faults).toBeGreaterThan(0);
 });
 
-test('a transaction that a machine behind shows in no block is asked for again', async () => {
+test('a transaction that a lagging server shows in no block fails the attempt, not the node', async () => {
   const node = new Node({ url: url('').href, chainId: 1, tokens: [] });
   const hash = numberToHex(1, { size: 32 });
   answer = says(
@@ -95,7 +95,7 @@ test('a transaction that a machine behind shows in no block is asked for again',
   expect(node.failingSinceMs).toBeUndefined();
 });
 
-test('a transaction of an unknown form tells nothing, and others of its block are not looked at', async () => {
+test('a transaction of an unknown type reads as empty, and others of its block are ignored', async () => {
   const node = new Node({ url: url('').href, chainId: 1, tokens: [] });
   const hashes = Array.from({ length: 10 }, (_, i) => numberToHex(i + 1, { size: 32 }));
   const [hash = '0x'] = hashes;
@@ -172,7 +172,7 @@ test('sends a JSON-RPC request, with the credentials of the URL in a header', as
 test.each<[string, Answer, Partial<NodeError>, RegExp]>([
   ['no JSON', says('<html>hello</html>'), { fault: 'malformed' }, /something that is not JSON$/],
   [
-    'a compressed answer that is not',
+    'an answer that only claims to be compressed',
     says('{"result":1}', 200, { 'Content-Encoding': 'gzip' }),
     { fault: 'unreachable' },
     /cannot be reached, or did not answer eth_chainId with JSON-RPC$/,
@@ -197,15 +197,15 @@ test.each<[string, Answer, Partial<NodeError>, RegExp]>([
     { fault: 'unreachable' },
     /refused eth_chainId: HTTP 200/,
   ],
-  ['a page with the address', says(`Cannot POST /v2/${secret}`, 404), { fault: 'unreachable' }, /: HTTP 404/],
+  ['a page with the URL', says(`Cannot POST /v2/${secret}`, 404), { fault: 'unreachable' }, /: HTTP 404/],
   [
-    'too many questions, on a page',
+    'too many requests, on a page',
     says(`too many requests for ${secret}`, 429, { 'Retry-After': '2' }),
     { fault: 'rate_limited', retryAfterMs: 2_000 },
     /: HTTP 429/,
   ],
   [
-    'too many questions, in JSON-RPC',
+    'too many requests, in JSON-RPC',
     says('{"error":{"code":-32005,"message":"slow down"}}', 429, { 'Retry-After': '1' }),
     { fault: 'rate_limited', retryAfterMs: 1_000 },
     /slow down \(-32005\)$/,
@@ -235,7 +235,7 @@ test('an endless answer times out', async () => {
   });
 });
 
-test('an answer that becomes more than 64 MiB is not unpacked to its end', async () => {
+test('an answer that unpacks to more than 64 MiB is not unpacked to its end', async () => {
   const bomb = gzipSync(Buffer.alloc(100 << 20, ' '));
   expect(await faultOf(says(bomb, 200, { 'Content-Encoding': 'gzip' }))).toMatchObject({
     fault: 'too_large',

@@ -34,7 +34,7 @@ function intent(status: StatusName, received = 0n, labels: string[] | null = nul
 const times = { 'in time': inTime, late: tooLate } as const;
 const tokens = { right: true, wrong: false } as const;
 
-describe('a payment counts, and its labels', () => {
+describe('whether a payment counts, and its labels', () => {
   test.for<[StatusName, keyof typeof times, keyof typeof tokens, boolean, string[]]>([
     ['requires_payment', 'in time', 'right', true, []],
     ['requires_payment', 'late', 'right', false, ['late']],
@@ -75,7 +75,7 @@ const arrived = (
   judged: { counts: labels.length === 0, labels },
 });
 
-/** Without fields: it says what the step before has changed. */
+/** A step without fields only names what the step before has changed. */
 type Step =
   | { type: string; status?: StatusName; received: bigint; count: number; labels: string[] | null }
   | { type: string; status?: never };
@@ -102,7 +102,7 @@ describe('the steps of an intent after the transfers of a block', () => {
     ['several parts', intent('requires_payment', 10n), [arrived(1n), arrived(2n)], [partlyPaid(13n, 5)]],
     ['one less than the amount', intent('requires_payment'), [arrived(99n)], [partlyPaid(99n, 4)]],
     ['the amount', intent('requires_payment'), [arrived(100n)], [processing(100n, 4)]],
-    ['what is missing', intent('requires_payment', 60n), [arrived(40n)], [processing(100n, 4)]],
+    ['the amount that is missing', intent('requires_payment', 60n), [arrived(40n)], [processing(100n, 4)]],
     [
       'one more than the amount',
       intent('requires_payment'),
@@ -116,7 +116,7 @@ describe('the steps of an intent after the transfers of a block', () => {
       [processing(101n, 4, ['overpaid']), { type: 'overpaid' }],
     ],
     [
-      'more when it is too much already',
+      'more when it is overpaid already',
       intent('processing', 101n, ['overpaid']),
       [arrived(1n)],
       [processing(102n, 4, ['overpaid'])],
@@ -128,7 +128,7 @@ describe('the steps of an intent after the transfers of a block', () => {
       [step('overpaid', 101n, 4, ['overpaid'])],
     ],
     [
-      'after success, what a reorganisation took away',
+      'after success, what a reorg had reverted',
       intent('succeeded', 0n, ['reorged']),
       [arrived(100n)],
       [step('overpaid', 100n, 4, ['reorged'])],
@@ -146,13 +146,13 @@ describe('the steps of an intent after the transfers of a block', () => {
       ],
     ),
     [
-      'labels are kept, and there once',
+      'labels are kept, without duplicates',
       intent('expired', 5n, ['underpaid', 'late']),
       [late, arrived(7n, ['late', 'found_late'])],
       [step('late_payment', 5n, 5, ['underpaid', 'late', 'found_late'])],
     ],
     [
-      'of every kind',
+      'transfers of every kind',
       intent('requires_payment'),
       [wrong, late, arrived(150n)],
       [
@@ -222,14 +222,14 @@ describe('an intent whose payments were reorged', () => {
     ]);
   });
 
-  test('an unconfirmed payment is reorged after success', () => {
+  test('gets no label for an unconfirmed payment after success', () => {
     const more = overpaid;
     expect(revert(more, { receivedUnits: 100n, labels: [], wasConfirmed: false })).toEqual([
       { type: 'payment_intent.reorged', fields: { amountReceivedUnits: 100n, labels: null } },
     ]);
   });
 
-  test('a returned payment that overpays the intent adds the overpaid event', () => {
+  test('gets the overpaid event, too, if a returned payment overpays it', () => {
     const less = intent('succeeded', 0n, ['reorged']);
     expect(revert(less, { receivedUnits: 150n, labels: [], wasConfirmed: false })).toEqual([
       {
@@ -283,14 +283,7 @@ describe('an intent whose manual payment is detached', () => {
       undefined,
       ['underpaid'],
     ],
-    [
-      'one beside a reorganised one',
-      intent('succeeded', 120n, ['reorged']),
-      100n,
-      [],
-      undefined,
-      ['reorged'],
-    ],
+    ['one beside a reorged one', intent('succeeded', 120n, ['reorged']), 100n, [], undefined, ['reorged']],
   ])('%s', ([, row, receivedUnits, left, status, labels]) => {
     expect(detach(row, { receivedUnits, labels: left })).toEqual({
       type: 'payment_intent.payment_detached',

@@ -1,4 +1,4 @@
-// A page costs what it holds, and a large one gives up the turn of the event loop.
+// A page counts against the rate limit by what it holds, and a large one yields to the event loop.
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { newUuid } from '../src/database/identifiers.ts';
@@ -53,7 +53,7 @@ async function withEvents(count: number, characters: number): Promise<TestMercha
   return merchant;
 }
 
-/** Lists over HTTP. `left` is the allowance that is left. */
+/** Lists over HTTP. `left` is the remaining allowance. */
 async function list({ keys }: TestMerchant, path: string) {
   const { body, headers, status } = await httpRequest(`${service.publicUrl}/v1/${path}`, {
     method: 'GET',
@@ -126,8 +126,8 @@ function lengthOf({ payments = [] }: { payments?: unknown[] }): number {
   return payments.length;
 }
 
-describe('a page gives up its turn', () => {
-  /** Returns how often work in slices has let others run. */
+describe('a page yields to the event loop', () => {
+  /** Returns a function that returns how often sliced work has yielded. */
   const countTurns = () => {
     const immediates = vi.spyOn(globalThis, 'setImmediate');
     return () => immediates.mock.calls.filter(([callback]) => callback.name === 'resumeNext').length;

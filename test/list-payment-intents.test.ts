@@ -15,7 +15,7 @@ import { openClient } from './support/open-client.ts';
 import { httpRequest, keyOf, startService, type TestMerchant } from './support/service.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
-// Rows of the past stay as they are.
+// Without expiry, so that overdue rows stay as they are.
 const service = await useService({ ROLES: 'api' });
 
 expectNoComplaints(service);
@@ -63,7 +63,7 @@ describe('a page', async () => {
     expect(Object.keys(second.json)).toEqual(['payment_intents']);
   });
 
-  test.each(doors)('over %s has each intent as its retrieval, without its client secret', async (door) => {
+  test.each(doors)('over %s has each intent as retrieved, without its client secret', async (door) => {
     const [page] = await listAll(door, { page_size: 3 }, keyOf(merchant));
     for (const listed of page as Intent[]) {
       const { client_secret, ...retrieved } = (
@@ -74,7 +74,7 @@ describe('a page', async () => {
     }
   });
 
-  test('nowhere has a client secret', async () => {
+  test('has no client secret anywhere', async () => {
     const { body } = await get(keyOf(merchant), '?page_size=100');
     expect(JSON.parse(body).payment_intents).toHaveLength(25);
     expect(body).not.toContain('secret');
@@ -116,7 +116,7 @@ describe('a page', async () => {
   });
 });
 
-test('a list of nothing is an empty list', async () => {
+test('a list without intents is an empty list', async () => {
   const merchant = await newMerchant();
   expect((await get(keyOf(merchant), '')).body).toBe('{"payment_intents":[]}');
   await createIntent(keyOf(merchant));
@@ -243,7 +243,7 @@ describe('a query', async () => {
       ['page_size', notAPageSize],
       ['idempotency_key', notAKey],
     ],
-  ])('?%s is refused by name', async (query, ...faults) => {
+  ])('?%s is refused, and the error names the field', async (query, ...faults) => {
     const { status, body } = await get(keyOf(merchant), `?${query}`);
     const { error } = JSON.parse(body);
     expect([status, error.code]).toEqual([400, 'invalid_body']);
@@ -280,12 +280,12 @@ describe('a query', async () => {
     expect([status, JSON.parse(body).payment_intents?.length]).toEqual([200, count]);
   });
 
-  test('a plus sign is not a space', async () => {
+  test('does not read a plus sign as a space', async () => {
     const { body } = await get(keyOf(merchant), '?idempotency_key=a+b');
     expect(idsOf(JSON.parse(body).payment_intents)).toEqual([intent.id]);
   });
 
-  test('comes without a body, and from no browser', async () => {
+  test('is refused with a body, and from a browser', async () => {
     const withBody = await get(keyOf(merchant), '', { 'Content-Length': 2 }, '{}');
     expect([withBody.status, JSON.parse(withBody.body).error.code]).toEqual([400, 'invalid_body']);
     const fromBrowser = await get(keyOf(merchant), '', { Origin: 'https://shop.example' });
@@ -296,33 +296,33 @@ describe('a query', async () => {
     ['page_size -1', { pageSize: -1 }, 'page_size', /from 1 to 100/],
     ['page_size 101', { pageSize: 101 }, 'page_size', /from 1 to 100/],
     ['page_size -2^31', { pageSize: -(2 ** 31) }, 'page_size', /from 1 to 100/],
-    ['a status that is not there', { status: 99 as never }, 'status', /"requires_payment" or/],
+    ['an unknown status', { status: 99 as never }, 'status', /"requires_payment" or/],
     ['a negative status', { status: -1 as never }, 'status', /"requires_payment" or/],
-    ['a chain that is not there', { chain: 3 as never }, 'chain', /"base" or "polygon"/],
-    ['a lane that is not there', { lane: 3 as never }, 'lane', /"sdk" or "manual"/],
+    ['an unknown chain', { chain: 3 as never }, 'chain', /"base" or "polygon"/],
+    ['an unknown lane', { lane: 3 as never }, 'lane', /"sdk" or "manual"/],
     ['negative nanos', { createdFrom: timestamp(0n, -1) }, 'created_from', ofTheYears],
-    ['nanos of a second', { createdFrom: timestamp(0n, 1e9) }, 'created_from', ofTheYears],
+    ['nanos of a whole second', { createdFrom: timestamp(0n, 1e9) }, 'created_from', ofTheYears],
     ['the year 0', { createdBefore: timestamp(-62135596801n, 0) }, 'created_before', ofTheYears],
     ['the year 10000', { createdBefore: timestamp(253402300800n, 0) }, 'created_before', ofTheYears],
-    ['the most seconds', { createdFrom: timestamp(2n ** 63n - 1n, 0) }, 'created_from', ofTheYears],
-    ['the least seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', ofTheYears],
+    ['the maximum seconds', { createdFrom: timestamp(2n ** 63n - 1n, 0) }, 'created_from', ofTheYears],
+    ['the minimum seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', ofTheYears],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
-    ['a token of nobody', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
+    ['a made-up token', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
     [
       'a field of a newer contract',
       { $unknown: [{ no: 99, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
       'field 99',
       /is not a field of this request/,
     ],
-  ])('over gRPC, %s is refused by name', async (_, change, field, message) => {
+  ])('over gRPC, %s is refused, and the error names the field', async (_, change, field, message) => {
     const request = Object.assign(create(ListPaymentIntentsRequestSchema), change);
     const answer = await list('grpc', request, keyOf(merchant));
     expect(answer).toMatchObject({ code: 'invalid_body', status: grpc.status.INVALID_ARGUMENT });
     expect(answer.details).toEqual([{ field, message: expect.stringMatching(message) }]);
   });
 
-  test('over gRPC, unset fields are no filters', async () => {
+  test('over gRPC, unset fields do not filter', async () => {
     const request = create(ListPaymentIntentsRequestSchema, {
       pageSize: 0,
       pageToken: '',
@@ -365,7 +365,7 @@ describe('filters', () => {
     all = (await listAll('json', { page_size: 100 }, keyOf(merchant))).flat();
   });
 
-  test('of each kind, alone and together, select what they name', async () => {
+  test('of each kind, alone and combined, select the matching intents', async () => {
     expect(all).toHaveLength(60);
     const between = new Date(firstAtMs + 20).toISOString();
     const before = new Date(firstAtMs + 45).toISOString();
@@ -398,7 +398,7 @@ describe('filters', () => {
     }
   });
 
-  test.each(doors)('over %s, a page is empty where filters exclude each other', async (door) => {
+  test.each(doors)('over %s that exclude each other give an empty page', async (door) => {
     const at = new Date(firstAtMs + 20).toISOString();
     for (const query of [
       { created_from: at, created_before: at },
@@ -408,7 +408,7 @@ describe('filters', () => {
     }
   });
 
-  test('a status is the one of now', async () => {
+  test('by status use the current status', async () => {
     const own = await newMerchant();
     const { id } = await createIntent(keyOf(own));
     const listed = async (status: string) => idsOf((await listAll('grpc', { status }, keyOf(own))).flat());
@@ -426,7 +426,7 @@ describe('created_from and created_before', () => {
   beforeAll(async () => {
     merchant = await newMerchant();
     await insertIntents(service, { merchantId: merchant.id, count: 3, firstAtMs: atMs - 1 });
-    // As high and as low as ids of their millisecond can be.
+    // The highest and the lowest possible ids of their milliseconds.
     const bounds = [
       [atMs - 1, '7fff-bfff-ffffffffffff'],
       [atMs, '7000-8000-000000000000'],
@@ -521,13 +521,13 @@ describe('idempotency_key', () => {
 });
 
 describe('merchants and modes', () => {
-  test.each(doors)('over %s, a list has those of the key alone', async (door) => {
+  test.each(doors)('over %s, a list has only intents of the merchant and mode of the key', async (door) => {
     const [a, b] = [await newMerchant(), await newMerchant()];
     const scopes = [a, b].flatMap((merchant) =>
       (['testnet', 'mainnet'] as const).map((mode) => ({ apiKey: keyOf(merchant, mode), mode })),
     );
     const created = new Map<string, string[]>(scopes.map(({ apiKey }) => [apiKey, []]));
-    // In turns, so that each lies between those of the others.
+    // In turns, so that the intents of one lie between those of the others.
     for (let round = 0; round < 5; round++) {
       for (const { apiKey } of scopes) created.get(apiKey)?.push((await createIntent(apiKey)).id);
     }
@@ -541,7 +541,7 @@ describe('merchants and modes', () => {
   });
 });
 
-test('pages that are asked for together are those that are asked for alone', async () => {
+test('pages requested at the same time equal pages requested one by one', async () => {
   const merchants = [await newMerchant(), await newMerchant(), await newMerchant()];
   const asked: (readonly [apiKey: string, query: Request])[] = [];
   for (const [i, merchant] of merchants.entries()) {
@@ -584,7 +584,7 @@ describe('a page token', () => {
   const others = 'belongs to other filters: send it with those of the page before';
   const nobodys = 'is not one that this list has given out';
 
-  test.each(doors)('over %s is good for its own list only', async (door) => {
+  test.each(doors)('over %s is valid only for its own list', async (door) => {
     const refused = async (change: Request, apiKey = keyOf(merchant)) => {
       const { status: _status, ...withoutStatus } = query;
       const base = 'status' in change && change.status === '' ? withoutStatus : query;
@@ -616,7 +616,7 @@ describe('a page token', () => {
     }
   });
 
-  test.each(doors)('over %s is refused unless it was given out', async (door) => {
+  test.each(doors)('over %s is refused unless it was issued', async (door) => {
     const bytes = Buffer.from(token, 'base64url');
     const changed = (at: number) => {
       const copy = Buffer.from(bytes);
@@ -653,7 +653,7 @@ describe('a page token', () => {
 });
 
 describe('while others create', () => {
-  /** Creates until `stop`, and returns how many there were. */
+  /** Creates intents until `stop`. `created` returns how many there are so far. */
   function keepCreating(apiKey: string) {
     let isStopped = false;
     let created = 0;
@@ -680,7 +680,7 @@ describe('while others create', () => {
   test.each<[string, Request]>([
     ['all', {}],
     ['one lane', { lane: 'sdk' }],
-  ])('pages of %s neither skip nor double', async (_, filter) => {
+  ])('pages of %s neither skip nor repeat an intent', async (_, filter) => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
     const nowMs = Date.now();
@@ -723,14 +723,14 @@ describe('while others create', () => {
     expect(seen).toEqual(newestFirst(seen));
     const all = new Set(seen);
     expect(there.filter((id) => !all.has(id))).toEqual([]);
-    // The late rows appear from the place where the list was.
+    // Of the late rows, those beyond the position of the list appear.
     expect(seen.length).toBeGreaterThan(100);
   });
 
-  test('pages of a filter that looks through 10,000 intents skip none either', async () => {
+  test('pages of a filter that searches 10,000 intents skip none either', async () => {
     const merchant = await newMerchant();
     const apiKey = keyOf(merchant);
-    // What matches lies just before and behind the end of what a page looks through.
+    // The matches lie on both sides of the point where the search of a page ends.
     await insertIntents(service, {
       merchantId: merchant.id,
       count: 12_000,
@@ -770,7 +770,7 @@ describe('a sparse filter', () => {
     });
   });
 
-  test.each(doors)('over %s pages on to the end, without duplicates', async (door) => {
+  test.each(doors)('over %s is listed to its end, without duplicates', async (door) => {
     for (const page_size of [1, 2, 100]) {
       const pages = await listAll(door, { status: 'succeeded', page_size }, keyOf(merchant));
       const numbers = pages.flat().map(({ amount_units }) => Number(amount_units) - 1_000_000);
@@ -779,12 +779,12 @@ describe('a sparse filter', () => {
     }
   });
 
-  test.each(doors)('over %s that matches nothing has empty pages, and an end', async (door) => {
+  test.each(doors)('over %s that matches nothing has empty pages, and ends', async (door) => {
     const pages = await listAll(door, { status: 'processing' }, keyOf(merchant));
     expect(pages).toEqual([[], [], []]);
   });
 
-  test('reads each row that it looks through once', async () => {
+  test('reads each row that it searches once', async () => {
     const reading = await startService({ ROLES: 'api', DATABASE_POOL: '1' }, { beside: service });
     const rowsRead = async () => {
       await reading.served.em.execute('select pg_stat_force_next_flush()');
@@ -800,14 +800,14 @@ describe('a sparse filter', () => {
       expect(json.payment_intents).toEqual([]);
       return (await rowsRead()) - before;
     };
-    // Meanwhile another session may count what it has read before.
+    // Another session may report its earlier reads meanwhile, so the smallest count is used.
     const read = Math.min(await listOnce(), await listOnce(), await listOnce());
     await reading.close();
     expect(read).toBeGreaterThanOrEqual(10_000);
     expect(read).toBeLessThan(10_100);
   });
 
-  test('with bounds of time looks through those alone', async () => {
+  test('with bounds of time searches only between them', async () => {
     const [first] = await listAll(
       'json',
       { status: 'succeeded', created_before: new Date(firstAtMs + 5_000).toISOString() },

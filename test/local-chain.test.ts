@@ -86,7 +86,7 @@ async function pay({ payer, client }: RunningChain, amountUnits: bigint) {
   return client.waitForTransactionReceipt({ hash });
 }
 
-/** Without its state, a chain differs from one of the same second in nothing. */
+/** A new chain is identical to another new one of the same second. */
 async function untilNextSecond({ client }: RunningChain): Promise<void> {
   const { timestamp } = await client.getBlock({ blockNumber: 0n });
   await vi.waitUntil(() => Date.now() / 1000 >= Number(timestamp) + 1, 10_000);
@@ -144,7 +144,7 @@ describe('a chain that runs', async () => {
   const chain = local.chains.base as RunningChain;
   afterAll(local.stop);
 
-  test('a payment has the id after its arguments, and is mined even if nothing else triggers a block', async () => {
+  test('a payment has the id after its arguments, and causes a block by itself', async () => {
     const receipt = await pay(chain, 12_500_000n);
     const [transfer] = parseEventLogs({ abi: erc20Abi, logs: receipt.logs, eventName: 'Transfer' });
     expect(transfer?.args).toEqual({ from: chain.payer.address, to: wallet, value: 12_500_000n });
@@ -158,7 +158,7 @@ describe('a chain that runs', async () => {
     );
   });
 
-  test('new USDC can be made for anybody', async () => {
+  test('USDC can be minted for any address', async () => {
     const anybody = '0x00000000000000000000000000000000000a4b0d';
     const hash = await chain.payer.mint(anybody, 5n);
     await chain.client.waitForTransactionReceipt({ hash });
@@ -172,7 +172,7 @@ describe('a chain that runs', async () => {
   });
 });
 
-test('a payment that was sent just before the end is in a block afterwards', async () => {
+test('a payment that was sent just before the stop is in a block after the restart', async () => {
   const { chains, stop } = await start();
   const { payer } = chains.base as RunningChain;
   await payer.pay({ to: wallet, amountUnits: 7n, suffix: id });
@@ -180,7 +180,7 @@ test('a payment that was sent just before the end is in a block afterwards', asy
   expect(await balanceOf(await startBase(), wallet)).toBe(7n);
 });
 
-test('the chain ends although its folder was removed', async () => {
+test('the chain stops even if its folder was removed', async () => {
   const { chains, stop } = await start();
   await rm(join(dataDir, 'chains'), { recursive: true });
   await stop();
@@ -212,13 +212,13 @@ test('a chain keeps its first block, although each restart adds one to the saved
   const { header } = state.blocks.find(
     (block: { header: { number: Hex } }) => Number(block.header.number) === 0,
   );
-  // Later ones, and those of a clock that was set back.
+  // Blocks that are later, and earlier ones as of a clock that was set back.
   const others = Array.from({ length: 100 }, (_, i) => ({
     header: { ...header, timestamp: numberToHex(Number(header.timestamp) + (i < 50 ? i - 50 : i - 40)) },
     transactions: [],
   }));
   const saved = gzipSync(JSON.stringify({ ...state, blocks: [...state.blocks, ...others] }));
-  // Anvil takes any of them.
+  // Anvil may take any of them as the first block.
   for (let i = 0; i < 5; i++) {
     await writeFile(file, saved);
     const { chains, stop } = await start();
@@ -246,7 +246,7 @@ test('a restart drops old empty blocks, and no payment', async () => {
   expect(logs.map((each) => each.transactionHash)).toContain(transactionHash);
 });
 
-test('old empty blocks are dropped while it runs, at the same address', async () => {
+test('old empty blocks are dropped while the chain runs, and its address stays the same', async () => {
   const chain = await startBase();
   const { transactionHash } = await pay(chain, 1n);
   const { pid, client } = chain;
@@ -279,7 +279,7 @@ describe('mining', () => {
   test('each minute otherwise', async () => {
     const chain = await startBase();
     const before = await chain.client.getBlock();
-    // For the process, not for anvil, a minute passes.
+    // A minute passes for this process, but not for anvil.
     vi.setSystemTime(Date.now() + 61_000);
     ends.push(() => vi.useRealTimers());
     await vi.waitUntil(async () => (await chain.client.getBlockNumber()) === before.number + 1n, 20_000);
@@ -291,7 +291,7 @@ describe('one anvil for each chain', () => {
   const pidOnDisk = async (): Promise<number> =>
     JSON.parse(await readFile(join(dataDir, 'chains/base/anvil.json'), 'utf8')).pid;
 
-  test('that of a killed process is adopted', async () => {
+  test('the anvil of a killed process is adopted', async () => {
     const { kill, line } = await startProcess();
     const pid = await pidOnDisk();
     await kill();
@@ -303,7 +303,7 @@ describe('one anvil for each chain', () => {
     expect(await isRunning(pid)).toBe(false);
   });
 
-  test('that of a killed process is ended if it does not answer', async () => {
+  test('the anvil of a killed process is ended if it does not answer', async () => {
     const { kill } = await startProcess();
     const pid = await pidOnDisk();
     await kill();
@@ -315,7 +315,7 @@ describe('one anvil for each chain', () => {
     expect(await balanceOf(chain, chain.payer.address)).toBe(10n ** 18n);
   });
 
-  test('two that start at once share it, and the last one ends it', async () => {
+  test('two starts at once share it, and the last stop ends it', async () => {
     const [first, second] = await Promise.all([start(), start()]);
     const pid = first.chains.base?.pid as number;
     expect(second.chains.base?.pid).toBe(pid);
@@ -360,7 +360,7 @@ describe('one anvil for each chain', () => {
 test.for([
   ['cut off', Buffer.from('1f8b08', 'hex')],
   ['no state', Buffer.from('1f8b0800000000000003abae0500430a4a0e02000000', 'hex')],
-] as const)('a chain with a damaged state is restarted, and the log says so: %s', async ([, bytes]) => {
+] as const)('a chain with a damaged state is replaced, and the log says so: %s', async ([, bytes]) => {
   const first = await start();
   const begin = await hashOf(first.chains.base as RunningChain, 0n);
   await untilNextSecond(first.chains.base as RunningChain);
@@ -372,7 +372,7 @@ test.for([
   expect(log.map(({ msg }) => msg)).toContain('local chain: could not load its state, starting a new chain');
 });
 
-test('a chain with incomplete contracts is restarted', async () => {
+test('a chain with incomplete contracts is replaced', async () => {
   const first = await start();
   const chain = first.chains.base as RunningChain;
   const begin = await hashOf(chain, 0n);

@@ -46,7 +46,7 @@ test('one line per request, with the caller, the outcome and the duration', asyn
   }
 });
 
-test('the line of a request about an intent names it', async () => {
+test('the line of a request about an intent has the id of the intent', async () => {
   const { json: intent } = await service.call('createPaymentIntent', { amount_units: 1 });
   const { id, client_secret } = intent;
   const elsewhere = { apiKey: service.merchant.keys.mainnet.apiKey };
@@ -97,7 +97,7 @@ test('the line of a refused request names the invalid fields, without their valu
   expect(await line).toMatchObject({ code: 'invalid_body', fields: ['limit'] });
 });
 
-// Before the flood, whose second would summarise its refusals, too.
+// Before the flood: in the same second, the refusals of this test would be summarised, too.
 test('a hundred requests of every kind write a hundred lines', async () => {
   const before = service.requestLines().length;
   const bodies = [{ amount_units: 1 }, { amount_units: 0 }, { amount_units: 1, metadata: { a: '\0' } }];
@@ -195,7 +195,7 @@ test('the log never contains a key, a client secret, an Authorization header or 
 test.each([
   [false, /^\{"level":"info","time":"[^"]+","code":"ok","message":"hello"\}\n$/],
   [true, /INFO.*hello.*\{"code":"ok"\}.*\n$/],
-])('standard output, a terminal: %j', async (isTerminal, line) => {
+])('a line is readable on a terminal, and JSON elsewhere (terminal: %j)', async (isTerminal, line) => {
   const program = `
     const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
     createLogger('info', (await standardOutput(${isTerminal})).destination).info({ code: 'ok' }, 'hello');`;
@@ -223,7 +223,7 @@ test('a readable line has no control or invisible characters', async () => {
   expect(stdout.replaceAll('\n', '')).not.toMatch(hidden);
 });
 
-test('nor has a line of JSON, which means the same', async () => {
+test('a JSON line has no control or invisible characters, and keeps the text', async () => {
   const { stdout } = await promisify(execFile)(process.execPath, [
     '--input-type=module',
     '--eval',

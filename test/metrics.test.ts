@@ -114,14 +114,14 @@ test('the pool, open connections, readiness, the event loop and the build', asyn
   session.close();
 });
 
-test('how far the clock of this machine is ahead of that of the database', async () => {
+test("how far this machine's clock is ahead of the database's", async () => {
   vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 3_600_000);
   const aheadMs = await readClockAheadMs(service.database.orm.em).finally(() => vi.restoreAllMocks());
   expect(Math.round(aheadMs / 60_000)).toBe(60);
   expect((await scrape()).get('payment_intents_clock_ahead_seconds')).toBeLessThan(60);
 });
 
-test('the public and the internal port have no metrics', async () => {
+test('the public port has no metrics', async () => {
   expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
 });
 
@@ -168,7 +168,7 @@ test('creates that wait for the database, and callers that wait for a connection
   await blocked.close();
 });
 
-/** Resolves when the service has seen a payment. */
+/** Makes a payment. Resolves when the service has seen it. */
 async function payOnce(chain: TestChain): Promise<void> {
   const [payer] = chain.accounts;
   await chain.mint(payer.address, 1n);
