@@ -1,4 +1,4 @@
-// Where a reader of events is: behind an event, or at a position sent by a stream or by a page of a list.
+// Where a reader of events continues: after an event, or at a position from a stream or a page token.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
@@ -11,15 +11,15 @@ import { firstEpoch, newestEpoch, validUpTo } from './event-epochs.ts';
 /** A position, and the epoch in which the reader got it. */
 export type EventCursor = { epoch: bigint; position: bigint };
 
-/** What a database says about the cursors of an epoch. */
+/** Which cursors of an epoch are valid, according to the database. */
 interface CursorLimits {
-  /** The highest position that is valid. */
+  /** The highest valid position. */
   validUpTo: bigint;
-  /** Events up to here were removed by retention. */
+  /** The highest position of an event that retention has removed. */
   removed: bigint;
 }
 
-/** SQL of the limits, for a statement that reads what follows a cursor: another one may be sent to another host. */
+/** SQL for the limits, to be read together with the events: a second statement may go to another host. */
 export const limitColumns = (epoch: string) =>
   `${validUpTo(epoch)} as valid_up_to, (select removed_position from event_progress) as removed_position`;
 
@@ -29,12 +29,12 @@ export const limitsOf = (row: Record<string, unknown>): CursorLimits => ({
   removed: BigInt(row.removed_position as string),
 });
 
-/** Before all events, for a reader that has none. */
+/** The cursor before all events. */
 export const beforeAll: EventCursor = { epoch: firstEpoch, position: 0n };
 
 const wordBytes = 8;
 
-/** Formats a cursor as a page token or as a stream's `position`. The first epoch is left out of it. */
+/** Formats a cursor as a page token or as a stream's `position`. The first epoch is omitted. */
 export function cursorToken(filter: readonly unknown[], { epoch, position }: EventCursor): string {
   const bytes = Buffer.alloc(epoch === firstEpoch ? wordBytes : 2 * wordBytes);
   bytes.writeBigInt64BE(position);
@@ -57,15 +57,15 @@ export function streamFilter({ merchantId, mode }: Identity): readonly unknown[]
 }
 
 /**
- * What follows a cursor may have been removed by retention, or the cursor may be behind events that the database has
- * lost. Both are `cursor_expired`; the second has `resumeAfter`, behind which nothing is missed.
+ * A cursor expires if retention has removed events after it, or if the database has lost events before it.
+ * Both are `cursor_expired`. In the second case, a reader that continues after `resumeAfter` misses nothing.
  */
 export type EventCursors = ReturnType<typeof createEventCursors>;
 
 export function createEventCursors(em: EntityManager) {
   const { run } = createPreparedStatements(em);
 
-  /** The refusal of a cursor that was valid up to a position. */
+  /** Returns the refusal of a lost cursor. `position` is the last one of its epoch that is still valid. */
   const lost = async (position: bigint, { merchantId, mode }: Identity) => {
     const [last] = (await run(findLastEvent, [merchantId, mode, String(position)])).rows;
     return new ServiceError('cursor_expired', {
@@ -80,7 +80,7 @@ export function createEventCursors(em: EntityManager) {
 
   return {
     /**
-     * Returns the cursor behind an event. Throws `invalid_body` for `after` if the text is not an event's id,
+     * Returns the cursor after an event. Throws `invalid_body` for `after` if the text is not an event's id,
      * `resource_missing` if the merchant has no such event in this mode, and `cursor_expired`.
      */
     async afterEvent(id: string, identity: Identity): Promise<EventCursor> {
@@ -90,7 +90,7 @@ export function createEventCursors(em: EntityManager) {
       if (row === undefined) {
         const { rows: epochs } = await run(findEpochAfter, [uuid]);
         if (epochs[0] === undefined) throw new ServiceError('resource_missing');
-        // Some that came after it are kept no more: it may have been removed, too, and not lost.
+        // Later events were removed by retention, so this one may have been removed, too, rather than lost.
         if (epochs[0].may_be_removed) throw new ServiceError('cursor_expired');
         throw await lost(BigInt(epochs[0].begins_after), identity);
       }
@@ -107,18 +107,18 @@ export function createEventCursors(em: EntityManager) {
       await this.assertKept(cursor, identity);
       return cursor;
     },
-    /** Throws `cursor_expired`, by the limits of the statement that read what follows, or by those that are now. */
+    /** Throws `cursor_expired` if the cursor is outside the limits. Reads the limits if none are given. */
     async assertKept(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void> {
       const known = limits ?? (await limitsNow(cursor));
       await this.assertNotLost(cursor, identity, known);
       if (cursor.position < known.removed) throw new ServiceError('cursor_expired');
     },
-    /** Throws `cursor_expired` for lost events only: a page of a list follows another one over what is removed. */
+    /** Throws `cursor_expired` for lost events only: the next page of a list may skip removed events. */
     async assertNotLost(cursor: EventCursor, identity: Identity, limits?: CursorLimits): Promise<void> {
       const known = limits ?? (await limitsNow(cursor));
       if (cursor.position > known.validUpTo) throw await lost(known.validUpTo, identity);
     },
-    /** The cursor behind the newest event of all merchants. */
+    /** Returns the cursor after the newest event of all merchants. */
     async last(): Promise<EventCursor> {
       const { rows } = await run(findLast, []);
       return { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
@@ -155,7 +155,7 @@ const findCursor = preparedStatement(
    select null, null, null, true from removed_events r where r.id = $1 and r.merchant_id = $2 and r.mode = $3`,
 );
 
-/** The epoch that began after the time of an event's id. If the event is unknown, it may be one of those lost before. */
+/** The first epoch after the time in an event's id. An unknown event may have been lost when it began. */
 const findEpochAfter = preparedStatement(
   'find_epoch_after_event',
   `select begins_after, exists (select from removed_events where id > $1) as may_be_removed from event_epochs

@@ -1,6 +1,6 @@
-// An epoch is the part of the order of events that one history of the database gave. A standby that is promoted, and a
-// restored backup, begin another: positions that the lost end of the one before had given are given again, to other
-// events. A reader's position is therefore worth something only together with its epoch.
+// An epoch is the part of the event order that was written in one history of the database. A promoted standby
+// or a restored backup begins another. Positions at the lost end of the old history are then assigned again,
+// to other events. So a reader's position is valid only together with its epoch.
 
 import { randomBytes } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -9,10 +9,10 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 /** The id of the first epoch, which the migration inserts. */
 export const firstEpoch = 0n;
 
-/** SQL for the id of the epoch in which positions are given now. */
+/** SQL for the id of the current epoch. */
 export const newestEpoch = '(select id from event_epochs order by number desc limit 1)';
 
-/** SQL for the highest position of a cursor of this epoch: where the next one begins, or the last. -1 if it is unknown. */
+/** SQL for an epoch's highest valid position: the last one, or where the next epoch begins; -1 if unknown. */
 export const validUpTo = (epoch: string) =>
   `(select case when e.number is null then -1
            else least(p.last_position, (select min(l.begins_after) from event_epochs l where l.number > e.number))
@@ -22,20 +22,20 @@ export const validUpTo = (epoch: string) =>
 /** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
 
-/** Takes the lock of positions until the end of the transaction. Settings are in the same statement to save a round trip. */
+/** Locks positions for this transaction. Also applies its planner settings, to save a round trip. */
 export async function lockPositions(run: RunPrepared): Promise<void> {
   await run(lock, [String(lockId)]);
 }
 
 /**
- * Begins an epoch if the database's history is not that of the newest one. Call it with the lock of positions, in a
- * statement after the one that took it, and before giving positions.
+ * Begins an epoch if the database's history is not that of the newest one. Call it with the lock of
+ * positions, in a later statement than the one that took it, and before assigning positions.
  */
 export async function beginEpochOfHistory(run: RunPrepared): Promise<void> {
   await run(begin, [String(newEpochId()), false]);
 }
 
-/** Begins an epoch in any case: a database restored from its files does not say so. Returns the last position before it. */
+/** Always begins an epoch: a restore from files cannot be detected. Returns the last position before it. */
 export function beginEpoch(em: EntityManager): Promise<bigint> {
   return createPreparedStatements(em).transaction(async (run) => {
     await lockPositions(run);
@@ -44,12 +44,12 @@ export function beginEpoch(em: EntityManager): Promise<bigint> {
   });
 }
 
-/** Two restores of one backup must not agree by chance. */
+/** Random, so that two restores of one backup get different ids. */
 const newEpochId = () => randomBytes(8).readBigInt64BE();
 
 /**
- * A session keeps plans for longer than its statistics are true. The statements of this transaction find each row by an
- * index, also by a plan made while the tables were empty.
+ * A session keeps a plan after the statistics have changed. With these settings, the statements of this
+ * transaction find each row by an index, even with a plan made while the tables were empty.
  */
 const lock = preparedStatement(
   'lock_event_positions',
@@ -58,7 +58,7 @@ const lock = preparedStatement(
           set_config('enable_mergejoin', 'off', true)`,
 );
 
-/** The timeline that is written now: the one in `pg_control_checkpoint()` follows only after a checkpoint. */
+/** Takes the timeline of the current WAL file: `pg_control_checkpoint()` shows it only after a checkpoint. */
 const begin = preparedStatement(
   'begin_event_epoch',
   `insert into event_epochs (number, id, system_identifier, timeline, begins_after, begins_at)

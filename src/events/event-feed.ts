@@ -13,18 +13,18 @@ import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
 import { type EventCursor, limitColumns, limitsOf } from './event-cursor.ts';
 import { newestEpoch } from './event-epochs.ts';
 
-/** How often new events are looked for while streams are open. A fallback: most are announced. */
+/** Polling interval while streams are open. A fallback: most new events are announced by a notification. */
 const pollMs = 200;
-/** How often the API keys of open streams are checked. A stream ends within twice this time after its key. */
+/** How often the keys of open streams are checked. A stream outlives its key by at most twice this time. */
 const keyCheckMs = 4_000;
 /** Longest pause after a database failure, so that streams resume soon after it. */
 const maxPauseMs = 2_000;
-/** Most streams of this process. Each holds one page of events and some tens of KB. */
+/** Maximum streams of this process. Each holds one page of events and some tens of KB. */
 const maxStreams = 1_024;
-/** Most streams of one API key. */
+/** Maximum streams of one API key. */
 const maxStreamsOfKey = 32;
 
-/** Who reads a stream. */
+/** The API key that reads a stream, with its merchant and mode. */
 type Reader = { keyId: string; merchantId: string; mode: ModeName };
 
 /** An open stream. */
@@ -68,7 +68,7 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
     for (const stream of streams) {
       if (!ended.has(stream.keyId)) continue;
       stream.refusal = new ServiceError('api_key_invalid');
-      // The client may have stopped reading and would not close the stream for a long time.
+      // A client that has stopped reading might not close the stream for a long time.
       streams.delete(stream);
       stream.wake();
     }
@@ -84,14 +84,14 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
   };
 
   const end = () => {
-    // Without what came before: each would keep the one before it.
+    // Resolves with nothing: otherwise each promise would retain the results of the earlier ones.
     stopping = Promise.all([stopping, work?.looking.stop(), work?.keyCheck.stop()]).then(() => undefined);
     work = undefined;
     last = undefined;
   };
 
   return {
-    /** Opens a stream of this key. Throws `rate_limited` if there are too many. */
+    /** Opens a stream for this key. Throws `rate_limited` if there are too many. */
     subscribe(reader: Reader): Stream {
       assertRoom(streams, reader.keyId);
       const stream = openStream(reader, () => {
@@ -111,7 +111,7 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
   };
 }
 
-/** Throws `rate_limited` if too many streams are open, of this key or in all. */
+/** Throws `rate_limited` if too many streams are open, for this key or in total. */
 function assertRoom(streams: ReadonlySet<Stream>, keyId: string): void {
   const ofKey = [...streams].filter((open) => open.keyId === keyId).length;
   if (streams.size < maxStreams && ofKey < maxStreamsOfKey) return;
@@ -175,7 +175,7 @@ interface EventFilter {
 
 export type EventReader = ReturnType<typeof createEventReader>;
 
-/** A result of `pg`, whose numbers of 64 bits are text. */
+/** A row from `pg`, which returns 64-bit numbers as text. */
 interface ListedRow {
   [column: string]: unknown;
   position: string;
@@ -202,8 +202,8 @@ export function createEventReader(em: EntityManager) {
     const values = new Values(...Array.from({ length: 5 }));
     const of = values.and([['e.type = ?', type === '' ? undefined : type]]) || 'true';
     const where = `${inRange} and ${of}`;
-    // Within an intent or a refund, the sequence has the same order and is in its index. The other index would scan all
-    // events.
+    // Within an intent or a refund, the sequence gives the same order and has an index. By position, all
+    // events would be scanned.
     const ofSubject = (...conditions: Condition[]) =>
       `select e.* from events e where ${where} and ${values.and(conditions)} order by e.sequence limit $4`;
     const ofRefunds = (intent: string) =>
@@ -252,8 +252,8 @@ export function createEventReader(em: EntityManager) {
       return rows[0] && columns.read(rows[0]);
     },
     /**
-     * Returns at most `size` events of a merchant and mode behind a cursor, in order of their position. `next` is where
-     * the next page begins; `limits` are those of the cursor, undefined if the page is empty.
+     * Returns at most `size` events of a merchant and mode after a cursor, by position. `next` is the cursor
+     * of the next page; `limits` are those of the cursor, undefined if the page is empty.
      */
     async page({ merchantId, mode }: Identity, filter: EventFilter, after: EventCursor, size: number) {
       const list = async (statement: PreparedStatement, limit: number, ...more: unknown[]) => {
@@ -269,10 +269,10 @@ export function createEventReader(em: EntityManager) {
       const found = await list(statement, size + 1, ...values);
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },
-    /** The same without a filter, and where they end: if they are fewer, at the newest event of all merchants. */
+    /** The same, unfiltered. `end` is after the last event, or after all merchants' if fewer than `size`. */
     async behind({ merchantId, mode }: Identity, after: EventCursor, size: number) {
       const { rows } = await read(merchantId, listBehind, rangeOf(merchantId, mode, after, size));
-      // Without events there is one row, of the progress alone.
+      // Without events there is one row, with only the columns of `event_progress`.
       const [first] = rows;
       const found: ListedRow[] = rows.filter(({ position }) => position !== null);
       const position = found.length < size ? first?.last_position : found.at(-1)?.position;

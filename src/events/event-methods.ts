@@ -87,8 +87,8 @@ const pageSize = 20;
 const defaultKeepAliveMs = 30_000;
 
 /**
- * `WatchEvents`: events after `after`, then new ones. The next page is read only after the client has taken the last
- * one, so a slow client costs one page of memory.
+ * `WatchEvents`: events after `after`, then new ones. The next page is read only after the client has taken
+ * the last one, so a slow client costs one page of memory.
  */
 export function watchEvents(
   reader: EventReader,
@@ -122,7 +122,7 @@ export function watchEvents(
             cursor = { epoch: end.epoch, position: BigInt(row.position ?? 0) };
             yield messageOf({ event: toEvent(row) });
             sentAtMs = performance.now();
-            // Sending may have taken long.
+            // Sending may have taken a long time.
             assertOpen();
           }
           if (rows.length === pageSize) continue;

@@ -13,15 +13,15 @@ const eventCodec = createJsonCodec(EventSchema);
 type StoredEvent = Pick<EventRow, 'id' | 'type' | 'createdAt' | 'mode' | 'sequence' | 'data'>;
 
 /**
- * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. In protobuf it has the
- * fields that this version knows; others are dropped.
+ * Converts a row to the contract's event. In JSON its `data` is the stored text, unchanged. In protobuf it
+ * has the fields that this version knows; others are dropped.
  */
 export function toEvent(row: StoredEvent): Event {
   const { message = create(EventDataSchema) } = dataCodec.decode(JSON.parse(row.data));
   return eventWith(row, message);
 }
 
-/** Converts a row for JSON only, which does not read the stored text: a long one takes a millisecond. */
+/** Converts a row for JSON only. Does not parse the stored text: a long one takes a millisecond. */
 export function toJsonEvent(row: EventRow): Event {
   return eventWith(row, create(EventDataSchema));
 }

@@ -1,7 +1,7 @@
-// Gives each event its position in the total order that readers follow. A position is assigned after the event's
-// transaction has committed, by one transaction at a time, so no event can appear before a position that a reader has
-// passed. A number chosen by the writer (a sequence, a timestamp, the transaction's id) does not have this property:
-// late commits would appear behind readers, or delay all of them.
+// Gives each event its position in the total order that readers follow. A position is assigned after the
+// event's transaction has committed, by one transaction at a time, so no event can appear before a position
+// that a reader has passed. A number chosen by the writer (a sequence, a timestamp, the transaction's id)
+// does not have this property: late commits would appear behind readers, or delay all of them.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { NIL as lowestUuid } from 'uuid';
@@ -10,17 +10,17 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { ring } from '../database/ring.ts';
 import { beginEpochOfHistory, lockPositions } from './event-epochs.ts';
 
-/** Most events positioned in one transaction. */
+/** Maximum events positioned in one transaction. */
 const maxBatchSize = 1_000;
-/** Most deliveries of the events positioned in one transaction, unless it is a single event. */
+/** Maximum deliveries created for them, unless there is only one event. */
 const maxBatchDeliveries = 2_000;
 
 /** Called in the transaction that assigned the positions after `after` up to `upTo`. */
 type OnPositioned = (run: RunPrepared, after: bigint, upTo: bigint) => Promise<unknown>;
 
 /**
- * Returns the positioner. Each batch continues after the merchant at which the previous one ended, so that one merchant's
- * backlog delays the events of another by a batch.
+ * Returns the positioner. Each batch continues after the merchant at which the previous one ended, so one
+ * merchant's backlog delays another's events by only one batch.
  */
 export function createPositioner(em: EntityManager, onPositioned?: OnPositioned) {
   const { run, transaction } = createPreparedStatements(em);
@@ -39,7 +39,7 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
       return { size: batch.size, hasMore: batch.has_more, endsAt: batch.last_merchant };
     });
 
-  /** Assigns a position to a batch of the events that have none. Returns their number, and whether there are more. */
+  /** Assigns positions to a batch of events that have none. Returns its size, and whether there are more. */
   const positionSome = async (): Promise<{ size: number; hasMore: boolean }> => {
     // Checked without the lock, because usually there are none.
     const { rows } = await run(findUnpositioned, []);
@@ -67,7 +67,7 @@ const findUnpositioned = preparedStatement(
 );
 const notify = preparedStatement('notify_event_positions', "select pg_notify($1, '')");
 
-/** The merchants with events that wait, after the last batch's. */
+/** The merchants with unpositioned events, starting after the last batch's merchant. */
 const merchants = ring({
   name: 'merchants',
   column: 'merchant_id',
@@ -78,11 +78,11 @@ const merchants = ring({
 });
 
 /**
- * Merchants take turns of one event. Within an intent, events stay in the order of their sequence: a merchant's events
- * are taken in that order, and whoever sees an intent's second event sees its first, which was committed before.
+ * Merchants take turns, one event each. A merchant's events are taken by sequence, which keeps an intent's
+ * events in order: if the second is visible, so is the first, which was committed earlier.
  *
- * At most `$2` merchants and an equal share of `$2` events of each are looked at, less than twice `$2` events: a backlog
- * does not make a batch slower. Events that are left out for their deliveries come first in a later batch.
+ * Reads at most `$2` merchants and an equal share of `$2` events of each, less than twice `$2` events: a
+ * backlog does not slow a batch. Events left out because of their deliveries come first in a later batch.
  */
 const position = preparedStatement(
   'position_events',

@@ -3,20 +3,20 @@ import { NIL } from 'uuid';
 import { lowestUuidOfAge } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 
-/** An event may have thousands of attempts: fewer are removed at once after a failure. */
+/** Maximum events of a batch. Halved after a failure: an event may have thousands of attempts. */
 const maxBatchSize = 1_000;
 const dayMs = 86_400_000;
-/** How long the ids of removed events are kept, so that a reader who continues from one gets `cursor_expired`. */
+/** How long ids of removed events are kept: a reader who continues after one gets `cursor_expired`. */
 const rememberedDays = 90;
 
 /**
- * Returns a function that looks at a batch of events older than `retentionDays` and removes those without pending
- * deliveries, with what was delivered, and a batch of ids removed long ago. Resolves with true if there are probably more.
- * A clock that is ahead, the database's or this machine's, removes no event that is kept.
+ * Returns a function that removes a batch of events older than `retentionDays` with their deliveries, unless
+ * some are pending, and a batch of ids removed long ago. Resolves with true if there are probably more. Age
+ * is by the database's clock or this machine's, whichever is behind, so a clock that is ahead does no harm.
  */
 export function createEventRemoval(em: EntityManager, retentionDays: number): () => Promise<boolean> {
   const { transaction, run } = createPreparedStatements(em);
-  /** The last that was looked at: those that are kept are not read again before all the others were. */
+  /** The last event that was looked at: kept events are looked at again only after all the others. */
   let last: string = NIL;
   let size = maxBatchSize;
   return async () => {
@@ -27,9 +27,9 @@ export function createEventRemoval(em: EntityManager, retentionDays: number): ()
       if (row?.highest != null) {
         await runInside(removeAttempts, [row.ids]);
         const [removed] = (await runInside(removeDeliveries, [row.ids])).rows;
-        // Redelivered between the question and the lock of its event. Nothing is removed, and all is looked at again.
+        // Redelivered between the check and the lock. Nothing is removed; a smaller batch is tried next.
         if (removed?.pending > 0) throw new Error('an event was redelivered while it was to be removed');
-        // Last: whoever gives events their positions waits for it.
+        // Last, because the positioner waits for this row.
         await runInside(recordRemoved, [row.highest]);
       }
       return row;

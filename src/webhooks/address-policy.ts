@@ -1,5 +1,5 @@
-// Decides which addresses webhooks may be sent to. A merchant chooses the URL and our servers connect to it: without
-// this check, a merchant could reach services in our network (server-side request forgery).
+// Decides which addresses webhooks may be sent to. A merchant chooses the URL and our servers connect to it:
+// without this check, a merchant could reach services in our network (server-side request forgery).
 
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
@@ -16,7 +16,7 @@ export type AddressPolicy = ReturnType<typeof createAddressPolicy>;
 const azurePlatform = '168.63.129.16';
 /** RFC 6052: the last four bytes are an IPv4 address. */
 const nat64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
-/** The IPv6 range assigned to the public (RFC 4291 and IANA's registry). */
+/** The IPv6 range of public unicast addresses (RFC 4291 and IANA's registry). */
 const globalUnicast = ipaddr.IPv6.parseCIDR('2000::/3');
 
 /** Two labels or more, of at most 63 characters each. A trailing dot is allowed. */
@@ -68,7 +68,7 @@ export function createAddressPolicy(allowed: AllowedTargets) {
   };
 }
 
-/** The host of a URL without IPv6 brackets. The URL parser has already normalised it: `0x7f.1` is `127.0.0.1`. */
+/** The host without IPv6 brackets. The URL parser has already normalised it: `0x7f.1` is `127.0.0.1`. */
 const hostOf = ({ hostname }: URL): string => (hostname.startsWith('[') ? hostname.slice(1, -1) : hostname);
 
 /** Returns the IPv4 address in a mapped or translated IPv6 address. */

@@ -1,4 +1,4 @@
-// Delivers webhooks: claims due deliveries, sends them and records the outcome. Any number of processes may do so.
+// Delivers webhooks: claims due deliveries, sends them, records outcomes, in any number of processes.
 
 import type { Logger } from 'pino';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -10,17 +10,17 @@ import type { Disabled, EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
-/** Most attempts in flight. Each holds a connection and at most about 100 KB. */
+/** Maximum attempts in flight. Each holds a connection and at most about 100 KB. */
 const maxInFlight = 768;
-/** Most of these for endpoints that are neither failing nor slow. */
+/** Maximum of these for endpoints that are neither failing nor slow. */
 const maxPrompt = 512;
 /** No more is claimed for failing or slow endpoints while this many of their attempts are in flight. */
 const maxLimited = 256;
-/** Most attempts in flight for a merchant; the part of them reserved for healthy endpoints; the most for one in the reserve. */
+/** Per merchant: the maximum, the share of it reserved for healthy endpoints, each one's maximum there. */
 const maxOfMerchant = 64;
 const reserveShare = 1 / 4;
 const maxInReserve = 4;
-/** A merchant may use at most this share of the free attempts, so that others always find some. */
+/** A merchant may use at most this share of the free attempts, so that some are left for others. */
 const freeShare = 1 / 4;
 const maxOfHealthyEndpoint = 8;
 const maxOfFailingEndpoint = 1;
@@ -31,9 +31,9 @@ const slowMs = 1_000;
 /** Pause of an endpoint after a failure; each further failure doubles it. */
 const defaultFailurePauseMs = 1_000;
 const maxFailurePauseMs = 15_000;
-/** Most slow and most prompt endpoints remembered, the latest of each. */
+/** Maximum slow and maximum prompt endpoints remembered, the most recent of each. */
 const maxRemembered = 1_000;
-/** Most deliveries claimed at once. If the process is killed, these wait for the end of their lease. */
+/** Maximum deliveries claimed at once. If the process is killed, these wait until their lease expires. */
 const maxClaimed = 128;
 
 export interface DelivererOptions {
@@ -44,7 +44,6 @@ export interface DelivererOptions {
   failurePauseMs?: number;
 }
 
-/** Returns a deliverer, which claims due deliveries, signs and sends them, and records the outcome. */
 export function createDeliverer(
   queue: DeliveryQueue,
   health: EndpointHealth,
@@ -55,7 +54,7 @@ export function createDeliverer(
   onRoom: () => void,
   { onAttempt, onUnrecorded, onDisabled, failurePauseMs = defaultFailurePauseMs }: DelivererOptions = {},
 ) {
-  /** The attempts, by what they deliver. */
+  /** The attempts, by their delivery. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
   let isLeaving = false;
   const slow = new Set<string>();
@@ -99,7 +98,7 @@ export function createDeliverer(
   const start = (delivery: ClaimedDelivery) => {
     const ended = attempt(delivery)
       .catch((reason) => {
-        // The outcome is not recorded, so it is attempted again when its lease has expired.
+        // The outcome is not recorded, so the delivery is attempted again when its lease has expired.
         onUnrecorded?.();
         const message = 'could not record a webhook attempt; it is repeated when its lease expires';
         logger.warn({ err: reason }, message);
@@ -145,7 +144,7 @@ export function createDeliverer(
   };
 }
 
-/** What one merchant may have in flight, of what the others leave free. */
+/** A merchant's limits: at most a share of the attempts that are free now. */
 function limitsOfMerchant(inFlight: number): { maxOfMerchant: number; merchantReserve: number } {
   const most = Math.min(maxOfMerchant, Math.ceil((maxInFlight - inFlight) * freeShare));
   return { maxOfMerchant: most, merchantReserve: Math.ceil(most * reserveShare) };

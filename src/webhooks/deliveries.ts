@@ -40,9 +40,9 @@ import { chargedByRows } from '../requests/row-cost.ts';
 import { isInFlight, maxKeptAttempts, newDeliveryId } from './delivery-queue.ts';
 import { createEndpointReader, maxEndpoints, toWebhookEndpoint } from './endpoints.ts';
 
-/** Most deliveries that one call makes due. */
+/** Maximum deliveries that one call makes due. */
 const maxRedelivered = 10_000;
-/** Most of these in one statement, so that others do not wait for it. */
+/** Maximum of these in one statement, so that others do not wait for it. */
 const maxRedeliveredAtOnce = 1_000;
 
 type Methods = MethodsOf<typeof WebhookEndpointService>;
@@ -129,7 +129,7 @@ export function createRedeliveryMethods(
           if (ids.length === 0) return [];
           await run(redeliver, [eventId, ids]);
           const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
-          // Its retention has removed it meanwhile.
+          // Retention has removed the event meanwhile.
           if (rows.length === 0) throw new ServiceError('resource_missing');
           return present(rows.map(readShown));
         };
@@ -171,7 +171,7 @@ export function createRedeliveryMethods(
   };
 }
 
-/** The number of rows that deliveries count as in the rate limit: one, or the number of attempts if that is larger. */
+/** The rows that deliveries count as in the rate limit: their number, or that of their attempts if larger. */
 function rowsOf(deliveries: readonly WebhookDelivery[]): number {
   const attempts = deliveries.reduce((sum, delivery) => sum + delivery.attempts.length, 0);
   return Math.max(deliveries.length, attempts);
@@ -242,8 +242,8 @@ function statementsOf(em: EntityManager) {
     pending: `d.status = 'pending' and d.next_attempt_at > now() and ${isInFlight} is not true`,
   };
   const findAll = { failed: findWaiting(isWaiting.failed), pending: findWaiting(isWaiting.pending) };
-  // Skips rows that another transaction has locked. Each row is found by its whole key and updated in place; the status is
-  // checked afterwards. Without statistics, any join here could read all deliveries of the endpoint for each row.
+  // Skips rows locked by others. Finds each row by its whole key, checks its status afterwards and updates it
+  // in place. Without statistics, a join could read all deliveries of the endpoint for each row.
   const redeliverSome = preparedStatement(
     'redeliver_webhook_deliveries',
     `with chosen as materialized (
@@ -289,10 +289,10 @@ interface ShownDelivery {
   paymentIntent: string | null;
 }
 
-/** Returns a function that reads the attempts of deliveries and converts both to the contract's deliveries. */
+/** Returns a function that reads the attempts of deliveries and converts both to contract messages. */
 export function createDeliveryPresenter(em: EntityManager, read: PreparedStatements['read']) {
   const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
-  // Each delivery is found by its key: a join planned while the table was small would read all of a large one.
+  // Finds each delivery by its key: a join planned while the table was small would read all of a large one.
   const findAttempts = preparedStatement(
     'find_webhook_attempts',
     `select ${columns.of('a')}

@@ -1,5 +1,5 @@
-// The queue of webhooks: the pending rows of `webhook_deliveries`. Merchants read these rows anyway, so a separate
-// queue would only be a copy to keep in sync.
+// The queue of webhooks: the pending rows of `webhook_deliveries`. Merchants read these rows anyway, so a
+// separate queue would only be a copy to keep in sync.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
@@ -13,12 +13,12 @@ import { ring } from '../database/ring.ts';
 import type { AttemptResult } from './sender.ts';
 import type { SecretGeneration } from './signature.ts';
 
-/** Most attempts stored for a delivery. */
+/** Maximum attempts stored for a delivery. */
 export const maxKeptAttempts = 20;
 /** How long a claim lasts: longer than an attempt can take. */
 const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;
-/** No more secrets of an endpoint sign at the same time. */
+/** Maximum secrets of an endpoint that sign at the same time. */
 const maxSecrets = 6;
 
 /** Creates the deliveries of the events at these positions, for the endpoints enabled now. */
@@ -74,12 +74,12 @@ export interface InFlight {
   prompt: ReadonlySet<string>;
   /** Endpoints for which nothing is claimed now. */
   paused: ReadonlyMap<string, unknown>;
-  /** Most attempts in flight for a healthy endpoint, and for a failing or slow one. */
+  /** Maximum attempts in flight for a healthy endpoint, and for a failing or slow one. */
   maxHealthy: number;
   maxFailing: number;
   /**
-   * Most attempts in flight for a merchant. The last `merchantReserve` of them are for healthy endpoints: one for
-   * each, and `maxInReserve` for a prompt one. So hanging endpoints do not delay the merchant's other endpoints.
+   * Maximum attempts in flight for a merchant. The last `merchantReserve` are for healthy endpoints, one for
+   * each, or `maxInReserve` for a prompt one: hanging endpoints do not delay the others.
    */
   maxOfMerchant: number;
   merchantReserve: number;
@@ -105,7 +105,7 @@ export function createDeliveryQueue(em: EntityManager) {
   let lastMerchant: string = lowestUuid;
   /** The number of merchants in the last claim, and whether they were all that had something due. */
   let last = { merchants: 1, wasAll: true };
-  /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest endpoint. */
+  /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest. */
   const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
   const recorder = new Batcher<AttemptRecord, AttemptOutcome | undefined>({
@@ -140,10 +140,10 @@ export function createDeliveryQueue(em: EntityManager) {
 
   return {
     /**
-     * Claims due deliveries, round-robin over merchants and over the endpoints of each merchant. Each call continues
-     * after the merchant, and after each merchant's endpoint, at which the previous call ended. An endpoint gets one
-     * delivery, and more if there is room after all other endpoints of its merchant. Other processes cannot claim them
-     * until the lease expires.
+     * Claims due deliveries, round-robin over merchants and over each merchant's endpoints. Each call
+     * continues where the previous one ended. An endpoint gets one delivery, and more if there is room after
+     * all other endpoints of its merchant. Other processes cannot claim these deliveries until the lease
+     * expires.
      */
     async claim(inFlight: InFlight): Promise<ClaimedDelivery[]> {
       const { rows } = await run(claim, [
@@ -152,13 +152,13 @@ export function createDeliveryQueue(em: EntityManager) {
         JSON.stringify(knownEndpoints(inFlight)),
         JSON.stringify(knownMerchants(inFlight)),
         inFlight.maxHealthy,
-        // A claim may consist of failing endpoints only.
+        // All claimed deliveries may be for failing endpoints, so there must be room for as many.
         inFlight.roomForFailing >= inFlight.room ? inFlight.maxFailing : 0,
         inFlight.maxOfMerchant,
         inFlight.merchantReserve,
         inFlight.maxInReserve,
-        // The share of each merchant. The number of merchants is estimated from the last claim, or from the attempts
-        // in flight.
+        // The share of each merchant. The number of merchants is estimated from the last claim, or from the
+        // attempts in flight.
         Math.ceil(inFlight.room / Math.max(last.merchants, last.wasAll ? 1 : inFlight.byMerchant.size)),
         inFlight.room,
       ]);
@@ -178,11 +178,11 @@ export function createDeliveryQueue(em: EntityManager) {
       last = { merchants, wasAll: claimed.length < inFlight.room };
       return claimed;
     },
-    /** Records an attempt and returns the new state; undefined if the lease has expired or the endpoint was disabled. */
+    /** Records an attempt. Returns the state; undefined if the lease expired or the endpoint is disabled. */
     record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
     /**
-     * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and how late
-     * the most overdue work is: an attempt to a healthy endpoint, or an event that has no deliveries
+     * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and
+     * how late the most overdue work is: an attempt to a healthy endpoint, or an event that has no deliveries
      * yet; 0 if there is none.
      */
     async backlog(): Promise<{ oldestMs: number; lagMs: number }> {
@@ -192,7 +192,7 @@ export function createDeliveryQueue(em: EntityManager) {
   };
 }
 
-/** Most merchants whose last endpoint is remembered. */
+/** Maximum merchants whose last endpoint is remembered. */
 const maxLastEndpoints = 256;
 
 /** Parses `generation:key version`, newest first. */
@@ -203,10 +203,10 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
   });
 }
 
-/** Due deliveries of which the merchants are read. If more are due, all merchants with pending ones are visited. */
+/** If fewer are due, only their merchants are visited. Otherwise all with pending deliveries are. */
 const maxSoonest = 500;
 
-/** Visits the merchants or endpoints of pending deliveries `d`. `order` is the index's order from the column on. */
+/** Visits the merchants or endpoints of pending deliveries `d`. `order`: as in a `Ring`. */
 const ringOfPending = (name: string, column: string, begin: string, where: string, order: string) =>
   ring({
     name,
@@ -218,10 +218,10 @@ const ringOfPending = (name: string, column: string, begin: string, where: strin
   });
 
 /**
- * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read. If few are due,
- * only their merchants are visited: tens of thousands may have one that waits for hours. Rows are updated in place: claims are
- * known before any row changes. The ring of endpoints names `pass`, so that no plan can take both passes of one endpoint before
- * the next endpoint.
+ * Ten thousand waiting deliveries of one endpoint cost as much as ten, and nothing beyond the room is read.
+ * If few are due, only their merchants are visited: tens of thousands may have one that waits for hours. Rows
+ * are updated in place, after all claims are known. The ring of endpoints names `pass`, so that no plan takes
+ * both passes of one endpoint before the next endpoint.
  */
 const claimStatement = (eventColumns: string) =>
   preparedStatement(
@@ -319,8 +319,8 @@ function recordValues(records: readonly AttemptRecord[]): unknown[] {
 }
 
 /**
- * Rows are locked in the order of events and endpoints. Each is found by its whole key and its status is checked afterwards:
- * a plan made while few were pending would read all pending rows.
+ * Rows are locked in the order of events and endpoints. Each is found by its whole key and its status is
+ * checked afterwards: a plan made while few were pending would read all pending rows.
  */
 const recordAttempts = preparedStatement(
   'record_webhook_attempts',
@@ -356,7 +356,7 @@ const recordAttempts = preparedStatement(
    select event_id, endpoint_id, attempts, status from recorded`,
 );
 
-/** Most rows, of any order, that are looked at for the oldest: an endpoint that was away for days may have a million. */
+/** Maximum rows searched for the oldest, unordered: an endpoint that was down for days may have a million. */
 const maxMeasured = 10_000;
 const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
@@ -379,7 +379,7 @@ const measureBacklog = preparedStatement(
 /** Delays of the retries, in seconds. After the last one the delivery has failed. */
 const retryAfterSeconds = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
-/** The state of a delivery after an attempt. Retries have 10% of jitter, so that those of one outage do not come together. */
+/** A delivery's state after an attempt. Retries have 10% jitter, to spread out those of one outage. */
 export function outcomeOf(
   { scheduled }: { scheduled: number },
   { error }: Pick<AttemptResult, 'error'>,

@@ -44,7 +44,7 @@ export function createEndpointHealth(em: EntityManager) {
     async succeeded(endpointId: string): Promise<void> {
       await run(forgetFailures, [endpointId]);
     },
-    /** Counts a failure at this URL, if it is still the endpoint's. At the limit disables it and returns what follows. */
+    /** Counts a failure if the endpoint still has this URL. At the limit, disables it and returns why. */
     async failed(
       endpointId: string,
       url: string,

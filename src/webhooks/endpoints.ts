@@ -45,7 +45,7 @@ interface EndpointSettings {
   description: string;
 }
 
-/** Settings as a request gives them. No event types are none given. */
+/** The settings in a request. An empty list of event types means that none are given. */
 type GivenSettings = { [Name in keyof EndpointSettings]?: EndpointSettings[Name] | undefined };
 
 /** An endpoint with its secret. `replayed`: an earlier call created it. */
@@ -54,11 +54,11 @@ type EndpointWithSecret = { endpoint: WebhookEndpointRow; secret: string; replay
 /** Longest URL and longest description of an endpoint, in characters. */
 const maxUrlLength = 2_048;
 const maxDescriptionLength = 200;
-/** Most endpoints of a merchant in one mode. */
+/** Maximum endpoints of a merchant in one mode. */
 export const maxEndpoints = 100;
-/** Longest overlap, in hours, in which a replaced secret still signs. */
+/** Longest overlap, in hours, during which a replaced secret still signs. */
 const maxOverlapHours = 168;
-/** Most replaced secrets of an endpoint that still sign. */
+/** Maximum replaced secrets of an endpoint that still sign. */
 const maxRetiredSecrets = 5;
 const hourMs = 3_600_000;
 
@@ -86,8 +86,8 @@ function settingsViolations(
 }
 
 /**
- * Creates an endpoint with its first secret. Returns the result of the earlier call if the idempotency key was used before.
- * Throws `idempotency_key_reused` if that call was different, and `invalid_state` if there are too many endpoints.
+ * Creates an endpoint with its first secret, or replays the earlier call with this idempotency key. Throws
+ * `idempotency_key_reused` if that call was different, and `invalid_state` if there are too many endpoints.
  */
 export async function createEndpoint(
   em: EntityManager,
@@ -134,7 +134,7 @@ export async function createEndpoint(
   });
 }
 
-/** Returns the secret of the answer that is replayed. Throws `invalid_state` if its key has been removed since. */
+/** Returns the secret for a replayed answer. Throws `invalid_state` if its key has since been removed. */
 function replayedSecret(keys: KeyRing, endpointId: string, made: SecretGeneration): string {
   if (keys.versions.includes(made.keyVersion)) return webhookSecret(keys, endpointId, made);
   throw invalidState(
@@ -178,7 +178,7 @@ export async function updateEndpoint(
 ): Promise<WebhookEndpointRow> {
   return em.fork().transactional(async (tx) => {
     const endpoint = await lockEndpoint(tx, owner, id);
-    // What an earlier address did says nothing of this one.
+    // Failures at the old URL do not count against the new one.
     if (url !== undefined && url !== endpoint.url) {
       Object.assign(endpoint, { url, failures: 0, failingSince: null });
     }
@@ -205,7 +205,7 @@ export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string
   });
 }
 
-/** Gives an endpoint a new secret; the old one also signs during the overlap. A known idempotency key gets its first answer. */
+/** Adds a secret. The old one also signs during the overlap. A known idempotency key is replayed. */
 export async function rotateSecret(
   em: EntityManager,
   keys: KeyRing,
@@ -225,7 +225,7 @@ export async function rotateSecret(
       return { endpoint, secret: replayedSecret(keys, endpoint.id, first), replayed: true };
     }
     const now = new Date();
-    // Those before them have expired.
+    // Older ones have expired.
     const newest = { orderBy: { generation: 'desc' }, limit: maxRetiredSecrets + 1 } as const;
     const [present, ...retired] = await tx.find(WebhookSecretEntity, own, newest);
     if (present === undefined) throw new Error(`webhook endpoint ${endpoint.id} has no secret`);
@@ -257,15 +257,15 @@ const waiting = ring({
   order: 'd.endpoint_id, d.next_attempt_at',
 });
 
-/** Most that are failed in one statement: an endpoint that was away for days may have a million. */
+/** Maximum deliveries failed by one statement: an endpoint that was down for days may have a million. */
 const maxGivenUp = 1_000;
 
 /**
- * Fails some pending deliveries of a disabled or deleted endpoint, or of all such, and returns their number. Those that are
- * left are not attempted, and follow (`give up webhooks`).
+ * Fails some pending deliveries of a disabled or deleted endpoint, or of all such endpoints, and returns
+ * their number. The rest are not attempted; the task `give up webhooks` fails them later.
  */
 export async function giveUpDeliveries(em: EntityManager, endpointId?: string): Promise<number> {
-  // Only endpoints with pending deliveries are looked at: of those that are disabled and deleted there may be very many.
+  // Starts from endpoints with pending deliveries: there may be very many disabled and deleted ones.
   const [endpoints, condition, values] =
     endpointId === undefined
       ? ['waiting r join webhook_endpoints w on w.id = r.endpoint_id', 'not w.enabled', []]
@@ -291,7 +291,7 @@ export async function giveUpDeliveries(em: EntityManager, endpointId?: string): 
   return (await em.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
 }
 
-/** Locks an endpoint, which may not be a deleted one. Throws `resource_missing` if the owner has none with this id. */
+/** Locks an endpoint, by default one not deleted. Throws `resource_missing` if there is none. */
 async function lockEndpoint(
   tx: EntityManager,
   { merchantId, mode }: Owner,
@@ -386,7 +386,7 @@ function answerWithSecret({ endpoint, secret, replayed }: EndpointWithSecret, co
   return toWebhookEndpoint(endpoint, secret);
 }
 
-/** Converts a row to the contract's endpoint. `secret` is only set where it is returned. */
+/** Converts a row to the contract's endpoint. `secret` is empty unless the answer shows it. */
 export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
   return create(WebhookEndpointSchema, {
     id: formatIdentifier('we', row.id),

@@ -1,5 +1,5 @@
-// Sends a webhook. A receiver that is slow, never ends its answer, hangs or redirects costs at most ten seconds, one
-// connection and 64 KiB.
+// Sends a webhook. A receiver that is slow, never ends its answer, hangs or redirects costs at most ten
+// seconds, one connection and 64 KiB.
 
 import type { LookupAddress } from 'node:dns';
 import { lookup as lookUpOnMachine, Resolver } from 'node:dns/promises';
@@ -10,8 +10,8 @@ import { Agent, buildConnector, type Dispatcher } from 'undici';
 import manifest from '../../package.json' with { type: 'json' };
 import type { AddressPolicy } from './address-policy.ts';
 
-/** For the whole attempt, including the answer. */
 const contentType = 'application/json; charset=utf-8';
+/** For the whole attempt, including the answer. */
 const timeoutMs = 10_000;
 /** For the answer's body, after its status. */
 const maxReadMs = 2_000;
@@ -21,9 +21,9 @@ const maxReadBytes = 64 * 1024;
 const maxKeptBytes = 1024;
 /** Timeout of one DNS query; each name is queried twice. */
 const dnsTimeoutMs = 2_000;
-/** So long the addresses of one family wait for those of the other. */
+/** How long the addresses of one family wait for those of the other. */
 const otherFamilyMs = 500;
-/** Most origins remembered as reached only by the operator's permission. */
+/** Maximum origins remembered as reachable only by the operator's permission. */
 const maxPermittedOrigins = 10_000;
 const userAgent = `payment-intent-service/${manifest.version}`;
 
@@ -54,7 +54,7 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
     connect: createConnector(policy, createLookup(policy, dnsServers), (origin) => {
       permittedOrigins.set(origin, true);
     }),
-    // Unlimited here: the attempts in flight are bounded. A hanging path must not delay others of its host.
+    // Unlimited here: the attempts in flight are bounded. A hanging path must not delay others on its host.
     connections: null,
     pipelining: 1,
     headersTimeout: timeoutMs,
@@ -98,10 +98,10 @@ async function attempt(
     origin: url.origin,
     path: url.pathname + url.search,
     method: 'POST',
-    // Firewalls refuse what has no Accept; servlets read text without a charset as Latin-1.
+    // Firewalls refuse requests without Accept; servlets read text without a charset as Latin-1.
     headers: { ...headers, accept: '*/*', 'content-type': contentType, 'user-agent': userAgent },
     body,
-    // Each begins a new limit of headers, and all of them are parsed as fast as they come.
+    // Each one restarts the limit on headers, and all are parsed as fast as they arrive.
     onInfo() {
       if (++interim > maxInterim)
         flooded.abort(Object.assign(new Error('interim answers'), { code: 'EINTERIM' }));
@@ -156,9 +156,9 @@ function createConnector(
   lookup: LookupFunction,
   onPermitted: (origin: string) => void,
 ): buildConnector.connector {
-  // Node gives each address but the last 250 ms: without a route for IPv6 a receiver that is far away was never reached.
+  // Node's default is 250 ms for all addresses but the last: without an IPv6 route, distant receivers failed.
   const autoSelectFamilyAttemptTimeout = timeoutMs / 4;
-  // Over HTTP/2 the header `Upgrade` of an application behind a proxy, or `Keep-Alive`, would be an error.
+  // Over HTTP/2, the header `Upgrade` or `Keep-Alive` of an application behind a proxy would be an error.
   const overHttp1 = { allowH2: false, timeout: timeoutMs, lookup, autoSelectFamilyAttemptTimeout };
   const connect = buildConnector(overHttp1);
   return (options, callback) => {
@@ -185,7 +185,7 @@ function createConnector(
 
 /** Resolves a name. Fails if any of its addresses is not permitted. */
 function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | undefined): LookupFunction {
-  // Not the resolver of the operating system: it has four threads, so a few hanging names would delay everything.
+  // Not the operating system's resolver: it has four threads, so a few hanging names would delay all.
   const resolver = new Resolver({ timeout: dnsTimeoutMs, tries: 2 });
   if (dnsServers !== undefined) resolver.setServers(dnsServers);
   const resolve = async (hostname: string): Promise<LookupAddress[]> => {
@@ -193,7 +193,7 @@ function createLookup(policy: AddressPolicy, dnsServers: readonly string[] | und
     const v4 = resolver.resolve4(hostname).then(of(4));
     const families = [v4, resolver.resolve6(hostname).then(of(6))];
     await Promise.any(families).catch(() => v4);
-    // Some name servers, and firewalls before them, leave one kind of question without an answer.
+    // Some name servers, or firewalls in front of them, never answer one of the two query types.
     const late = sleep(otherFamilyMs, [], { ref: false });
     return (await Promise.all(families.map((each) => Promise.race([each.catch(() => []), late])))).flat();
   };

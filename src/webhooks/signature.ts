@@ -1,5 +1,5 @@
-// Standard Webhooks 1.0 (https://www.standardwebhooks.com): the secret is `whsec_` followed by base64; `webhook-signature`
-// has `v1,` followed by the base64 of HMAC-SHA256(secret, `<webhook-id>.<webhook-timestamp>.<body>`), once for each secret.
+// Standard Webhooks 1.0 (https://www.standardwebhooks.com): a secret is `whsec_` and base64. For each secret,
+// `webhook-signature` has `v1,` and base64 of HMAC-SHA256(secret, `<webhook-id>.<webhook-timestamp>.<body>`).
 
 import { createHmac } from 'node:crypto';
 import type { KeyRing } from '../config/key-ring.ts';
