@@ -1,4 +1,4 @@
-// Changes of intents that others hold still meanwhile: locked, changed by steps, stored, and told by events.
+// Changes intents: locks them, applies steps, and stores the result with its events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { EventType } from '../contract/event-types.ts';
@@ -20,7 +20,7 @@ export interface IntentChange {
 
 export type ApplySteps = ReturnType<typeof createApplySteps>;
 
-/** Returns a function that locks an intent by its UUID, if it is one of the merchant and mode. */
+/** Returns a function that locks an intent by its UUID, if it belongs to the merchant and mode. */
 export function createIntentLock(em: EntityManager) {
   const intents = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const lockIntent = preparedStatement(
@@ -48,7 +48,7 @@ export function createApplySteps(em: EntityManager) {
       order by i.id for update`,
   );
   return {
-    /** Locks intents, and those of refunds, in id order to prevent deadlocks. */
+    /** Locks intents, and the intents of refunds, in id order to prevent deadlocks. */
     async lock(
       inside: RunPrepared,
       ids: Iterable<string>,
@@ -60,8 +60,8 @@ export function createApplySteps(em: EntityManager) {
       return new Map(rows.map((row) => [row.id as string, intents.read(row)]));
     },
     /**
-     * Stores the steps of locked intents, with their current payments and the events that tell of them. The trace is that of
-     * the watcher's work, unless another is given.
+     * Stores the steps of locked intents, and their events with the current payments. Without `traceparent`,
+     * the trace is that of the watcher's work.
      */
     async apply(
       inside: RunPrepared,
@@ -97,7 +97,7 @@ export function createApplySteps(em: EntityManager) {
   };
 }
 
-/** Locks a chain against reverts and confirmations, in turn: overlapping shared locks would keep the watcher out for good. */
+/** Locks a chain against reverts and confirmations. Overlapping shared locks would starve the watcher. */
 export const holdChain = preparedStatement(
   'hold_chain',
   'select from watched_chains where chain_id = $1 for no key update',

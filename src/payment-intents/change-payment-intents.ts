@@ -19,8 +19,8 @@ export type ChangeStep = { type: EventType; fields: ChangeableFields };
 export type PaymentIntentChange = ReturnType<typeof changeOf>;
 
 /**
- * Returns the intent after these steps, with an event for each, in order. `traceparent` is the trace of the request that
- * makes the change. Throws if only a newer version knows a value of the row.
+ * Returns the intent after these steps, with an event for each, in order. `traceparent` is the trace of the
+ * request that makes the change. Throws if a value of the row is of a newer version.
  */
 export function changeOf(
   before: PaymentIntentRow,
@@ -59,9 +59,9 @@ export function withLabels(labels: readonly string[] | null | undefined, more: r
 }
 
 /**
- * Stores changes of intents and their events in one statement, atomically. An intent is changed only if its event
- * count is still the one that was read; every change increments it. Rows are locked in id order to prevent deadlocks.
- * Returns the ids of the changed intents.
+ * Stores changes of intents and their events in one statement, atomically. An intent is changed only if its
+ * event count is still the one that was read; every change increments it. Rows are locked in id order to
+ * prevent deadlocks. Returns the ids of the changed intents.
  */
 export async function storeChanges(
   run: RunPrepared,

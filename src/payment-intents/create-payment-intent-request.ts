@@ -18,7 +18,7 @@ const defaultExpiryMinutes = 30;
 const maxMetadataKeys = 50;
 const maxMetadataKeyLength = 64;
 const maxMetadataBytes = 16 * 1024;
-/** Most levels of nested objects and arrays, including the metadata itself. One less than in a JSON body. */
+/** Maximum nesting of objects and arrays, counting the metadata itself. One less than in a JSON body. */
 const maxMetadataNesting = 15;
 
 /** A valid create request with all defaults. */
@@ -131,8 +131,8 @@ export function buildPaymentIntent(
 }
 
 /**
- * SHA-256, in hexadecimal, of the request after defaults and clamping. Equivalent requests have the same fingerprint.
- * The merchant's own wallet is left out, so that a retry still matches after the merchant has changed it.
+ * SHA-256, in hexadecimal, of the request after defaults and clamping: equal for equivalent requests. The
+ * merchant's own wallet is left out, so that a retry still matches after the merchant has changed it.
  */
 function fingerprintOf(intent: NewPaymentIntent): string {
   const canonical = canonicalize([

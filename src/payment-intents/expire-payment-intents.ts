@@ -23,7 +23,7 @@ export interface Expiry {
 export const logUnreadable = (logger: Logger) => (id: string, reason: unknown) =>
   logger.error({ err: reason, payment_intent: id }, 'cannot expire a payment intent: its row is unreadable');
 
-/** Most unreadable intents that are skipped. */
+/** Maximum unreadable intents that are skipped. */
 const maxUnreadable = 10_000;
 
 interface Overdue {
@@ -36,8 +36,8 @@ interface Overdue {
 }
 
 /**
- * Expires overdue intents, inside a transaction. Any number of processes may run this: each takes other intents. An unreadable row, such as
- * one of a newer version, is skipped and reported to `onUnreadable` once, so that it does not delay the others.
+ * Expires overdue intents in a transaction. Concurrent processes take different intents. An unreadable row,
+ * such as one of a newer version, is skipped, so as not to delay others, and reported to `onUnreadable` once.
  */
 export function createExpireSome(em: EntityManager, onUnreadable: (id: string, reason: unknown) => void) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
@@ -78,7 +78,7 @@ export function createExpireSome(em: EntityManager, onUnreadable: (id: string, r
     return {
       expired,
       lagMs: until.getTime() - first.expiresAt.getTime(),
-      // Without progress there is nothing to go on with at once.
+      // Without progress, running again at once would not help.
       hasMore: rows.length === maxBatchSize && (expired > 0 || unreadable.size > knownBefore),
     };
   };

@@ -22,7 +22,7 @@ export type PaymentIntentStore = ReturnType<typeof createPaymentIntentStore>;
 
 type StoredIntent = { intent: NewPaymentIntentRow; replayed: boolean };
 
-/** Concurrent statements: while two are written and flushed, the next one fills. */
+/** Concurrent statements. While two are written and flushed, the next batch fills. */
 const slots = 2;
 const maxBatchSize = 128;
 
@@ -65,7 +65,7 @@ export function createPaymentIntentStore(
       if (found.ids.has(intent.id)) return { intent, replayed: false };
       const first = found.firsts.get(idempotencyOf(intent));
       if (first !== undefined) return replay(intent, first);
-      // The insert was refused by a server that no longer is the primary.
+      // The insert was refused by a server that is no longer the primary.
       throw serverGoneError(`payment intent ${intent.id} is neither inserted nor there`);
     });
   };
@@ -99,18 +99,18 @@ export function createPaymentIntentStore(
 
   return {
     /**
-     * Stores a new intent and returns it once it is durable. If an intent of the same merchant and mode already has its
-     * idempotency key, stores nothing and returns that intent, as `replayed`.
+     * Stores a new intent and returns it once it is durable. If an intent of the same merchant and mode
+     * already has its idempotency key, stores nothing and returns that intent, as `replayed`.
      *
-     * Throws `idempotency_key_reused` if that intent was made by a different request. Throws `unavailable` if the
-     * database cannot answer: the intent may or may not be stored, and a retry with the same key settles it. Throws the
-     * signal's reason, and stores nothing, if it aborts before the insert begins.
+     * Throws `idempotency_key_reused` if that intent was made by a different request. Throws `unavailable` if
+     * the database cannot answer: the intent may or may not be stored, and a retry with the same key settles
+     * it. Throws the signal's reason, and stores nothing, if it aborts before the insert begins.
      */
     create: (
       intent: NewPaymentIntentRow,
       { trace, signal }: { trace?: Trace | undefined; signal?: AbortSignal } = {},
     ) => group.add({ intent, trace }, signal).catch(refuse),
-    /** As `create`, but stores nothing: the intent with this one's idempotency key; undefined if there is none. */
+    /** Returns the intent that `create` would replay, or undefined if there is none. Stores nothing. */
     async findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined> {
       if (intent.idempotencyKey == null) return undefined;
       const { firsts } = await orUnavailable(() => findStored([intent], false));
@@ -120,9 +120,9 @@ export function createPaymentIntentStore(
       return stored;
     },
     waiting: () => group.waiting(),
-    /** Those of them that wait for the database to be there again. */
+    /** The number of these that wait for the database to come back. */
     held: () => group.held(),
-    /** Refuses the creates that still wait after this time: the process ends. */
+    /** Refuses creates that still wait after this time, because the process is stopping. */
     endWithin: (ms: number) => group.endWithin(ms),
   };
 }
@@ -138,13 +138,13 @@ function concernsOneRow(reason: unknown): boolean {
 }
 
 /**
- * Inserts rows in one statement, except those whose idempotency key is taken, and returns the number inserted. That is
- * nearly always all of them, so a list of ids would only cost time.
+ * Inserts rows in one statement, except those whose idempotency key is taken, and returns the number
+ * inserted. That is nearly always all of them, so a list of ids would only cost time.
  *
- * The statement is prepared and runs on MikroORM's own connections. `em.insertMany` has no ON CONFLICT; the query
- * builder has one, but takes several times the processor time per row. `npm run bench -- --inserts` compares them.
- * Columns and types come from the entity, so they stay in step. With the `run` of a transaction, the rows are written in
- * that transaction.
+ * The statement is prepared and runs on MikroORM's own connections. `em.insertMany` has no ON CONFLICT; the
+ * query builder has one, but takes several times the processor time per row. `npm run bench -- --inserts`
+ * compares them. Columns and types come from the entity, so they stay in step. With the `run` of a
+ * transaction, the rows are written in that transaction.
  */
 export function createInsert(
   em: EntityManager,
@@ -181,7 +181,7 @@ export function createInsert(
   };
 }
 
-/** Sorts by idempotency key: an insert waits for others of the same key, so another order anywhere could cause a deadlock. */
+/** Sorts by idempotency key: an insert waits for others with its key, so any other order could deadlock. */
 function inLockOrder(batch: readonly NewPaymentIntentRow[]): readonly NewPaymentIntentRow[] {
   if (batch.every(({ idempotencyKey }) => idempotencyKey == null)) return batch;
   return batch.toSorted(
@@ -200,14 +200,14 @@ const idempotencyOf = (intent: Pick<NewPaymentIntentRow, 'merchantId' | 'mode' |
 interface Stored {
   /** Ids of the intents that are stored. */
   ids: ReadonlySet<string>;
-  /** The first intents of their idempotency keys. */
+  /** The first intent of each idempotency key. */
   firsts: ReadonlyMap<string, NewPaymentIntentRow>;
 }
 
 /**
- * Finds intents by their idempotency keys, and by their own ids if they may have been inserted. All in one transaction
- * of one session, whose commit is answered last: a row whose own commit was interrupted may be there and on no standby
- * yet, and nobody is told of it before it is.
+ * Finds intents by their idempotency keys, and by their own ids if they may have been inserted. Runs in one
+ * transaction whose commit waits for the standbys: a row whose own commit was interrupted may be visible but
+ * on no standby yet, and must not be reported before it is.
  */
 function createFindStored(
   em: EntityManager,
@@ -246,7 +246,7 @@ function replay(intent: NewPaymentIntentRow, first: NewPaymentIntentRow): Stored
   return isSameRequest ? { intent: first, replayed: true } : new ServiceError('idempotency_key_reused');
 }
 
-/** Throws the reason, which says for `unavailable` whether the intent may be stored. */
+/** Throws the reason. For `unavailable`, the message says whether the intent may have been stored. */
 function refuse(reason: unknown): never {
   if (!(reason instanceof ServiceError) || reason.code !== 'unavailable') throw reason;
   const message = mayHaveRun(reason.cause)

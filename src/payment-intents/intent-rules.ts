@@ -4,8 +4,8 @@ import { maxExpiryMinutes, minExpiryMinutes } from '../database/entities/payment
 import { formatIdentifier } from '../database/identifiers.ts';
 
 /**
- * Rules for every intent that PostgreSQL does not check at insert. A check there costs throughput, and the code that
- * creates intents is tested for them. The condition is true for a row that breaks the rule.
+ * Rules for every intent that PostgreSQL does not check at insert, because a check costs throughput. The code
+ * that creates intents is tested for them. The condition is true for a row that breaks the rule.
  */
 const rules: readonly { rule: string; isBroken: string }[] = [
   { rule: 'its merchant is there', isBroken: 'm.id is null' },
@@ -38,7 +38,7 @@ const rules: readonly { rule: string; isBroken: string }[] = [
   },
 ];
 
-/** Reads the newest intents, or all. Returns the rules that some of them break, how many do, and one of them (`pi_…`). */
+/** Reads the newest intents, or all. Returns the broken rules, how many break each, and one (`pi_…`). */
 export async function findBrokenRules(em: EntityManager, newest: number | 'all') {
   const limit = newest === 'all' ? '' : `order by id desc limit ${newest}`;
   const [row] = await em.fork().execute<Record<string, string | null>[]>(

@@ -49,7 +49,6 @@ export function listPaymentIntents(
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
-  /** Converts rows to messages. */
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
     const payments = await readPayments(run, rows);
@@ -97,7 +96,7 @@ export function listPaymentIntents(
   };
 }
 
-/** The rows that an intent counts as in the rate limit: one, or one for each payment shown or each 2 KiB of metadata. */
+/** The rows an intent counts as in the rate limit: one, or one per payment shown or per 2 KiB of metadata. */
 function rowsOf({ payments_count, metadata }: ShownColumns): number {
   return Math.max(1, Math.min(Number(payments_count), maxPayments), rowsOfText(metadata));
 }
@@ -158,7 +157,7 @@ function createPageReader(em: EntityManager) {
     return { rows: rows.map(readShownRow), next: next && readShownRow(next).id };
   };
 
-  // A limit that is a column counts as a tenth of the table: so long a plan is compiled for each run where PostgreSQL has JIT.
+  // A constant limit: one from a column is estimated as a tenth of the table, and JIT would compile each run.
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
@@ -218,7 +217,7 @@ function queryOf(
   const chain = nameOf(chainWords, request.chain);
   const idAt = (moment: Timestamp | undefined, laterMs = 0) =>
     moment && lowestUuid((wholeMs(moment) ?? 0) + laterMs);
-  // With metadata, its table selects the intents, in the same order.
+  // With a metadata filter, `payment_intent_metadata` selects the intents, in the same order.
   const [table, of, id] =
     metadata === undefined
       ? ['payment_intents', 'i', 'i.id']
@@ -230,7 +229,7 @@ function queryOf(
     [`${id} < ?`, below],
     [`${id} < ?`, idAt(request.createdBefore)],
     [`${id} >= ?`, idAt(request.createdFrom)],
-    // Nothing succeeds before it is created, but by the clocks of two machines: more than ten minutes apart an operator knows.
+    // An intent succeeds after its creation. Two clocks measure this, so ten minutes' difference is allowed.
     [`${id} < ?`, idAt(succeededBefore, 600_000)],
     ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);
@@ -255,7 +254,7 @@ function queryOf(
 function filtersOf(request: ListPaymentIntentsRequest): [name: string, value: unknown][] {
   const { $typeName, $unknown, pageSize, pageToken, ...others } = request;
   const { createdFrom, createdBefore, succeededFrom, succeededBefore, ...filters } = others;
-  // Times are in the order in which the query has them, which says nothing.
+  // The order of these fields depends on the query string. It must not change the token.
   const times = { createdFrom, createdBefore, succeededFrom, succeededBefore };
   return Object.entries({ ...filters, ...times }).filter(
     ([, value]) => value !== undefined && value !== '' && value !== 0,

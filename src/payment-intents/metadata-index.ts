@@ -1,5 +1,5 @@
-// Finds intents by their metadata. A background task enters them in a table of their own, so that a create does not pay
-// for it, and an intent is found some seconds after its creation.
+// Finds intents by their metadata. A background task enters them in a table of their own, so that a create
+// does not pay for it. An intent is found some seconds after its creation.
 
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -16,27 +16,27 @@ export function searchedTextProblem(text: string): string | undefined {
   return `must be a text of 1 to ${maxBytes} bytes`;
 }
 
-/** What an intent is found by: a top-level key of its metadata, and its text. As a parameter of type `bytea`. */
+/** The digest of a top-level key and its text, by which intents are found. A parameter of type `bytea`. */
 export function metadataDigest({ key, value }: { key: string; value: string }): string {
   return `\\x${hash('sha256', `${key}\0${value}`, 'hex').slice(0, 2 * digestBytes)}`;
 }
 
 const maxBatchSize = 4_000;
 const minBatchSize = 100;
-/** Ids are not in the order of commits. An insert takes less than this; the time that a create may wait before it is added. */
+/** Longest insert: how far back late commits are looked for. The time that a create may wait is added. */
 const insertMs = 60_000;
 const nowMs = 'extract(epoch from now())::bigint * 1000';
-/** The time that a position begins with, in milliseconds; or now, if the clock of whoever made it is ahead. */
+/** The time in a position's UUID, in milliseconds; at most now, because its maker's clock may be ahead. */
 const positionMs = (position: string) =>
   `least(('x' || left(replace(${position}::text, '-', ''), 12))::bit(48)::bigint, ${nowMs})`;
-/** Intents that are newer than this are entered as fast as they are created. Older ones are a backlog, which has time. */
+/** Newer intents are entered as fast as they are created. Older ones are a backlog that can wait. */
 const keepUpMs = 60_000;
-/** Longest time that is spent on them at once: a process that stops waits for it. */
+/** Longest run. A process that stops waits for it. */
 const keepingUpMs = 1_000;
 
 /**
- * Returns a function that enters some intents, and resolves with true if there are more. Any number of processes may run
- * it; one works at a time. `maxWaitMs`: how long a create may wait before its insert.
+ * Returns a function that enters some intents, and resolves with true if there are more. Any number of
+ * processes may run it; one works at a time. `maxWaitMs`: how long a create may wait before its insert.
  */
 export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);
@@ -44,7 +44,7 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
   return async () => {
     for (const endsAtMs = performance.now() + keepingUpMs; ; ) {
       const size = nextSize;
-      // What takes longer than a statement may is tried again in parts.
+      // If this times out, the next try is smaller.
       nextSize = Math.max(minBatchSize, size >> 1);
       const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs])).rows;
       nextSize = Math.min(maxBatchSize, 2 * size);
@@ -56,9 +56,9 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
 }
 
 /**
- * Enters the intents behind the position, and those of the time up to it that the statement before could not see: their
- * transaction was not yet committed then. A row has the low 32 bits of its transaction's id; that it is no older than any
- * that was not seen then costs little to know, and is true of few.
+ * Enters the intents after the position, and earlier ones that the previous statement could not see because
+ * their transactions had not committed. A row has only the low 32 bits of its transaction's id. The
+ * comparison of ages is cheap, and excludes nearly all rows that the previous statement saw.
  */
 const enterIntents = preparedStatement(
   'enter_metadata',

@@ -30,7 +30,7 @@ export function getPaymentIntent(
     ratePolicy: 'reads',
     async run(request, identity, { context }) {
       const row = await reader.find(request.id, identity, context);
-      // Strangers decide how many there are.
+      // Anybody can send payments, so there may be many.
       chargeRows(context, Math.min(row.paymentsCount, maxPayments));
       return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
     },
@@ -48,8 +48,8 @@ export function createPaymentIntentReader(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createTransfersReader(em, 'payment_intent');
-  // Each id is looked up separately: a join planned while the table was small, and kept until its statistics are
-  // renewed, would read millions of rows for every batch.
+  // Each id is looked up separately: a join planned while the table was small, and kept until its statistics
+  // are renewed, would read millions of rows for every batch.
   const find = preparedStatement(
     'find_payment_intents',
     `select ${columns.of('i')}
@@ -68,7 +68,7 @@ export function createPaymentIntentReader(em: EntityManager) {
     },
   });
   return {
-    /** Returns the intent, noted for the log. The same `resource_missing` for a malformed id, an unknown or another's. */
+    /** Returns the intent, noted for the log. `resource_missing` if malformed, unknown or another's. */
     async find(publicId: string, { merchantId, mode }: Identity, context: RequestContext) {
       const id = parseIdentifier('pi', publicId);
       if (id !== undefined) context.paymentIntent = publicId;
@@ -88,7 +88,7 @@ const findSubmitted = preparedStatement(
   `select valid_before from authorizations where payment_intent = $1 and status = 'submitted' limit 1`,
 );
 
-/** `CancelPaymentIntent`: cancels an intent that requires payment, once for all calls. Calls `onEvent` after the commit. */
+/** `CancelPaymentIntent`: cancels an unpaid intent. Idempotent. Calls `onEvent` after the commit. */
 export function cancelPaymentIntent(
   em: EntityManager,
   reader: PaymentIntentReader,
@@ -97,7 +97,7 @@ export function cancelPaymentIntent(
 ): MethodsOf<typeof PaymentIntentService>['cancelPaymentIntent'] {
   const { run } = createPreparedStatements(em);
 
-  /** Resolves with whether the row was still as it was read. Concurrent cancels share a statement, as creates do. */
+  /** Resolves with true if the row is unchanged since it was read. Concurrent cancels share a statement. */
   const batcher = new Batcher<PaymentIntentChange, boolean>({
     slots: 2,
     maxBatchSize: 64,
@@ -109,14 +109,14 @@ export function cancelPaymentIntent(
     },
   });
 
-  /** When the authorization ends that the payer has signed and that can still be used. */
+  /** Returns the end of the authorization that the payer has signed and that can still be used. */
   const signedFor = async ({ id, authorizationsCount }: PaymentIntentRow): Promise<Date | undefined> => {
     if (authorizationsCount == null) return undefined;
     const { rows } = await run(findSubmitted, [id]);
     return rows[0] && new Date(rows[0].valid_before);
   };
 
-  /** Undefined if the row has changed since it was read. */
+  /** Returns the canceled row, or undefined if it has changed since it was read. */
   const cancel = async (row: PaymentIntentRow, trace: Trace | undefined) => {
     const at = new Date();
     const payments = await reader.paymentsOf(row);
@@ -129,11 +129,11 @@ export function cancelPaymentIntent(
   return {
     ratePolicy: 'changes',
     async run(request, identity, { context }) {
-      // Each attempt sees a later state of the row, which changes only a few times before it ends.
+      // Each attempt sees a later state of the row, and an intent changes only a few times.
       for (;;) {
         const row = await reader.find(request.id, identity, context);
         if (row.status !== 'requires_payment' && row.status !== 'canceled') throw notCancelable(row);
-        // Counted in the row: one that is signed after this has changed it.
+        // The row counts authorizations: if one is signed after this, the cancel fails and is tried again.
         const signed = row.status === 'canceled' ? undefined : await signedFor(row);
         if (signed !== undefined) throw stillPayable(signed);
         const canceled = row.status === 'canceled' ? row : await cancel(row, context.trace);
@@ -164,8 +164,8 @@ function notCancelable(row: PaymentIntentRow): ServiceError {
 }
 
 /**
- * `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. Throws `chain_unwatched`
- * instead of storing one on a chain that is not allowed.
+ * `CreatePaymentIntent`: stores a new intent, or returns the existing one for its idempotency key. Throws
+ * `chain_unwatched` instead of storing one on a chain that is not allowed.
  */
 export function createPaymentIntent(
   store: PaymentIntentStore,

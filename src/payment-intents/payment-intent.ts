@@ -14,7 +14,7 @@ import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
 
-/** The answer to the creation and its retries, whatever has happened since. Throws if only a newer version knows a value. */
+/** The answer to a create, and to its retries at any time. Throws if a value is of a newer version. */
 export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys: KeyRing): PaymentIntent {
   return create(PaymentIntentSchema, {
     ...frozenFields(row, clientSecretKeys),
@@ -22,7 +22,7 @@ export function createdPaymentIntent(row: NewPaymentIntentRow, clientSecretKeys:
   });
 }
 
-/** The intent's current state with these payments, and its client secret if keys are given. Throws if a value is newer. */
+/** The current intent, with its client secret if keys are given. Throws if a value is of a newer version. */
 export function presentPaymentIntent(
   row: PaymentIntentRow,
   payments: readonly Payment[],
@@ -75,15 +75,15 @@ function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | unde
   };
 }
 
-/** The field of a moment, if there is one. */
+/** The field of a moment; no field if there is none. */
 export function momentField<Name extends string>(name: Name, moment: Date | null | undefined) {
   return moment == null ? {} : { [name]: timestampFromDate(moment) };
 }
 
 /**
- * Returns the secret that opens an intent's checkout: `<id>_secret_<base64url of HMAC-SHA256(key, id)>`. It is derived
- * each time and never stored, so a stolen database opens no checkout, and a retried creation returns the same secret.
- * `version` is the key that the intent was created with; if the ring no longer has it, the newest one is used.
+ * Returns the secret that opens an intent's checkout: `<id>_secret_<base64url of HMAC-SHA256(key, id)>`. It
+ * is derived, never stored: a stolen database opens no checkout, and a retried create returns the same
+ * secret. `version` is the key of the create; if the ring no longer has it, the newest is used.
  */
 export function clientSecret(keys: KeyRing, version: number, id: string): string {
   const key = keys.versions.includes(version) ? version : keys.newestVersion;
@@ -94,8 +94,8 @@ export function clientSecret(keys: KeyRing, version: number, id: string): string
 const form = /^(pi_[0-7][0-9a-hjkmnp-tv-z]{25})_secret_([A-Za-z0-9_-]{43})$/;
 
 /**
- * Returns the intent that a client secret opens, or undefined if it matches no key of the ring. Compares in constant
- * time and makes no query: a guess costs less than its refusal.
+ * Returns the intent that a client secret opens, or undefined if it matches no key of the ring. Compares in
+ * constant time and makes no query, so checking a guess costs less than refusing it.
  */
 export function intentOpenedBy(keys: KeyRing, secret: string): OpenedIntent | undefined {
   const [, id, mac] = form.exec(secret) ?? [];
@@ -109,9 +109,9 @@ export function intentOpenedBy(keys: KeyRing, secret: string): OpenedIntent | un
   return matches.length === 0 || uuid === undefined ? undefined : { id: uuid, typeId: id };
 }
 
-// Writes the intents of a list as public JSON directly from PostgreSQL's text. A page has twenty of them: converting rows
-// to messages takes 7 µs each instead of 2, more than everything else. `test/payment-intent-text.test.ts` checks that both
-// ways return the same text.
+// Writes the intents of a list as public JSON directly from PostgreSQL's text. A page has twenty of them:
+// converting rows to messages takes 7 µs each instead of 2, more than everything else.
+// `test/payment-intent-text.test.ts` checks that both ways return the same text.
 
 /** The columns shown, and the merchant. */
 const columns = [
@@ -123,12 +123,12 @@ const columns = [
 /** The nullable ones, for which null is written as an empty text. */
 const nullable: ReadonlySet<string> = new Set(columns.slice(-5));
 
-/** A row as selected: its columns in one text, and its metadata separately, because it may contain any character. */
+/** A selected row: its columns as one text, and separately its metadata, which may contain any character. */
 type ShownRow = { readonly shown: string; readonly metadata: string };
 
 /**
- * The expressions to SELECT for `readShownRow`, of the table or subquery with this alias. The columns come as one
- * text, because `pg` takes several times as long for seventeen columns.
+ * The expressions to SELECT for `readShownRow`, of the table or subquery with this alias. The columns come as
+ * one text: `pg` takes several times as long for seventeen columns.
  */
 export function shownRow(alias: string): string {
   const texts = columns.map((column) =>
@@ -197,15 +197,15 @@ const networkTexts = new Map(
 const statuses: ReadonlySet<string> = new Set(statusNames);
 const lanes: ReadonlySet<string> = new Set(laneNames);
 
-/** Checksummed addresses, by PostgreSQL's form of them. Cached: a checksum takes a hash and merchants have few wallets. */
+/** Checksummed addresses by PostgreSQL's form. Cached: a checksum takes a hash, and wallets are few. */
 const addresses = new LRUCache<string, string>({
   max: 1_000,
   memoMethod: (bytea) => checksum(`0${bytea.slice(1)}`),
 });
 
 /**
- * The JSON of an intent. Undefined if the intent needs more than its columns or a column has an unknown form: then it must
- * be converted through its message, which throws for values of a newer version.
+ * The JSON of an intent. Undefined if the intent needs more than its columns or a column has an unknown form.
+ * Then it must be converted through its message, which throws for values of a newer version.
  */
 export function paymentIntentText(row: ShownColumns): string | undefined {
   const network = networkTexts.get(`${row.network} ${row.mode}`);

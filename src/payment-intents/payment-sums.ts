@@ -1,19 +1,19 @@
-// What the payments of intents, and the transfers of refunds, add up to. Strangers decide how many there are: of those with
-// very many, triggers keep the sums, by everything that a sum may ask for.
+// Sums of an intent's payments, or of a refund's transfers. Anybody can add to them: if there are very many,
+// triggers keep the sums, grouped by every column that a query may need.
 
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
-/** An intent with more payments has its sums kept. */
+/** Above this number of payments, an intent's sums are kept. */
 const maxRead = 1_000;
 
 /** What a transfer belongs to: a column of `transfers`. */
 type Owner = 'payment_intent' | 'refund';
 
-/** A subquery: the id, unless its sums are kept. `offset 0` keeps a planner from reading transfers before it has looked. */
+/** A subquery: the id, unless its sums are kept. `offset 0` makes the planner check that before it reads. */
 const unkept = (id: string) =>
   `(select ${id} as id where not exists (select from payment_sums k where k.payment_intent = ${id}) offset 0)`;
 
-/** A subquery: the transfers of the intent, or refund, with this id, as sums by state, `counts` and labels. */
+/** A subquery: the sums of the transfers of this intent or refund, by state, `counts` and labels. */
 export const sumsOf = (id: string, owner: Owner = 'payment_intent') => `
   (select s.state, s.counts, s.labels, s.units from payment_sums s where s.payment_intent = ${id} and s.count > 0
    union all
@@ -21,17 +21,17 @@ export const sumsOf = (id: string, owner: Owner = 'payment_intent') => `
      select t.state, t.counts, coalesce(t.labels, '{}'), sum(t.amount_units) from transfers t
       where t.${owner} = o.id group by t.state, t.counts, t.labels) read)`;
 
-/** Payments that are on the chain. */
+/** The sums of payments that are on the chain. */
 export interface PaymentSums {
-  /** Those that count. */
+  /** Payments that count. */
   receivedUnits: bigint;
-  /** Of them, the confirmed. */
+  /** Payments that count and are confirmed. */
   confirmedUnits: bigint;
-  /** Of all of them. */
+  /** The labels of all payments. */
   labels: readonly string[];
 }
 
-/** Returns a function that returns the sums of an intent, which the caller has locked. */
+/** Reads the sums of intents, which the caller has locked. Returns a function that looks one up. */
 export async function readPaymentSums(
   inside: RunPrepared,
   intentIds: readonly string[],
@@ -48,7 +48,7 @@ export async function readPaymentSums(
   };
 }
 
-/** Has the sums kept of those of these intents, which the caller has locked, that have many payments. */
+/** Starts to keep the sums of those intents that have many payments. The caller has locked the intents. */
 export async function keepSums(
   inside: RunPrepared,
   intents: Iterable<{ id: string; paymentsCount: number }>,
@@ -57,7 +57,7 @@ export async function keepSums(
   if (ids.length > 0) await inside(keep, [ids]);
 }
 
-/** The same of refunds, which the caller has locked. */
+/** The same for all of these refunds, which the caller has locked. */
 export async function keepRefundSums(inside: RunPrepared, ids: readonly string[]): Promise<void> {
   if (ids.length > 0) await inside(keepOfRefunds, [ids]);
 }

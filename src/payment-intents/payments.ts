@@ -13,18 +13,18 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 
-/** Most payments of an intent that are shown, the newest. */
+/** Maximum payments of an intent that are shown, the newest. */
 export const maxPayments = 100;
 
-/** What transfers belong to: an intent, or a refund. An intent without payments has none, and costs nothing. */
+/** What transfers belong to: an intent or a refund. An intent without payments is not queried. */
 type Owner = Pick<PaymentIntentRow, 'id' | 'merchantId' | 'network'> & { paymentsCount?: number };
 
-/** The transfers of an intent, of a refund, or of all refunds of an intent. */
 const newest = `order by t.block_number desc, t.log_index desc limit ${maxPayments}`;
-// `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read every transfer of
-// the merchant for each owner.
+// `is not distinct from` prevents the use of an index: with `=`, a planner without statistics would read
+// every transfer of the merchant for each owner.
 const newestOf = (owner: string) =>
   `select * from transfers t where ${owner} and t.merchant_id is not distinct from wanted."merchantId" ${newest}`;
+/** The transfers of an intent, of a refund, or of all refunds of an intent. */
 const belonging = {
   payment_intent: newestOf('t.payment_intent = wanted.id'),
   refund: newestOf('t.refund = wanted.id'),
@@ -88,7 +88,7 @@ export function transferFields(row: TransferRow) {
   };
 }
 
-/** Confirmations: blocks since the transfer, its own included, at most the required number. `head` is the last block read. */
+/** Blocks since the transfer, its own included, up to the required number. `head` is the last block read. */
 export function confirmationsOf(row: TransferRow, head: number, required: number): number {
   if (row.state === 'reorged') return 0;
   if (row.state === 'confirmed') return required;

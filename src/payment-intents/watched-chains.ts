@@ -13,7 +13,7 @@ export function createWatchedChains(em: EntityManager, allowUnwatched: ReadonlyS
   const { run } = createPreparedStatements(em);
   let watched: ReadonlySet<string> = new Set();
   return {
-    /** True if intents may be created on this chain: it is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
+    /** True if the chain is watched, or its mode is in `ALLOW_UNWATCHED`. Makes no query. */
     allows: (mode: ModeName, chain: ChainName) => allowUnwatched.has(mode) || watched.has(`${mode} ${chain}`),
     /** Reads which chains are watched. Call it at the start, and when that may have changed. */
     async refresh(): Promise<void> {
@@ -36,9 +36,9 @@ export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
 }
 
 /**
- * Returns the unwatched mainnet chains on which merchants expect payments: the chains of the payout wallets of
- * merchants with a valid mainnet key. If such a merchant has no payout wallet, `anyChain` is true unless at least one
- * mainnet chain is watched.
+ * Returns the unwatched mainnet chains on which merchants expect payments: the chains of the payout wallets
+ * of merchants with a valid mainnet key. If such a merchant has no payout wallet, `anyChain` is true unless
+ * at least one mainnet chain is watched.
  */
 export async function findUnwatchedMainnet(
   em: EntityManager,
