@@ -17,16 +17,16 @@ import { ServiceError } from '../requests/errors.ts';
 import { type ImplementedService, implementService } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
 
-/** Open checkouts ask every few seconds: those that ask while the statements in flight last share the next one. */
+/** Open checkouts ask every few seconds. Those that ask while all statements are in flight share the next. */
 const slots = 2;
 const maxBatchSize = 256;
-/** No payer notices it, and those that ask within it share a statement. */
+/** No payer notices this delay. Requests that arrive within it share a statement. */
 const gatherMs = 10;
 
 /** True if payers can pay on the network by a signature now. */
 type IsGasless = (network: number) => boolean;
 
-/** Returns what a payer may know of the intent that the client secret opens. Throws `client_secret_invalid`. */
+/** Returns what a payer may know of the opened intent. Throws `client_secret_invalid`. */
 type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
 
 /** `payments.v1.CheckoutService`. */
@@ -36,15 +36,15 @@ export function createCheckoutService(read: ReadCheckout): ImplementedService<Op
   });
 }
 
-/** As many as wait for a payment at once in one process; less than 10 MB. */
+/** Maximum checkouts remembered: as many as wait for a payment at once in one process; less than 10 MB. */
 const maxRemembered = 4_096;
 
 /** A checkout without payments, which is the same until its version changes. */
 type Remembered = { version: string; checkout: Checkout };
 
 /**
- * Returns the function that reads a checkout. One without payments that has not changed since is the same object, of
- * which the public door knows the text: most of those who ask are told that nothing has happened.
+ * Returns the function that reads a checkout. An unchanged checkout without payments is returned as the same
+ * object, whose text the public door keeps: most requests find nothing new.
  */
 export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
@@ -55,8 +55,8 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
     `${version} ${isGasless(network)}`;
-  // Each id is looked up by itself: a plan that joins, made while the table was small and kept until its statistics are
-  // renewed, would read a table of millions for every batch.
+  // Each id is looked up by itself: a join planned while the table was small, and kept until its statistics
+  // are renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
     `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
@@ -74,7 +74,7 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
     const authorizations = await currentOf(intents);
     return found.map((result, i) => {
       const row = intents[i] as PaymentIntentRow;
-      // Only the fields that the contract gives a checkout: neither the intent's metadata, nor its secret.
+      // `create` takes only the contract's fields of a checkout: not the intent's metadata, nor its secret.
       const checkout = create(CheckoutSchema, {
         ...presentFields(row, payments.get(row.id) ?? []),
         refunds: refunds.get(row.id) ?? [],
@@ -82,7 +82,7 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
         allowedOrigins: result.allowed_origins ?? [],
         ...signedOf(row, authorizations.get(row.id), isGasless),
       });
-      // Payments are confirmed with each block, and authorizations end.
+      // Others change without a new version: payments gain confirmations, and authorizations end.
       if (row.paymentsCount === 0 && row.authorizationsCount == null) {
         remembered.set(row.id, { version: versionOf(result), checkout });
       }
@@ -113,7 +113,7 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
   });
   return async ({ id }) => {
     const checkout = await checkouts.add(id);
-    // A secret that we have made, of an intent that was never stored.
+    // The secret is genuine, but its intent was never stored.
     if (checkout === undefined) throw new ServiceError('client_secret_invalid');
     return checkout;
   };
@@ -152,7 +152,7 @@ function signedOf(
   };
 }
 
-/** One that has landed is among the payments, and of one that was released nothing is left to say. */
+/** A landed authorization is shown as a payment. A released one is not shown. */
 const shownStatuses = {
   submitted: PaymentAuthorizationStatus.SUBMITTED,
   failed: PaymentAuthorizationStatus.FAILED,

@@ -62,13 +62,13 @@ export async function listMerchants(em: EntityManager) {
   }));
 }
 
-/** Changes where a merchant is paid from now on. Intents that exist keep the wallet they were created with. */
+/** Changes where a merchant is paid from now on. Existing intents keep the wallet of their creation. */
 export async function setWallets(em: EntityManager, merchantId: string, mode: ModeName, wallets: Wallets) {
   const id = await findMerchant(em, merchantId);
   await em.fork().transactional((tx) => upsertWallets(tx, id, mode, wallets));
 }
 
-/** Sets the origins of a merchant's pages, in the place of those before. Returns them as browsers write them. */
+/** Replaces the allowed origins of a merchant's pages. Returns them as browsers write them. */
 export async function setOrigins(
   em: EntityManager,
   merchantId: string,
@@ -85,17 +85,17 @@ export async function setOrigins(
   return allowedOrigins;
 }
 
-/** More would not fit into what a page is told each few seconds. */
+/** Few, because each checkout page gets all of them every few seconds. */
 const maxOrigins = 20;
 
 /** Hosts whose pages are on the reader's own machine, which need no https. */
 const loopbackHosts: ReadonlySet<string> = new Set(['localhost', '127.0.0.1', '[::1]']);
 
-/** Returns the origin that a text is, as browsers write it. */
+/** Parses an origin, and returns it as browsers write it. */
 function originOf(text: string): string {
   const url = URL.parse(text);
   const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && loopbackHosts.has(url.hostname));
-  // Nothing but a scheme, a host and a port, with or without the slash behind it.
+  // Only a scheme, a host and a port, with or without a trailing slash.
   if (url === null || !isSafe || url.href !== `${url.origin}/` || url.host.includes('*')) {
     throw new AdministrationError(
       `"${text}" is not an origin: it is https:// and a host, such as https://shop.example, or http:// and localhost`,
@@ -141,7 +141,7 @@ export async function revokeApiKey(em: EntityManager, keyId: string): Promise<Ap
   });
 }
 
-/** Issues a successor for the key, which expires at `expiresAt` or never, and keeps the old one for `overlapMs`. */
+/** Issues a successor that expires at `expiresAt` or never. The old key is kept for at most `overlapMs`. */
 export async function rotateApiKey(
   em: EntityManager,
   peppers: KeyRing,
@@ -209,7 +209,7 @@ async function upsertWallets(tx: EntityManager, merchantId: string, mode: ModeNa
   const updatedAt = new Date();
   for (const [name, address] of Object.entries(wallets)) {
     const own = { merchantId, mode, chain: name as ChainName };
-    // It is paid there since then.
+    // The same address keeps its `updatedAt`: the merchant has been paid there since then.
     const isSame = (await tx.count(PayoutWalletEntity, { ...own, address })) > 0;
     if (!isSame) await tx.upsert(PayoutWalletEntity, { ...own, address, updatedAt });
   }

@@ -18,20 +18,20 @@ import { traceStatement } from '../telemetry/spans.ts';
 
 /** Longest time a lookup of a key is cached if the notification of its change was lost. */
 const apiKeyCacheMs = 10_000;
-/** Most keys cached. The least recently used are evicted. */
+/** Maximum keys cached. The least recently used are evicted. */
 const apiKeyCacheSize = 10_000;
 /** Waiting lookups share a query: a flood of unknown keys costs a few queries, not one for each key. */
 const maxBatchSize = 256;
 /**
- * Queries in flight for each format, together a fifth of the default pool. Keys of the old format share one, because
- * anybody can make up one that has to be looked up.
+ * Queries in flight for each format, together a fifth of the default pool. The old format has only one,
+ * because anybody can make up such a key, and it must be looked up.
  */
 const lookupSlots = { crc32: 1, keyed: 2 } as const satisfies Record<ApiKeyFormat, number>;
 
 type KnownKey = { identity: Identity; expiresAtMs: number; revoked: boolean };
 
 interface ApiKeysOptions {
-  /** Longest time that a lookup waits, also for a database that fails over. */
+  /** Longest time that a lookup waits, even while the database fails over. */
   maxWaitMs?: number;
   /** Called for each lookup, with whether its result was cached. */
   onLookup?: (remembered: boolean) => void;
@@ -75,10 +75,10 @@ export function createApiKeys(
 
   return {
     /**
-     * Returns the identity of a key, or undefined if it is malformed, unknown, revoked or expired; a promise of that if
-     * the database has to be queried. A key with wrong check characters costs no query. For a key that only the service
-     * can have issued, `onIssuedKey` is called before the query. Throws `unavailable` if the database cannot be queried or
-     * too many lookups wait. Keys in the old format, which anybody can make up, wait in a queue of their own.
+     * Returns a key's identity; undefined if it is malformed, unknown, revoked or expired; a promise if that
+     * needs a query. A key with wrong check characters costs no query. For a key that only the service can
+     * have issued, `onIssuedKey` is called before the query. Throws `unavailable` if the database cannot be
+     * queried or too many lookups wait. Old-format keys, which anybody can make up, have their own queue.
      */
     identify(
       apiKey: string,
@@ -104,7 +104,7 @@ export function createApiKeys(
       unknown.clear();
       lookups.clear();
     },
-    /** Refuses the lookups that still wait after this time: the process ends. */
+    /** Refuses lookups that still wait after this time, because the process is stopping. */
     endWithin(ms: number): void {
       for (const batcher of Object.values(batchers)) batcher.endWithin(ms);
     },
@@ -132,7 +132,7 @@ function createLookupBatchers(
   return { crc32: createLookupBatcher(lookupSlots.crc32), keyed: createLookupBatcher(lookupSlots.keyed) };
 }
 
-/** Finds keys and their merchants' wallets, which every request needs, in one query. Unknown keys are undefined. */
+/** Finds keys, and their merchants' wallets for every request, in one query. Unknown keys are undefined. */
 async function findKeys(em: EntityManager, peppers: KeyRing, lookups: readonly Lookup[]) {
   const hashes = lookups.map(({ apiKey }) =>
     peppers.versions.map((version) => peppers.hmac(version, apiKey, 'hex')),
@@ -183,7 +183,7 @@ interface KeyRow {
   address: WalletAddress;
 }
 
-/** Returns what a method needs of a merchant in a mode, by its UUID, besides the caller's id; undefined if there is none. */
+/** Finds a merchant in a mode by its UUID: an identity without the caller's id; undefined if none. */
 export type FindMerchant = (id: string, mode: ModeName) => Promise<Omit<Identity, 'keyTypeId'> | undefined>;
 
 export function createFindMerchant(em: EntityManager): FindMerchant {
@@ -219,9 +219,8 @@ const shape = /^(?:sk_testnet|sk_mainnet|cl|cs|ct)_[0-9A-Za-z]{43}[0-9A-Za-z]{6}
 type SecretPrefix = `sk_${ModeName}_` | 'cl_' | 'cs_' | 'ct_';
 
 /**
- * Returns a new secret: its prefix, 43 random base62 characters (256 bits), and 6 base62 check characters: a truncated
- * HMAC-SHA256 of all that, under the newest pepper. One that was mistyped or made up is refused without asking the
- * database.
+ * Returns a new secret: its prefix, 43 random base62 characters (256 bits), and 6 base62 check characters: a
+ * truncated HMAC-SHA256 of all that under the newest pepper. A mistyped or invented one costs no query.
  */
 export function generateSecret(prefix: SecretPrefix, peppers: KeyRing): string {
   const body =
@@ -230,7 +229,8 @@ export function generateSecret(prefix: SecretPrefix, peppers: KeyRing): string {
 }
 
 /**
- * Returns the format of a secret whose check characters are right, or undefined if the text is none. It need not exist. Compares with the check under every pepper in the ring, in constant time.
+ * Returns the format of a secret if its check characters are right under any pepper in the ring; undefined
+ * otherwise. The secret may be unknown. Compares with every pepper, in constant time.
  */
 export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | undefined {
   if (!shape.test(text)) return undefined;
@@ -242,7 +242,7 @@ export function apiKeyFormatOf(text: string, peppers: KeyRing): ApiKeyFormat | u
   return isCheck(crc32(body)) ? 'crc32' : undefined;
 }
 
-/** True if only the service can have made this secret of the console. It need not exist. */
+/** True if only the service can have made this secret of the console. It may be unknown all the same. */
 export const mayBeIssued = (prefix: SecretPrefix, text: string, peppers: KeyRing): boolean =>
   text.startsWith(prefix) && apiKeyFormatOf(text, peppers) === 'keyed';
 

@@ -24,7 +24,7 @@ export function uuidOf(kind: NamedKind, text: string): string {
   const id = parseIdentifier(kind, text);
   if (id !== undefined) return id;
   const [what, list] = kinds[kind];
-  // It may be the key itself, which is not repeated.
+  // The text may be the key itself, which must not be printed.
   const isNot = kind === 'key' ? 'that is not the id of a key' : `"${text}" is not ${what}'s id`;
   const isKey = kind === 'key' && text.startsWith('sk_');
   const problem = isKey ? 'is the key itself' : identifierProblem(kind, text);

@@ -1,5 +1,5 @@
-// Changes of refunds: locked, changed by steps, stored, and told by events. Whoever changes one because of a transfer has
-// locked its intent first.
+// Changes refunds: locks them, applies steps, and stores the result with its events. If a transfer is the
+// reason, the caller has locked the intent first.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { EventType } from '../contract/event-types.ts';
@@ -36,7 +36,7 @@ export function createApplyRefunds(em: EntityManager) {
       const { rows } = await inside(lockRefunds, [wanted]);
       return new Map(rows.map((row) => [row.id as string, columns.read(row)]));
     },
-    /** Stores the steps of locked refunds, and the events that tell of them. Refunds without steps stay as they are. */
+    /** Stores the steps of locked refunds, and their events. Refunds without steps stay as they are. */
     async apply(
       inside: RunPrepared,
       steps: ReadonlyMap<RefundRow, readonly RefundStep[]>,
@@ -75,7 +75,7 @@ const watchedDays = 30;
 /** Later than any time that is compared with it. */
 const forEver = new Date('9999-12-31T00:00:00Z');
 
-/** Until when transfers may be the refund's own. */
+/** The time until which a transfer may be the refund's own. */
 export function watchedUntil({
   succeededAt,
   canceledAt,

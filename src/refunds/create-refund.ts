@@ -28,11 +28,11 @@ import { toRefund } from './refund.ts';
 import { readReturnedMoney, refundableUnits } from './returned-money.ts';
 
 const maxReasonLength = 500;
-/** Of one intent, whatever has become of them. */
+/** Of one intent, whatever their status. */
 const maxRefunds = 100;
 const expiresInMs = 30 * 86_400_000;
 
-/** `CreateRefund`: stores a new refund of at most what can be returned, or returns the existing one for its idempotency key. */
+/** `CreateRefund`: stores a refund of at most what can be returned, or replays its idempotency key. */
 export function createRefund(
   em: EntityManager,
   watchedChains: WatchedChains,
@@ -61,7 +61,7 @@ export function createRefund(
         if (intent === undefined) throw notYours();
         const row = await build(inside, watchedChains, request, intent, identity, idempotencyKey ?? null);
         const { rowCount } = await inside(insert, [columns.json([row])]);
-        // A refund of another intent has got the key meanwhile.
+        // A refund of another intent has taken the key meanwhile.
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
       });
@@ -153,7 +153,7 @@ function destinationOf({ destination }: CreateRefundRequest): WalletAddress {
   return parsed.address;
 }
 
-/** Returns the first refund as it was created. Throws if another request has made it. */
+/** Returns the first refund as it was created. Throws if its request was different. */
 function replay(first: RefundRow, request: CreateRefundRequest): RefundRow {
   if (first.requestFingerprint !== fingerprintOf(request)) throw new ServiceError('idempotency_key_reused');
   return {
@@ -185,7 +185,7 @@ function notYours(): ServiceError {
   ]);
 }
 
-/** The money would leave, and the refund would wait for it until somebody sends it again. */
+/** The money would be sent, but the refund would wait until somebody sends it again. */
 function unwatched(chain: ChainName): ServiceError {
   return invalidState(
     `Nothing reads ${chain} at the moment, so the transfer of a refund would not be seen. Tell us the request id.`,

@@ -1,5 +1,5 @@
-// How transfers change a refund: the rules for its status and its labels, as in docs/settlement.md. Pure functions: no
-// database, no chain, no clock.
+// How transfers change a refund: the rules for its status and its labels, as in docs/settlement.md. Pure
+// functions: no database, no chain, no clock.
 
 import type { RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
@@ -38,7 +38,7 @@ function judge(
   return { counts: labels.length === 0, labels };
 }
 
-/** Judges the transfers of one block in their order, and returns the steps that they are. */
+/** Judges the transfers of one block in their order. Returns the verdicts and the steps. */
 export function arrive(
   refund: RefundRow,
   arrivals: readonly RefundArrival[],
@@ -60,13 +60,13 @@ export function arrive(
   return { judged, steps };
 }
 
-/** The steps of a refund of which transfers were confirmed: its own (`counts`), ones it did not ask for, or both. */
+/** The steps of a refund whose transfers were confirmed: its own (`counts`), unexpected ones, or both. */
 export function confirm({ status }: RefundRow, counts: readonly boolean[], at: Date): RefundStep[] {
   const steps: RefundStep[] = [];
   if (status === 'processing' && counts.includes(true)) {
     steps.push({ type: 'succeeded', fields: { status: 'succeeded', succeededAt: at } });
   }
-  // The sum of what was returned has changed.
+  // The refunded sum has changed.
   if (counts.includes(false)) steps.push({ type: 'unexpected', fields: {} });
   return steps;
 }
@@ -75,8 +75,8 @@ export function confirm({ status }: RefundRow, counts: readonly boolean[], at: D
 type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>;
 
 /**
- * The steps of a refund after transfers of it were reverted. Of those that remain, in the order of the chain, one that came
- * second takes the place of the one that is gone: `promoted`.
+ * The steps of a refund after transfers of it were reverted. `remaining` is in chain order: the first that is
+ * labeled only `twice` takes the place of the reverted one, and is returned as `promoted`.
  */
 export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[], at: Date) {
   const isPaid = refund.status === 'processing' || refund.status === 'succeeded';
@@ -85,7 +85,7 @@ export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[
     ? remaining.find(({ labels }) => labels?.length === 1 && labels[0] === 'twice')
     : undefined;
   const labels = withLabels(
-    // A person decides what happens to a refund whose payment has gone.
+    // Kept: a person decides what happens to a refund whose payment was reorged.
     (refund.labels ?? []).filter((label) => label === 'payment_reorged'),
     remaining.filter((transfer) => transfer !== next).flatMap((transfer) => transfer.labels ?? []),
   );
@@ -101,7 +101,7 @@ export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[
   return { promoted: next?.id, steps };
 }
 
-/** The step of a refund that the payments of its intent no longer cover; undefined if it says so already. */
+/** The step of a refund that its intent's payments no longer cover; undefined if it is labeled already. */
 export function uncover({ labels }: RefundRow): RefundStep | undefined {
   if (labels?.includes('payment_reorged')) return undefined;
   return { type: 'unexpected', fields: { labels: withLabels(labels, ['payment_reorged']) } };

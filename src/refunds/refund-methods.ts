@@ -34,7 +34,7 @@ type Methods = MethodsOf<typeof RefundService>;
 
 const refundCodec = createJsonCodec(RefundSchema);
 
-/** The rows that a refund counts as in the rate limit: one, or one for each transfer or each 2 KiB of metadata. */
+/** The rows a refund counts as in the rate limit: one, or one per transfer or per 2 KiB of metadata. */
 function rowsOf({ transfers, metadata }: { transfers: readonly Payment[]; metadata?: unknown }): number {
   return Math.max(1, transfers.length, rowsOfText(JSON.stringify(metadata ?? null)));
 }
@@ -119,7 +119,7 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
   };
 }
 
-/** `CancelRefund`: cancels a refund whose transfer has not been seen, once. Calls `onEvent` after the commit. */
+/** `CancelRefund`: cancels a refund without a transfer. Idempotent. Calls `onEvent` after the commit. */
 export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['cancelRefund'] {
   const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);
@@ -156,7 +156,7 @@ function notCancelable({ status }: RefundRow): ServiceError {
   return invalidState(`The refund cannot be canceled. ${why}.`);
 }
 
-/** `ConfirmRefund`: links a plain transfer, recorded because of its wallet, to its refund. Calls `onEvent` after the commit. */
+/** `ConfirmRefund`: links a recorded transfer without an id to a refund. Calls `onEvent` after commit. */
 export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['confirmRefund'] {
   const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);
@@ -171,7 +171,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
   );
   const lockTransfers = preparedStatement('lock_transfers_of_refund', `${findTransfers.text} for update`);
 
-  /** Resolves with false if the transfer is the refund's already. */
+  /** Resolves with false if the transfer already belongs to the refund. */
   const confirm = async (
     inside: RunPrepared,
     refund: RefundRow,
@@ -186,7 +186,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
       const found = all.find((transfer) => transfer.refund == null && looksLike(transfer, refund));
       return found ?? Promise.reject(noSuchTransfer(refund));
     };
-    // Refused without a lock: a merchant that asks all the time must not keep the chain.
+    // Checked without a lock first: a merchant who calls this constantly must not keep the chain locked.
     if ((await find(findTransfers)) === undefined) return false;
     await inside(holdChain, [chainId]);
     const locked = await intents.lock(inside, [refund.paymentIntent]);
@@ -201,7 +201,7 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
     await refunding.apply(inside, steps, at, traceparent);
     if (transfer.state === 'confirmed') {
       const confirmed = await refunding.confirm(inside, [transfer.id], [refund.id], locked, at);
-      // One that was not asked for is told of already.
+      // An unexpected transfer is already reported.
       if (counts) await refunding.apply(inside, confirmed, at, traceparent);
     }
     return true;

@@ -45,7 +45,7 @@ export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund 
   });
 }
 
-/** The call that returns the money, with the id behind it, which the token ignores. */
+/** The call that returns the money, followed by the refund's id, which the token ignores. */
 function transactionData(id: string, destination: string, amountUnits: bigint): string {
   const wordOf = (digits: string) => digits.toLowerCase().padStart(64, '0');
   return (

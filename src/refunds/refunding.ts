@@ -1,4 +1,4 @@
-// What transfers do to refunds, in the transaction of whoever records them, who has locked their intents.
+// The effects of transfers on refunds, in the transaction that records them and has locked their intents.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
@@ -11,7 +11,7 @@ import { createApplyRefunds, type RefundChange } from './apply-refunds.ts';
 import { arrive, confirm, type RefundStep, revert, uncover } from './judgement.ts';
 import { readReturnedMoney, storeRefundedUnits } from './returned-money.ts';
 
-/** Refunds that expire in one transaction. */
+/** Maximum refunds that expire in one transaction. */
 const maxExpired = 100;
 
 type Steps = Map<RefundRow, RefundStep[]>;
@@ -31,7 +31,7 @@ export function createRefunding(em: EntityManager) {
   );
 
   return {
-    /** Judges transfers of refunds that have come in one block, and sets the verdict in their rows, still to be stored. */
+    /** Judges the refund transfers of one block and sets the verdicts in the rows, which are stored later. */
     async arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps> {
       const steps: Steps = new Map();
       const unexpected: string[] = [];
@@ -45,11 +45,11 @@ export function createRefunding(em: EntityManager) {
         steps.set(refund, taken);
         if (taken.some(({ type }) => type === 'unexpected')) unexpected.push(id);
       }
-      // Of one that gets more transfers than its own, strangers may decide how many.
+      // Anybody can add unexpected transfers, so there may be very many.
       await keepRefundSums(inside, unexpected);
       return steps;
     },
-    /** After these transfers of refunds were confirmed. Updates the intents, too. */
+    /** Returns the steps after these transfers of refunds were confirmed. Updates the intents, too. */
     async confirm(
       inside: RunPrepared,
       transferIds: readonly string[],
@@ -69,8 +69,8 @@ export function createRefunding(em: EntityManager) {
       return steps;
     },
     /**
-     * After transfers of these refunds, or payments of these intents, were reverted. `confirmed` are the intents that have lost
-     * a confirmed payment. Updates the intents, too.
+     * Returns the steps after transfers of these refunds, or payments of these intents, were reverted.
+     * `confirmed`: the intents that have lost a confirmed payment. Updates the intents, too.
      */
     async revert(
       inside: RunPrepared,
@@ -103,7 +103,7 @@ export function createRefunding(em: EntityManager) {
       if (promoted.length > 0) await inside(promote, [promoted]);
       return steps;
     },
-    /** Expires some refunds of a network that were not sent by then, by the chain's clock. */
+    /** Expires some refunds of a network that were not sent by `until`, a time of the chain's clock. */
     async expire(inside: RunPrepared, network: number, until: Date) {
       const { rows } = await inside(lockOverdue, [network, until.toISOString()]);
       const at = new Date();
@@ -111,14 +111,14 @@ export function createRefunding(em: EntityManager) {
       await apply(inside, new Map(rows.map((row) => [columns.read(row), [step]])), at, null);
       return { expired: rows.length, hasMore: rows.length === maxExpired };
     },
-    /** Stores the steps, when the transfers are stored. */
+    /** Stores the steps. Call it after the transfers are stored. */
     async apply(...of: Parameters<typeof apply>): Promise<RefundChange[]> {
       return (await apply(...of)).changes;
     },
   };
 }
 
-/** Sets what was returned of intents, and returns those that were returned more of than they have. */
+/** Stores the refunded amounts of intents. Returns those that have committed more than they have received. */
 async function updateIntents(inside: RunPrepared, intents: Intents): Promise<string[]> {
   const money = await readReturnedMoney(inside, [...intents.keys()]);
   await storeRefundedUnits(inside, money);

@@ -1,4 +1,4 @@
-// What was received for intents, what was returned of it, and what can be.
+// How much intents have received, how much of it was returned, and how much can be.
 
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { sumsOf } from '../payment-intents/payment-sums.ts';
@@ -10,8 +10,8 @@ interface ReturnedMoney {
   /** Confirmed transfers of its refunds. */
   refundedUnits: bigint;
   /**
-   * Transfers of its refunds on the chain, and the amounts of open refunds whose own one is not among them: a transfer of
-   * another amount does not stop the one that is prepared.
+   * Transfers of its refunds on the chain, and the amounts of open refunds whose own transfer is not among
+   * them: a transfer of another amount does not replace the one that is prepared.
    */
   committedUnits: bigint;
 }
@@ -40,7 +40,7 @@ export function refundableUnits({ confirmedUnits, committedUnits }: ReturnedMone
   return confirmedUnits > committedUnits ? confirmedUnits - committedUnits : 0n;
 }
 
-/** Stores what was returned of these intents. The refund's events, in the same transaction, tell of it, not the intent's. */
+/** Stores the refunded amounts. The refund's event in the same transaction reports them, not the intent's. */
 export async function storeRefundedUnits(inside: RunPrepared, money: ReadonlyMap<string, ReturnedMoney>) {
   if (money.size === 0) return;
   await inside(storeRefunded, [[...money.keys()], [...money.values()].map((of) => String(of.refundedUnits))]);
