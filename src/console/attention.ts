@@ -1,5 +1,5 @@
-// What needs a person. Every item is read from what it is about, so that it ends by itself; what somebody has seen to is
-// remembered by the item's id, which says how it was then.
+// What needs a person. Items are read from the current data, so they end by themselves. A resolved item is
+// remembered by its id, which contains its state at the time.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
@@ -16,9 +16,9 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
 const maxCounted = 1_000;
-/** Labeled payments that are looked at, the newest of those that something went back of, and of the others. */
+/** Maximum labeled intents searched: the newest with an amount refunded, and the newest without. */
 const maxLabeled = 2_000;
-/** An endpoint that has failed for less is tried again without a word. */
+/** An endpoint that has failed for less is retried without being listed. */
 const failingMinutes = 15;
 const maxNote = 500;
 const maxId = 200;
@@ -65,13 +65,13 @@ function itemOf(row: Record<string, unknown>) {
 
 const noSuchItem = { field: 'id', message: 'must be the id of an item' };
 
-/** `ResolveAttention`: the item is not listed any more. Resolving it again changes its note. */
+/** `ResolveAttention`: removes the item from the list. Resolving it again changes its note. */
 export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAttention'> {
   const { read, run } = createPreparedStatements(em);
   return {
     ratePolicy: 'changes',
     violations({ id, note }) {
-      // What the list has: a kind, an id, and what is printed of labels and times.
+      // The ids of the list: a kind, a UUID, and labels and times as printable text.
       const isItem = /^[a-z]+:[0-9a-f-]{36}:[ -~]*$/.test(id) && id.length <= maxId;
       return violationsIn(
         ['note', [...note].length > maxNote && `must have at most ${maxNote} characters`],
@@ -82,12 +82,12 @@ export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAtten
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const { id, note } = request;
-      // What is not listed cannot be resolved: nobody fills the table with names of their own.
+      // Only listed items can be resolved, so that nobody can fill the table with invented ones.
       const known = await read(merchantId, isResolved, [merchantId, mode, id]);
       const open = known.rowCount ? [] : (await read(merchantId, findItems, [merchantId, mode])).rows;
       if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
       await run(resolveItem, [merchantId, mode, id, note]);
-      // By it the audit log knows what was resolved.
+      // The audit log takes its target from this id.
       const [kind, uuid = ''] = id.split(':');
       const { prefix } = kinds[kind as keyof typeof kinds];
       return { id: formatIdentifier(prefix, uuid) };
@@ -98,10 +98,10 @@ export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAtten
 const at = (uuid: string) =>
   `to_timestamp(('x' || left(replace(${uuid}::text, '-', ''), 12))::bit(48)::bigint / 1000.0)`;
 
-/** An item's id: what it is about, and how that is now. */
+/** An item's id: its subject, and the subject's current state. */
 const itemOfRow = (kind: string, subject: string, detail: string) =>
   `left('${kind}:' || ${subject} || ':' || ${detail}, ${maxId})`;
-/** Nobody has seen to it as it is now. */
+/** True if the item, in its current state, is not resolved. */
 const isOpen = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
@@ -109,14 +109,14 @@ const transferItem = itemOfRow('unattributed', 't.id', "''");
 const intentNow =
   "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0) || coalesce(' ' || m.other_tokens, '')";
 const intentItem = itemOfRow('payment', 'i.id', intentNow);
-// Each attempt after which one fails again makes another item.
+// A delivery that fails again after another attempt makes a new item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
 const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || coalesce(w.disabled_reason, '')";
 const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
 const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
-/** Intents that have more confirmed money than they should and than was returned, or lack what was reorganised. */
+/** Ended intents with a confirmed surplus that was not returned, a wrong token, or a reorged payment. */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id,

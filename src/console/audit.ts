@@ -1,5 +1,5 @@
-// Who has changed what: people in the console, merchants by their keys, operators by `admin`. The entry is written before
-// the change: without it nothing is changed. An intent that a key creates has no entry: its request's log line names the key.
+// The audit log of changes by console users, API keys and `admin`. The entry is written first: without it,
+// nothing is changed. An intent that a key creates has no entry: its request's log line names the key.
 
 import { userInfo } from 'node:os';
 import { type DescMethodUnary, type JsonObject, type Message, toJson } from '@bufbuild/protobuf';
@@ -26,15 +26,15 @@ export interface Actor {
   actor: string;
   actorName: string;
   merchant: { id: string; mode: ModeName } | undefined;
-  /** People look at the outcome next. A program's answer does not wait until it is written. */
+  /** People look at the outcome next, so their answer waits until it is written. A program's does not. */
   isPerson: boolean;
 }
 
 interface AuditEntry extends Actor {
   method: string;
-  /** The id of what is changed; of what is made, it is known afterwards. */
+  /** The id of what is changed. If the change creates it, it is known afterwards. */
   target: string | undefined;
-  /** The intent that the request names besides it. */
+  /** The intent that the request also names. */
   paymentIntent: string | undefined;
   /** The request. Its secrets are left out. */
   fields: JsonObject;
@@ -43,7 +43,7 @@ interface AuditEntry extends Actor {
 
 export type Audit = ReturnType<typeof createAudit>;
 
-/** `onLost` is called if an outcome could not be written: its entry then stands without one. */
+/** `onLost` is called if an outcome could not be written: its entry then has none. */
 export function createAudit(em: EntityManager, onLost: (reason: unknown, requestId: string) => void) {
   const { run } = createPreparedStatements(em);
   /** Rows that arrive while one is written share the next statement, which takes an array for each column. */
@@ -62,7 +62,7 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
   return {
     /** Resolves when every change that has begun by now has its outcome. */
     settled: (): Promise<unknown> => Promise.all(open),
-    /** Runs a change between its entry and its outcome. Throws `unavailable`, before the change, if there is no entry. */
+    /** Writes the entry, runs the change, writes the outcome. Throws `unavailable` if the entry fails. */
     async run<T>(
       { isPerson, requestId, merchant, ...entry }: AuditEntry,
       change: () => Promise<T>,
@@ -90,20 +90,20 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
 
 const codeOf = (of: unknown) => (of instanceof AdministrationError ? 'refused' : toServiceError(of).code);
 
-/** Returns the method such that what it changes is written down; if it only reads, the method itself. */
+/** Returns the method with an audit log of its changes, or the method itself if it only reads. */
 export function auditedMethod<Caller>(
   audit: Audit,
   desc: DescMethodUnary,
   method: Method<unknown, unknown, Caller>,
   actorOf: (caller: Caller) => Actor,
 ): Method<unknown, unknown, Caller> {
-  // What an operator lists is no change either; that somebody has left is one, who may only read, too.
+  // Operators' lists are not changes either. Ending a session is one, though read-only sessions may do it.
   const isRead = accessOf(desc) === Access.READ && desc !== ConsoleService.method.endSession;
   if (isRead || desc.name.startsWith('List')) return method;
   return {
     ...method,
     async run(request, caller, call) {
-      // What is refused at once is no change.
+      // An invalid request changes nothing.
       refuseInvalid(method.violations?.(request, caller) ?? []);
       const entry = {
         ...actorOf(caller),
@@ -118,7 +118,7 @@ export function auditedMethod<Caller>(
   };
 }
 
-/** Returns a service for keys whose changes are written down. */
+/** Returns a service for keys with an audit log of its changes, except for creations of intents. */
 export function auditedService(
   { methods, ...service }: ImplementedService<Identity>,
   audit: Audit,
@@ -136,7 +136,7 @@ export function auditedService(
   return { ...service, methods: new Map(wrapped) };
 }
 
-/** Who runs `admin`, and with what. */
+/** The entry of an `admin` command: who runs it, and with which arguments. */
 export function entryOfCommand(command: string, args: readonly string[]): AuditEntry {
   const ids = args.flatMap((arg) => arg.match(/\b[a-z]{2,3}_[0-9a-z]{26}\b/g) ?? []);
   return {
@@ -171,8 +171,8 @@ const maxFieldsLength = 8_192;
 const secrets = /(?:sk_(?:testnet|mainnet)_|whsec_|c[ls]_|_secret_)[\w+/=-]{16,}/g;
 
 /**
- * The request as it is kept. What is too long for that says how long it was. Characters that JSON escapes by number are
- * left out: PostgreSQL cannot make text of each.
+ * The request as stored. If it is too long, only its length. Characters that JSON escapes by number become
+ * U+FFFD, because PostgreSQL cannot convert all of them to text.
  */
 function fieldsText(fields: JsonObject): string {
   const escapes = /\\(?:u[0-9a-f]{4}|.)/g;

@@ -1,4 +1,4 @@
-// What is known of the chains: how far they are read, and where a transaction is.
+// The state of the chains: how far they are read, and where a transaction is.
 
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -29,7 +29,7 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 const silentMs = 60_000;
 const behindMs = 200_000;
 
-/** Whether payments on a chain are seen now, by the clock that made the leases: this one is ahead of it. */
+/** Whether payments on a chain are seen now, by the database's clock, which is `aheadMs` behind this one. */
 function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, aheadMs: number): ChainState {
   if (row === undefined) return ChainState.UNWATCHED;
   const nowMs = Date.now() - aheadMs;
@@ -39,13 +39,13 @@ function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, ahea
   return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
 }
 
-/** What is known of each chain that anybody watches, or has. */
+/** The rows of all chains that are or were watched, by chain id. */
 async function readWatchedChains(em: EntityManager) {
   const rows = await em.fork().findAll(WatchedChainEntity);
   return new Map(rows.map((row) => [row.chainId, row]));
 }
 
-/** `ListChains`: all of them, whether somebody watches them or not. */
+/** `ListChains`: all chains, watched or not. */
 export function listChains(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
@@ -80,8 +80,8 @@ export function listChains(
 }
 
 /**
- * The chains of a mode whose payments nobody sees. Without real money, a chain may be unwatched. For a merchant only those
- * that it is paid on; and one that is unwatched takes no new intents.
+ * The chains of a mode whose payments are not seen. On testnet a chain may be unwatched. A merchant gets only
+ * chains of its wallets, and no unwatched ones: these take no new intents.
  */
 export async function chainItems(em: EntityManager, mode: ModeName, merchantId: string | undefined) {
   const [byId, aheadMs] = await Promise.all([readWatchedChains(em), readClockAheadMs(em)]);
@@ -104,7 +104,7 @@ export async function chainItems(em: EntityManager, mode: ModeName, merchantId: 
   });
 }
 
-/** A transaction may move anything to anybody: of the first so many wallets it is asked whose they are. */
+/** A transaction may move any token to anybody. Only this many of its wallets are looked up. */
 const maxWallets = 1_000;
 const timeoutMs = 5_000;
 
@@ -116,7 +116,7 @@ interface Answer {
   receipt?: Receipt | undefined;
 }
 
-/** `FindTransaction`: why the merchant has no transfer of it, by what the nodes say now. `chainNodes` may grow. */
+/** `FindTransaction`: asks the nodes why a transaction is not among the transfers. `chainNodes` may grow. */
 export function findTransaction(
   em: EntityManager,
   chainNodes: readonly ChainNodes[],
@@ -187,7 +187,7 @@ async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
     try {
       return { nodes, isSilent: false, receipt: await node.receiptOf(hash) };
     } catch {
-      // The next one may.
+      // The next one may answer.
     }
   }
   return { nodes, isSilent: true };
@@ -196,7 +196,7 @@ async function ask(nodes: ChainNodes, hash: Hash): Promise<Answer> {
 const isTransfer = ({ topics }: PlainLog) => topics.length === 3 && topics[0] === transferTopic;
 const addressOf = (topic = '') => `0x${topic.slice(-40)}`;
 
-/** Those of the wallets that the merchant is paid at, or was asked to be paid at. */
+/** Those of the wallets that the merchant is paid at, or that one of its intents names. */
 const findOwn = preparedStatement(
   'find_own_wallets',
   `select '0x' || encode(w.wallet, 'hex') as wallet
@@ -221,7 +221,7 @@ export function findRefundTransfers(em: EntityManager): ConsoleMethod<'findRefun
   };
 }
 
-/** Returns the intent with a refund that a transaction has made, or seems to have made. */
+/** Returns the intent whose refund a transaction has made, or seems to have made. */
 function createFindRefunded(em: EntityManager) {
   const { read } = createPreparedStatements(em);
   return async (transaction: string, { merchantId, mode }: Identity): Promise<string | undefined> => {
@@ -231,8 +231,8 @@ function createFindRefunded(em: EntityManager) {
 }
 
 /**
- * Also since an earlier one of this kind was prepared, which may have been canceled after it was sent. The clocks of two
- * machines may differ.
+ * Matches transfers since the first refund of this amount to this destination was prepared: it may have been
+ * sent and then canceled. The clocks of two machines may differ.
  */
 const looksLikeIt = `t.merchant_id = r.merchant_id and t.is_refund and t.refund is null and t.state <> 'reorged'
     and t.to_address = r.destination and t.from_address = r.wallet and t.amount_units = r.amount_units

@@ -1,5 +1,5 @@
-// What came in and what went back, a line for each transfer: for `admin export payments` and the console. Read in batches by
-// an index of times, so that neither the memory nor the time of a batch grows with the export.
+// Payments and refunds, a line for each transfer, for `admin export payments` and the console. Read in
+// batches by an index of times, so that neither the memory nor the time of a batch grows with the export.
 
 import { hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -24,15 +24,15 @@ export interface ExportOptions {
   /** UUID. */
   merchantId: string;
   mode: ModeName;
-  /** The range of the times of blocks. */
+  /** The range of block times. */
   from: Date;
   before: Date;
   format: 'csv' | 'jsonl';
-  /** With transfers that belong to no intent, and when each was recorded. */
+  /** Includes transfers that belong to no intent, and the time at which each was recorded. */
   isComplete?: boolean;
 }
 
-/** Small, for the memory of the process. */
+/** Small, to save memory. */
 const batchSize = 100;
 
 const columns = [
@@ -73,14 +73,14 @@ export async function* exportPayments(
   if (format === 'csv') yield { text: csvOf([names]), done: 0 };
   const rowsBehind = (time: Date, id: string) =>
     read(merchantId, next, [merchantId, mode, time.toISOString(), id, before.toISOString(), isComplete]);
-  // No id is lower.
+  // The lowest UUID.
   let asked = rowsBehind(from, '00000000-0000-0000-0000-000000000000');
   for (;;) {
     const { rows } = await asked;
     const last = rows.at(-1);
     if (last === undefined) return;
     const time = new Date(last.block_time);
-    // The database reads them, once they are asked for, while these are written. Whoever writes may stop before.
+    // Queries the next batch while this one is written. The consumer may stop before it is used.
     asked = rowsBehind(time, last.id);
     asked.catch(() => {});
     await nextTurn();
@@ -103,7 +103,7 @@ function lineOf(row: TransferRow, found: Readonly<Record<string, unknown>>): Lin
     idempotency_key: (found.idempotency_key as string | null) ?? '',
     status: row.state,
     chain: chain?.chain ?? String(row.chainId),
-    // Another token than the one that intents are paid in has its contract for a name.
+    // A token other than that of the intents is named by its contract.
     token: network?.tokenSymbol ?? row.tokenAddress,
     amount: decimalOf(units, (network ?? chain?.networks[0])?.decimals ?? 0),
     amount_units: Number(units),
@@ -120,7 +120,7 @@ function lineOf(row: TransferRow, found: Readonly<Record<string, unknown>>): Lin
   };
 }
 
-/** `12.50`: exact, with two decimal places or all of them. Three would be thousands where a point separates those. */
+/** `12.50`: exact, with two decimal places or all of them. Some locales would read three as thousands. */
 function decimalOf(units: bigint, decimals: number): string {
   const digits = String(units).padStart(decimals + 1, '0');
   const fraction = digits.slice(digits.length - decimals);
@@ -128,7 +128,7 @@ function decimalOf(units: bigint, decimals: number): string {
   return `${digits.slice(0, digits.length - decimals)}.${isCents ? fraction.slice(0, 2) : fraction.padEnd(2, '0')}`;
 }
 
-/** Where lists are separated by semicolons, a spreadsheet begins a cell behind one, even within quotes. JSON can do without. */
+/** With semicolons as separators, a spreadsheet splits even quoted cells at them. JSON can escape them. */
 function cellOf(name: string, text: string): string {
   return name === 'metadata' ? text.replaceAll(';', '\\u003b') : text.replaceAll(/;(?="*[=+\-@])/g, ";'");
 }
@@ -145,16 +145,16 @@ function jsonOf({ metadata, labels, recorded_at: _, ...line }: Line): string {
   return `${JSON.stringify({ ...all, metadata: JSON.parse(String(metadata)) })}\n`;
 }
 
-// An export of the console is a file that a browser writes, so it is asked for by a link. The link carries a ticket for one
-// use, in the place of the session's token, which has no business in an address.
+// A browser downloads an export by a link. The link carries a ticket for one use instead of the session's
+// token, which must not be in a URL.
 
 const ticketMs = 30_000;
-/** Open at the same time, of a merchant. */
+/** Maximum exports of a merchant that are open at the same time. */
 const maxOpen = 2;
 /** 400 days, of which one may be an hour longer. */
 const maxRangeMs = 400 * 86_400_000 + 3_600_000;
 
-/** `CreateExport`: a ticket for the merchant that is looked at. */
+/** `CreateExport`: a ticket for the caller's merchant. */
 export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod<'createExport'> {
   const { run } = createPreparedStatements(em);
   return {
@@ -197,8 +197,8 @@ interface Export {
 export type OpenExport = (ticket: string, send: (file: Export) => Promise<void>) => Promise<void>;
 
 /**
- * Returns the function that takes a ticket, once, and sends its file. It throws `not_found` for any other ticket, without
- * a query if it was made up, and `rate_limited` while the merchant has two files open.
+ * Returns the function that takes a ticket, once, and sends its file. It throws `not_found` for any other
+ * ticket (without a query if it is made up), and `rate_limited` while the merchant has two files open.
  */
 export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExport {
   const { run } = createPreparedStatements(em);
@@ -216,7 +216,7 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
       ...{ merchantId: row.merchant_id, mode: row.mode, from, before },
       ...{ format: 'csv', isComplete: true },
     };
-    // The first and the last day of whoever asks: then it is the same day in UTC, from UTC-10 to UTC+13.
+    // The caller's first and last day. With these offsets the UTC day is the same, from UTC-10 to UTC+13.
     const day = (date: Date, hours: number) =>
       new Date(date.getTime() + hours * 3_600_000).toISOString().slice(0, 10);
     const fileName = `payments-${day(from, 13)}-${day(before, -11)}.csv`;

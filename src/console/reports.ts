@@ -1,4 +1,4 @@
-// Figures by day: what the console shows, and how changes of them are added to their hours.
+// Figures by day for the console, and the task that adds their changes to the hourly sums.
 
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -10,14 +10,14 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const dayMs = 86_400_000;
 const maxDays = 400;
-/** As many further days count as a further request. */
+/** Each further period of this many days counts as another request. */
 const daysOfRequest = 40;
 
 /** `GetSummary`: the figures of a merchant by day. */
 export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
   const { read } = createPreparedStatements(em);
   let zones: Promise<ReadonlySet<string>> | undefined;
-  /** Whether the database has it, too, by the same name. */
+  /** True if the database also knows the zone by this name. */
   const isZoneOfDatabase = async (merchantId: string, name: string) => {
     zones ??= read(merchantId, findZones, []).then(
       ({ rows }) => new Set(rows.map((row) => String(row.name).toLowerCase())),
@@ -93,7 +93,7 @@ function dayOf(text: string): number {
   return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? Number.NaN : ms;
 }
 
-/** Only names: the sign of an offset is the other way round in PostgreSQL. */
+/** Only names: PostgreSQL reads the sign of an offset the other way round. */
 function isTimeZone(text: string): boolean {
   if (!/^[A-Za-z][A-Za-z0-9_+/-]{0,63}$/.test(text)) return false;
   try {
@@ -104,7 +104,7 @@ function isTimeZone(text: string): boolean {
   }
 }
 
-/** True if the zone's days begin with an hour of UTC on each of these days: figures are kept by the hour. */
+/** True if the zone's days begin at a whole hour of UTC in this range: figures are kept by the hour. */
 function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boolean {
   const format = new Intl.DateTimeFormat('en', { timeZone, minute: 'numeric', second: 'numeric' });
   for (let ms = Date.parse(firstDay) - dayMs; ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
@@ -136,8 +136,8 @@ const sumDays = preparedStatement(
 const maxFolded = 5_000;
 
 /**
- * Returns a function that adds some changes of figures to their hours. Resolves with true if there are probably more. Any
- * number of processes may run it: each takes other changes. Sums are the same before and after.
+ * Returns a function that adds some changes of figures to their hours. Resolves with true if there are
+ * probably more. Concurrent processes take different changes. The sums that are shown stay the same.
  */
 export function createReportFolding(em: EntityManager): () => Promise<boolean> {
   const { run } = createPreparedStatements(em);

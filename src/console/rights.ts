@@ -24,7 +24,7 @@ export function assertMay({ isReadOnly, merchant }: Session, access: Access): vo
   }
 }
 
-/** Who calls a method of the console's own. */
+/** The caller of a console method. */
 export interface ConsoleCaller {
   session: Session;
   /** The session's merchant, or the one that an operator names. */
@@ -33,14 +33,14 @@ export interface ConsoleCaller {
 
 type Methods = (typeof ConsoleService)['method'];
 
-/** The console's own method of that name. Its door makes a message of the fields that it returns. */
+/** The console's own method of that name. It returns fields, from which its door makes a message. */
 export type ConsoleMethod<Name extends keyof Methods> = Method<
   MessageShape<Methods[Name]['input']>,
   MessageInitShape<Methods[Name]['output']>,
   ConsoleCaller
 >;
 
-/** Returns for whom a call is: the session's merchant, or an operator's `X-Merchant` and `X-Mode`. Throws `invalid_body`. */
+/** Returns the caller: for the session's merchant, or by `X-Merchant` and `X-Mode`. Throws `invalid_body`. */
 export async function callerOf(
   session: Session,
   header: RequestHeader,

@@ -68,7 +68,7 @@ function endSession(em: EntityManager): ConsoleMethod<'endSession'> {
   };
 }
 
-/** `ListApiKeys`: of the merchant that is looked at, in both modes. */
+/** `ListApiKeys`: the keys of the caller's merchant, in both modes. */
 function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
   return {
     ratePolicy: 'reads',
@@ -83,7 +83,7 @@ function listKeys(em: EntityManager): ConsoleMethod<'listApiKeys'> {
 
 const maxEntries = 200;
 
-/** `GetTimeline`: the deliveries of an intent's events, and its audited changes, or an endpoint's. */
+/** `GetTimeline`: an intent's deliveries and audited changes, or an endpoint's audited changes. */
 function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   const { read } = createPreparedStatements(em);
   const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
@@ -119,7 +119,7 @@ function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
       const [row] = id === undefined ? [] : (await read(merchantId, findParts, [id, merchantId, mode])).rows;
       if (row === undefined) throw new ServiceError('resource_missing');
       const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
-      // Ten cost a request: each has what its endpoint answered, up to 20 KB.
+      // Ten count as a request: each has its endpoint's answers, up to 20 KB.
       context.charge?.(found.length / 10);
       const deliveries = found.map((each) => ({ ...each, row: columns.read(each) }));
       const targets = [
@@ -141,7 +141,7 @@ const findParts = preparedStatement(
                  order by t.block_number desc, t.log_index desc limit ${maxEntries}) as transfers
      from payment_intents i where i.id = $1 and i.merchant_id = $2 and i.mode = $3`,
 );
-/** Of transfers that belonged to the intent once, too, as a done attribution says. `admin` names no merchant. */
+/** Includes transfers that were once attributed to the intent. `admin` entries have no merchant. */
 const findChanges = preparedStatement(
   'find_audited_changes',
   `select a.id, a.actor, a.actor_name as "actorName", a.method, a.target, coalesce(a.outcome, '') as outcome,

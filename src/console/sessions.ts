@@ -1,5 +1,5 @@
-// The sessions of the console. An operator makes a link for a person, whose code is exchanged for a token, once. Both are
-// stored as API keys are: as keyed hashes.
+// The sessions of the console. An operator makes a link for a person. Its code is exchanged once for a token.
+// Both are stored as keyed hashes, like API keys.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -15,7 +15,7 @@ import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { AdministrationError, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
-/** A session ends after this time without a call that a person has made. */
+/** A session ends after this time without a call made by a person. */
 const idleMs = 3_600_000;
 /** How old the recorded time of the last call may be. */
 const touchMs = 60_000;
@@ -34,7 +34,7 @@ export type Sessions = ReturnType<typeof createSessions>;
 
 export function createSessions(em: EntityManager, peppers: KeyRing) {
   const statements = createPreparedStatements(em);
-  /** In the turns of reads: whoever has had a session once asks as often as they like. */
+  /** Takes turns with reads: with a token of an ended session, anybody can ask as often as they like. */
   const run: RunPrepared = (...of) => statements.read('sessions', ...of);
   const columns = entityColumns<ConsoleSession>(em, ConsoleSessionEntity);
   const exchange = preparedStatement(
@@ -60,7 +60,7 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
   ];
 
   return {
-    /** Exchanges a code. Undefined if it is unknown, older than ten minutes, used, or revoked. Throws `unavailable`. */
+    /** Exchanges a code. Undefined if it is unknown, expired, used or revoked. Throws `unavailable`. */
     async exchange(code: string): Promise<{ token: string; session: Session } | undefined> {
       if (!mayBeIssued('cl_', code, peppers)) return undefined;
       const token = generateSecret('cs_', peppers);
@@ -71,8 +71,8 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
       return row && { token, session: sessionOf(columns.read(row)) };
     },
     /**
-     * The session of a token. Undefined if it has ended, by its time, an hour without a call, or `console revoke`. A page
-     * that asks by itself keeps none open: its call is `unattended`.
+     * Returns the session of a token; undefined if it has expired, was idle for an hour, or was revoked.
+     * Calls that a page makes by itself are `unattended`, and keep no session open.
      */
     async identify(token: string, isUnattended: boolean): Promise<Session | undefined> {
       if (!mayBeIssued('cs_', token, peppers)) return undefined;
@@ -130,7 +130,7 @@ export interface SessionSummary {
   expiresAt: Date | undefined;
 }
 
-/** Makes a link's code. It is shown only once, and works once, for ten minutes. Throws AdministrationError. */
+/** Makes a link's code, shown only once. It works once, for ten minutes. Throws AdministrationError. */
 export async function createLink(em: EntityManager, peppers: KeyRing, options: LinkOptions) {
   const { name, merchant, isReadOnly, lastsMs } = options;
   if (name.trim() === '' || [...name].length > maxName) {
@@ -168,7 +168,7 @@ export async function listSessions(em: EntityManager): Promise<SessionSummary[]>
   return (await em.fork().find(ConsoleSessionEntity, where, { orderBy: { id: 'desc' } })).map(summarize);
 }
 
-/** Ends a session on every process, or makes its code useless. Throws AdministrationError. */
+/** Ends a session on every process, or makes its code invalid. Throws AdministrationError. */
 export async function revokeSession(em: EntityManager, sessionId: string): Promise<SessionSummary> {
   const id = uuidOf('cs', sessionId);
   return em.fork().transactional(async (tx) => {

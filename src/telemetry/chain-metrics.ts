@@ -1,4 +1,4 @@
-// The metrics of watched chains, which only the process exports that watches them, and those of expiry.
+// The metrics of watched chains, which only the process that watches them exports, and those of expiry.
 
 import { durationBuckets, type Instruments } from './instruments.ts';
 
@@ -7,7 +7,7 @@ const settledBuckets = [1, 2, 3, 5, 8, 13, 20, 30, 60, 120, 300];
 
 export type ChainMetrics = ReturnType<typeof metricsOf>;
 
-/** What a chain's events are counted by from the start. */
+/** A chain's block time, and the faults and events whose counters start at 0. */
 type CountedOfChain = { blockTimeMs: number; faults: readonly string[]; events: readonly string[] };
 
 function createExpiryMetrics({ counter, gauge }: Instruments) {
@@ -103,7 +103,7 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
   };
 }
 
-/** Returns functions that create the metrics of a chain, that say that one is not watched, and that count expiry. */
+/** Returns functions that create a chain's metrics, mark one as unwatched, and count expiry. */
 export function createChainMetrics(instruments: Instruments) {
   const series = createSeries(instruments);
   const expiry = createExpiryMetrics(instruments);
@@ -165,7 +165,7 @@ function metricsOf(
     },
     failed: () => counts.failed.inc(of),
     dust: (transfers: number) => counts.dust.inc(of, transfers),
-    /** Counts an answer of a node that could not be used, or contradicted another one; the same error once. */
+    /** Counts an answer that could not be used or contradicted another, but the same error only once. */
     nodeFault(error: { fault: string }) {
       if (!counted.has(error)) series.faults.inc({ ...of, fault: error.fault });
       counted.add(error);

@@ -11,7 +11,7 @@ export function createInstruments(registry: Registry) {
     ...{ name: `payment_intents_${name}`, help, labelNames, registers: [registry] },
   });
   return {
-    /** What every metric has, for those that are read at each scrape. */
+    /** The options that every metric has, for those that are read at each scrape. */
     named,
     counter: <Label extends string = never>(name: string, help: string, labels?: Label[]) =>
       new Counter(named(name, help, labels)),

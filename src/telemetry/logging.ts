@@ -2,7 +2,7 @@ import { type DestinationStream, type Logger, pino } from 'pino';
 import type { Config } from '../config/config.ts';
 import { visibleLines } from '../contract/visible-text.ts';
 
-/** Returns a logger of JSON, one object per line. What a terminal obeys or hides is escaped: logs are read there, too. */
+/** Returns a JSON logger, one object per line. What a terminal would interpret or hide is escaped. */
 export function createLogger(level: Config['logLevel'], destination: DestinationStream): Logger {
   return pino(
     {
@@ -27,14 +27,14 @@ export interface LogOutput {
   onRecovery(announce: (droppedLines: number) => void): void;
 }
 
-/** Most bytes kept for a slow reader: a few seconds of log at full load. */
+/** Maximum bytes kept for a slow reader: a few seconds of log at full load. */
 const maxUnwrittenBytes = 4 * 1024 * 1024;
 
 /**
- * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, with a delay of up to a
- * tenth of a second, and flushed at exit: one write per line would cost a third of the throughput. Only a killed
- * process loses its last lines. If nobody reads standard output, up to 4 MiB are kept and further lines are dropped,
- * so that a stuck reader neither blocks the service nor fills its memory.
+ * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, with a delay of
+ * up to a tenth of a second, and flushed at exit: one write per line would cost a third of the throughput.
+ * Only a killed process loses its last lines. If nobody reads standard output, up to 4 MiB are kept and
+ * further lines are dropped, so that a stuck reader neither blocks the service nor fills its memory.
  */
 export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   if (isTerminal) {
@@ -89,14 +89,14 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
 }
 
 /**
- * Re-escapes the strings in a line of JSON, so that a terminal does not interpret control characters in them. Only
- * line breaks and tabs, as in stack traces, are printed.
+ * Re-escapes the strings in a line of JSON, so that a terminal does not interpret control characters in them.
+ * Only line breaks and tabs, as in stack traces, are printed.
  */
 function withEscapesKept(line: string): string {
   return line.replace(/\\./g, (text) => (/[bfru]/.test(text) ? `\\${text}` : text));
 }
 
-/** Returns what may be logged of an error. Not PostgreSQL's `detail`, which quotes whole rows, with metadata and keys. */
+/** Returns what may be logged of an error. Not PostgreSQL's `detail`: it quotes rows, metadata and keys. */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { message: String(error) };
   const { name, message, stack, cause } = error;

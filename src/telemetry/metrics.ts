@@ -5,18 +5,18 @@ import type { RequestContext, RequestOutcome } from '../requests/request-context
 import { createChainMetrics } from './chain-metrics.ts';
 import { createInstruments, durationBuckets, type Instruments } from './instruments.ts';
 
-/** What the database is at the moment. */
+/** The current state of the database. */
 export interface Replication {
   isPrimary: boolean;
-  /** It does not on a standby, or where its host has made it read-only. */
+  /** False on a standby, or if its host has made the database read-only. */
   acceptsWrites: boolean;
-  /** The history that is written; null on a standby. */
+  /** The timeline that is written; null on a standby. */
   timeline: number | null;
   /** The number of the newest epoch of events: one more after each failover and restore. */
   epoch: number;
   /** What each commit waits for, as in `synchronous_standby_names`; empty if for nothing. */
   waitsFor: string;
-  /** The log cannot be archived: backups end, and the log fills the disk. */
+  /** The write-ahead log cannot be archived: backups stop, and the log fills the disk. */
   archiveFails: boolean;
   /** The standbys that stream now; null if the role may not see them. */
   standbys: { synchronous: number; all: number; lagSeconds: number } | null;
@@ -28,7 +28,7 @@ interface MetricSources {
   /** Names of the methods that are served, by door. */
   rpcs: Readonly<Record<string, readonly string[]>>;
   waitingCreates: () => number;
-  /** Those of them that wait for the database to be there again. */
+  /** The number of these that wait for the database to come back. */
   heldCreates: () => number;
   /** How often the database could not be reached, by cause. */
   databaseFailures: ReadonlyMap<string, number>;
@@ -44,8 +44,8 @@ interface MetricSources {
 export type Metrics = ReturnType<typeof createMetrics>;
 
 /**
- * Creates the metrics of one running service. Operators rely on their names: ops/ and docs/operations.md use them.
- * Series of the methods start at zero: Prometheus sees no increase in a series that begins with its first error.
+ * Creates the metrics of a running service. Operators rely on the names: see ops/ and docs/operations.md.
+ * Series of the methods start at zero: Prometheus sees no increase in one that begins with its first error.
  */
 export function createMetrics() {
   const registry = new Registry();
@@ -184,7 +184,7 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
 
 type ChainLabels = { mode: string; chain: string };
 
-/** The metrics of payments by a signature. When their transfers arrive is counted by the chain's watcher. */
+/** Metrics of payments by signature. The chain's watcher measures when their transfers arrive. */
 function createPayMetrics({ counter }: Instruments) {
   const sent = counter(
     'authorizations_sent_total',
@@ -202,7 +202,7 @@ function createPayMetrics({ counter }: Instruments) {
     ['mode', 'chain', 'outcome'],
   );
   return {
-    /** Counts from 0 for a chain that payers can pay on by a signature. */
+    /** Starts the counts at 0 for a chain that payers can pay on by signature. */
     begin({ mode, chain }: ChainLabels) {
       for (const reason of refusalReasons) refused.inc({ reason }, 0);
       sent.inc({ mode, chain }, 0);
@@ -210,7 +210,7 @@ function createPayMetrics({ counter }: Instruments) {
     },
     /** Counts an authorization that was stored and given to a facilitator. */
     sent: ({ mode, chain }: ChainLabels) => sent.inc({ mode, chain }),
-    /** Counts one that was refused before, by x402's word. */
+    /** Counts one that was refused before it was sent, by x402's reason. */
     refused: (reason: string) => refused.inc({ reason }),
     /** Counts what a facilitator has answered. */
     answered: ({ mode, chain }: ChainLabels, isAccepted: boolean) =>
@@ -311,7 +311,7 @@ function createReplicationMetrics({ measured }: Instruments) {
   };
 }
 
-/** A refused and a lost connection, a server that is shut down, and one that is a standby. */
+/** A refused connection, a lost one, a server that is shut down, and a standby. */
 const commonFailures = ['ECONNREFUSED', 'ECONNRESET', '57P01', '25006'];
 
 function watchSources({ named, gauge, read }: Instruments, sources: MetricSources): void {

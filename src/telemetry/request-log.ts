@@ -8,8 +8,8 @@ const summaryIntervalMs = 1_000;
 type Refusals = { door: string; rpc: string | undefined; code: RequestOutcome; count: number };
 
 /**
- * Logs one line per request. A flood of refusals of one kind (door, method and code) is summarised each second, and so
- * are successful requests without a key. Other successful requests and `internal` errors always have their own line.
+ * Logs one line per request. A flood of refusals of one kind (door, method, code) or of successes without a
+ * key is summarised each second. Other successes and `internal` errors always have a line.
  */
 export function createRequestLog(logger: Logger) {
   const refusals = new Map<string, Refusals>();
@@ -52,9 +52,9 @@ export function createRequestLog(logger: Logger) {
   };
 }
 
-/** Most invalid fields named in a line. */
+/** Maximum invalid fields named in a line. */
 const maxFields = 10;
-/** Only names that look like the contract's are logged: an unknown field's may be a key or a secret, which are longer. */
+/** Only names like the contract's are logged: an unknown one may be a key or a secret, which are longer. */
 const fieldName = /^[A-Za-z_][\w.[\]]{0,39}$/;
 
 /** Returns the names of the invalid fields, without their values; undefined if there are none. */
@@ -65,8 +65,8 @@ function faultyFields({ error }: RequestContext): string[] | undefined {
 }
 
 /**
- * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. `internal` errors are
- * logged completely; `unavailable` and `chain_unwatched`, which the operator can fix, with their reason.
+ * Logs only the fields listed here: never headers, bodies, keys, client secrets or metadata. `internal`
+ * errors are logged in full; `unavailable` and `chain_unwatched`, which operators can fix, with their reason.
  */
 function logRequest(
   logger: Logger,

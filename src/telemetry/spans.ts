@@ -1,5 +1,5 @@
-// The spans of what is done for requests, for deliveries and for chains. Until `tracing.ts` has started the SDK, OpenTelemetry's
-// API does nothing: whoever calls this need not know whether traces are on.
+// Spans of the work for requests, deliveries and chains. Until `tracing.ts` has started the SDK,
+// OpenTelemetry's API does nothing, so callers need not know whether traces are on.
 
 import type { Attributes, Span, SpanOptions, TextMapGetter } from '@opentelemetry/api';
 import { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
@@ -7,7 +7,7 @@ import manifest from '../../package.json' with { type: 'json' };
 import { type Trace, traceparentOf } from '../requests/trace.ts';
 
 export const serviceName = 'payment-intent-service';
-/** The last spans are exported in this time. */
+/** Longest time to export the last spans. */
 export const maxStopMs = 2_000;
 export const tracer = trace.getTracer(serviceName, manifest.version);
 
@@ -19,7 +19,7 @@ interface Statement {
   creates?: number;
 }
 
-/** Runs a statement that serves these requests. Each request gets its own span for it, so that every trace is complete. */
+/** Runs a statement for these requests. Each gets its own span for it, so that every trace is complete. */
 export function traceStatement<T>(
   { operation, table, creates }: Statement,
   requests: readonly { trace: Trace | undefined }[],
@@ -44,7 +44,7 @@ const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
   keys: (carrier) => Object.keys(carrier),
 };
 
-/** Runs a webhook attempt in a span of the trace in `traceparent`, which is that of the change reported by the event. */
+/** Runs a webhook attempt in a span. `traceparent`: the trace of the change that the event reports. */
 export function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
   { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
   run: () => Promise<T>,
@@ -74,7 +74,7 @@ interface ChainWork {
   chainId: number;
   /** The block that is read, confirmed or reverted to. */
   block: number;
-  /** The number of transfers, if it is known before. */
+  /** The number of transfers, if known beforehand. */
   transfers?: number;
   /** When the work began, by `performance.now()`; now if undefined. */
   sinceMs?: number;
@@ -97,13 +97,13 @@ export function traceChainWork<T>(
   return tracer.startActiveSpan(name, options, (span) => inSpans([span], run));
 }
 
-/** A span of the current work for a chain. */
+/** Runs a part of the current work for a chain in its own span. */
 function tracePart<T>(name: string, attributes: Attributes, run: () => Promise<T>): Promise<T> {
   if (trace.getActiveSpan() === undefined) return run();
   return tracer.startActiveSpan(name, { kind: SpanKind.CLIENT, attributes }, (span) => inSpans([span], run));
 }
 
-/** Runs a request to a node in a span of the current work of a watcher. Without such work there is no span. */
+/** Runs a request to a node in a span of a watcher's current work. Without such work there is no span. */
 export function traceNodeRequest<T>(method: string, node: URL, run: () => Promise<T>): Promise<T> {
   return tracePart(method, { 'rpc.system.name': 'jsonrpc', 'rpc.method': method, ...serverOf(node) }, run);
 }
@@ -119,7 +119,7 @@ export function chainTraceparent(): string | null {
   return traceparentOf(span && { span });
 }
 
-/** Runs what the spans stand for, and ends them. If it fails, they say with what. */
+/** Runs the work and ends its spans. If it fails, they get the type of the error. */
 async function inSpans<T>(spans: readonly Span[], run: () => Promise<T>): Promise<T> {
   try {
     return await run();

@@ -1,6 +1,6 @@
-// Traces by OpenTelemetry, if its standard variables turn them on. Spans are started and ended by hand: its
-// instrumentations patch modules and cannot see which creates share a statement. Names and attributes are those of the
-// semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
+// OpenTelemetry traces, if its standard variables turn them on. Spans are started and ended by hand: its
+// instrumentations patch modules and cannot see which creates share a statement. Names and attributes are
+// those of the semantic conventions, https://opentelemetry.io/docs/specs/semconv/.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Attributes, DiagLogFunction, DiagLogger, TextMapGetter } from '@opentelemetry/api';
@@ -23,10 +23,10 @@ import type { RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
 import { maxStopMs, serviceName, tracer } from './spans.ts';
 
-/** Traces requests. What is done for them is traced by `spans.ts`. */
+/** Traces requests. `spans.ts` traces what is done for them. */
 export type Tracing = ReturnType<typeof startTracing>;
 
-/** Starts OpenTelemetry by this process's `OTEL_*` variables; problems go to `logger`. Once per process: it is global. */
+/** Starts OpenTelemetry by the `OTEL_*` variables; problems go to `logger`. Global: once per process. */
 export function startTracing(logger: Logger) {
   const sdk = new NodeSDK({
     // Attributes from the variables take precedence.
@@ -49,7 +49,7 @@ export function startTracing(logger: Logger) {
 
 const headerGetter: TextMapGetter<RequestHeader> = {
   get: (header, name) => header.get(name.toLowerCase()) ?? undefined,
-  // No usual propagator lists them.
+  // The usual propagators do not list keys.
   keys: () => [],
 };
 
