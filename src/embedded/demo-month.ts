@@ -1,5 +1,5 @@
-// `admin demo-month`: a month of business for a trial, as if the shop had been open: late, over and under paid, reorganised,
-// unattributed, refunded, and an endpoint that fails. The rules for what happens to an intent are the service's own.
+// `admin demo-month`: a month of sample business: payments late, too high, too low, reorged, unattributed and
+// refunded, and an endpoint that fails. What happens to an intent follows the service's own rules.
 
 import { randomBytes } from 'node:crypto';
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
@@ -26,7 +26,7 @@ import { createEndpoint } from '../webhooks/endpoints.ts';
 import { insertAttempts, insertDeliveries, moveTransfers, refundRow, transferRow } from './demo-rows.ts';
 
 const deliveriesCount = 400;
-/** The newest of them. */
+/** The newest ones failed. */
 const failedCount = 30;
 
 const days = 30;
@@ -34,7 +34,7 @@ const dayMs = 86_400_000;
 const batchSize = 250;
 const expiryMs = 30 * 60_000;
 
-/** What becomes of an intent, and of how many in ten thousand. */
+/** What happens to intents, and to how many of ten thousand. */
 const fates = {
   paid: 8_350,
   expired: 1_000,
@@ -66,7 +66,7 @@ export async function hasDemoMonth(em: EntityManager, merchantId: string): Promi
   return (await em.fork().count(PaymentIntentEntity, { merchantId, idempotencyKey: keyOf(0) })) > 0;
 }
 
-/** Writes the month. Its transfers are in no block of a chain: their numbers are negative, and no watcher looks there. */
+/** Writes the month. Its transfers are in no block: their numbers are negative, where no watcher looks. */
 export async function writeDemoMonth(em: EntityManager, options: DemoMonthOptions): Promise<void> {
   const month = new DemoMonth(em, options);
   const orders = month.plan(Date.now());
@@ -91,8 +91,8 @@ class DemoMonth {
   readonly #options: DemoMonthOptions;
   readonly #statements: PreparedStatements;
   /**
-   * Inside the transaction of a batch: the service finds no intent over before it is paid, and no watcher a transfer that it
-   * would look for on its chain.
+   * Runs in the transaction of the current batch: until it commits, the service cannot expire an intent
+   * before it is paid, and no watcher sees a pending transfer.
    */
   #run: RunPrepared;
   readonly #readPayments: ReturnType<typeof createTransfersReader>;
@@ -110,7 +110,7 @@ class DemoMonth {
     this.#refunds = createApplyRefunds(em);
   }
 
-  /** The same each time, so that pictures can be compared: a linear congruential generator (Numerical Recipes). */
+  /** The same each time, to compare screenshots: a linear congruential generator (Numerical Recipes). */
   #random(): number {
     this.#seed = (Math.imul(this.#seed, 1_664_525) + 1_013_904_223) >>> 0;
     return this.#seed / 2 ** 32;
@@ -129,7 +129,7 @@ class DemoMonth {
     return 'paid';
   }
 
-  /** The orders of the month until now, oldest first: more by day, and more towards the end. */
+  /** The orders of the month until now, oldest first: more around midday, and more towards the end. */
   plan(nowMs: number): Order[] {
     const times = Array.from({ length: this.#options.count }, () => {
       const day = Math.sqrt(this.#random()) * days;
@@ -167,7 +167,7 @@ class DemoMonth {
     return { row, fate: this.#fate(), payer: this.#pick(this.#payers) };
   }
 
-  /** Creates orders, and lets happen what happens to them, in its order. */
+  /** Writes orders and what happens to them, in chronological order. */
   async write(orders: readonly Order[]): Promise<void> {
     await this.#statements.transaction(async (run) => {
       this.#run = run;
@@ -227,7 +227,7 @@ class DemoMonth {
     for (const [i, { order }] of changing.entries()) order.row = changes[i]?.row as PaymentIntentRow;
   }
 
-  /** Money comes: its units, divided by that number, about so long after the creation. */
+  /** Records payments of `units` divided by `parts`, about `afterMs` after the creation. */
   async #receive(
     orders: readonly Order[],
     of: (order: Order) => readonly [units: bigint | string | number, parts: number, afterMs: number],
@@ -277,7 +277,7 @@ class DemoMonth {
     });
   }
 
-  /** Gives back what was paid, most of it; the others wait for a signature. */
+  /** Prepares refunds. The share `signed` of them is sent; the others wait for a signature. */
   async #refund(signed: number, ...orders: readonly Order[]): Promise<void> {
     for (const { row, payer, fate } of orders) {
       const createdAt = new Date(row.createdAt.getTime() + 5 * 3_600_000);
@@ -303,7 +303,7 @@ class DemoMonth {
     }
   }
 
-  /** Somebody has paid an order and forgotten what for. */
+  /** A payment without the intent's id. */
   async #strayTransfer({ row, payer }: Order): Promise<void> {
     const blockTime = this.#at(row, 300_000);
     const units = BigInt(row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
@@ -317,7 +317,7 @@ class DemoMonth {
     return transferRow(row, { fromAddress: from, toAddress: to, amountUnits: units, blockTime, ...place });
   }
 
-  /** Every event gets its place before there is an endpoint; the newest are then those that it was sent. */
+  /** Positions all events before there is an endpoint, then adds deliveries of the newest ones. */
   async finish(): Promise<void> {
     await createPositioner(this.#em).positionAll();
     const { merchantId, webhookKeys } = this.#options;
@@ -332,7 +332,7 @@ class DemoMonth {
     await this.#em.fork().nativeUpdate(WebhookEndpointEntity, { id: endpoint.id }, { createdAt });
     await this.#run(insertDeliveries, [merchantId, endpoint.id, deliveriesCount, failedCount]);
     await this.#run(insertAttempts, [endpoint.id]);
-    // What is created later was entered already: the orders of the month are found once it begins anew.
+    // The metadata index is past these times already. It starts again, to include the month's orders.
     await this.#em.execute('update metadata_progress set position = ?', [lowestUuid(0)]);
   }
 }

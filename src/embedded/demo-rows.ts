@@ -46,7 +46,7 @@ interface DemoRefund {
   units: bigint;
   reason: string;
   createdAt: Date;
-  /** Otherwise it waits, and has a week left. */
+  /** If false, it waits, and has a week left. */
   isSigned: boolean;
 }
 

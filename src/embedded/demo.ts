@@ -32,7 +32,7 @@ interface Database {
   keyRing(name: SecretName): KeyRing;
 }
 
-/** Returns the demo merchant of this database. Creates it with a new testnet wallet and key if there is none. */
+/** Returns the demo merchant of this database. Makes it, with a testnet wallet and key, if there is none. */
 export async function ensureDemo(database: Database, dataDir: string): Promise<Demo> {
   const file = join(dataDir, 'demo.json');
   const existing = await readIfThere(file);
@@ -51,29 +51,29 @@ export async function ensureDemo(database: Database, dataDir: string): Promise<D
   const merchant_id = await createMerchant(em, 'Demo merchant', 'testnet', onEveryChain(wallet_address));
   const { apiKey } = await createApiKey(em, database.keyRing('API_KEY_PEPPERS'), merchant_id, 'testnet');
   const demo: Demo = { merchant_id, testnet_key: apiKey, wallet_address, wallet_private_key };
-  // If another process wrote the file at the same moment, its content wins and the merchant just made is never used.
+  // If another process wrote the file first, its content wins and the merchant just made is never used.
   return JSON.parse(await writeOnce(file, `${JSON.stringify(demo, null, 2)}\n`));
 }
 
 /** The payment of the demo checkout: 12.50 USDC on Base, for as long as an intent can be open. */
 const demoPayment = { amountUnits: 12_500_000n, chain: Chain.BASE, expiresInMinutes: maxExpiryMinutes };
-/** Its intents have this idempotency key with a number. */
+/** The idempotency keys of its intents: this and a number. */
 const demoKeyPrefix = 'demo-checkout-';
 const consoleMs = 12 * 3_600_000;
 
-/** Returns the code of a link that opens the console for whoever sits at this terminal. */
+/** Returns the code of a link that opens the console for the person at this terminal. */
 export async function demoConsoleCode({ orm: { em }, keyRing }: Database): Promise<string> {
   const link = { name: 'You', isReadOnly: false, lastsMs: consoleMs };
   return (await createLink(em, keyRing('API_KEY_PEPPERS'), link)).code;
 }
 
-/** A link that is printed is good for at least this long. */
+/** A printed link works for at least this long. */
 const minOpenMinutes = 10;
 
-/** Returns the client secret of an intent for the checkout: the open one, or a new one. Two that ask at once get the same. */
+/** Returns the client secret of the open demo intent, or of a new one. Concurrent calls get the same. */
 export async function demoClientSecret({ orm: { em }, keyRing }: Database, { queue }: Config, demo: Demo) {
   const merchantId = uuidOf('mer', demo.merchant_id);
-  // The number is that of the ended ones: if the intent with the next key is there, it is open.
+  // The number is the count of ended intents. If there is an intent with that key, it is open.
   const [{ ended }] = await em.fork().execute<[{ ended: string }]>(
     `select count(*) as ended from payment_intents
       where merchant_id = ? and mode = 'testnet' and starts_with(idempotency_key, ?)
@@ -91,7 +91,7 @@ export async function demoClientSecret({ orm: { em }, keyRing }: Database, { que
   const create = createPaymentIntent(
     createPaymentIntentStore(em, queue),
     keyRing('CLIENT_SECRET_KEYS'),
-    // Without a chain it is something to look at.
+    // Even without a chain, the checkout can be looked at.
     { allows: () => true },
   );
   const call = {

@@ -1,5 +1,5 @@
-// A facilitator for the local chains: x402's own packages, with an account of the chain that has coins for fees. It listens
-// on a port of its own, which only this machine reaches. The packages are development dependencies.
+// A facilitator for the local chains: x402's own packages, with an account that has coins for fees. It
+// listens on its own port, which only this machine reaches. The packages are development dependencies.
 
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

@@ -35,7 +35,7 @@ export interface LocalChainOptions {
   program: string;
   dataDir: string;
   network: Network;
-  /** True while blocks are awaited, because an intent of this chain is open. */
+  /** True while blocks are awaited: an intent of this chain is open, or a payment unconfirmed. */
   isBusy: (chain: ChainName) => boolean | Promise<boolean>;
   logger: Logger;
 }
@@ -63,9 +63,9 @@ export async function findLocalChain(dataDir: string, chain: ChainName): Promise
 
 /** How often to check whether a block is due. */
 const tickMs = 1_000;
-/** Most that a crash of anvil can lose. */
+/** The most that a crash of anvil can lose. */
 const saveIntervalMs = 10_000;
-/** Maximum age in blocks of the oldest empty block; then anvil is restarted without old ones, which take 10 kB each. */
+/** If an empty block is older than this, in blocks, anvil is restarted without old ones, of 10 kB each. */
 const maxBlocks = 2_000n;
 
 /** Runs the chain. Throws StartupError, with the remedy, if the folder cannot be used. */
@@ -210,7 +210,7 @@ async function startNode(folder: string, { program, network }: LocalChainOptions
   const state = await unpackState(folder);
   const flags = [
     ...['--chain-id', String(network.chainId), '--no-mining', '--accounts', '3'],
-    // Without history there is nothing in the cache; the path also tells whose anvil this is.
+    // Without history the cache stays empty; its path also identifies the folder's anvil.
     ...['--prune-history', '--slots-in-an-epoch', '1', '--cache-path', `${folder}/cache`],
     ...(state === undefined ? [] : ['--load-state', state.file]),
   ];
@@ -229,9 +229,9 @@ const idleIntervalSeconds = 60;
 const maxSkewSeconds = 5;
 
 /**
- * Mines a block if one is due: each second while `isBusy` or a transaction is pending, otherwise each minute. Returns
- * the newest block's number. Anvil does not mine on its own, so a chain whose service has died does not grow. Several
- * processes may do this for one chain.
+ * Mines a block if one is due: each second while `isBusy` or a transaction is pending, otherwise each minute.
+ * Returns the newest block's number. Anvil does not mine on its own, so a chain whose service has died does
+ * not grow. Several processes may do this for one chain.
  */
 async function mineIfDue(
   client: ChainClient,
@@ -276,17 +276,17 @@ async function livingUsers(folder: string): Promise<number> {
   return count;
 }
 
-// The state of a chain between two runs. Anvil's own `--state-interval` writes all of it again and again, changed or
-// not: with 2,000 blocks, 66 GB a day. Here it is compressed, and written only when there is something new.
+// The state of a chain between two runs. Anvil's own `--state-interval` writes all of it each time, changed
+// or not: with 2,000 blocks, 66 GB a day. Here it is compressed, and written only if changed.
 
 const unzip = promisify(gunzip);
 
 const stateFile = (folder: string) => join(folder, 'state.json.gz');
 
-/** Newest blocks that are always kept. Blocks with transactions are always kept. */
+/** Newest blocks that are kept even if empty. Blocks with transactions are always kept. */
 const keptBlocks = 500;
 
-/** What is changed here of anvil's own form. */
+/** The part of anvil's own form that is changed here. */
 interface State {
   best_block_number: number;
   blocks: { header: { number: Hex; timestamp: Hex }; transactions: unknown[] }[];
@@ -308,13 +308,13 @@ async function saveState(client: ChainClient, folder: string): Promise<void> {
   }
 }
 
-/** Writes the saved state without most empty blocks to a temporary file; undefined if there is none. Throws DamagedState. */
+/** Writes the saved state, if any, without most empty blocks to a temporary file. Throws DamagedState. */
 async function unpackState(folder: string) {
   const packed = await readFile(stateFile(folder)).catch(ifMissing);
   if (packed === undefined) return undefined;
   const state = await readState(packed);
   const oldest = state.best_block_number - keptBlocks;
-  // Each start of anvil makes a block 0, and its state has all of them: the chain's own is the last one before block 1.
+  // The state has a block 0 for each start of anvil. The chain's own is the last one before block 1.
   const timesOf = (number: number) =>
     state.blocks.flatMap(({ header }) => (Number(header.number) === number ? Number(header.timestamp) : []));
   const next = Math.min(...timesOf(1));
@@ -348,7 +348,7 @@ class DamagedState extends Error {
   }
 }
 
-/** Restarts the chain. The old state is kept beside it until the next restart. */
+/** Moves the saved state aside, so that a new chain begins. It is kept until this is called again. */
 async function setStateAside(folder: string): Promise<void> {
   await rename(stateFile(folder), `${stateFile(folder)}.unusable`).catch(ifMissing);
 }
@@ -357,7 +357,7 @@ interface TestPayment {
   chain: ChainName;
   wallet: WalletAddress;
   amountUnits: bigint;
-  /** The public id of the intent or refund. Without it, the payment is like that of a payer who only knows the address. */
+  /** The public id of the intent or refund. Without it, the payer seems to know only the address. */
   id: string | undefined;
 }
 
@@ -365,8 +365,8 @@ interface TestPayment {
 export class TransferRefused extends Error {}
 
 /**
- * Pays on the local chain that runs on this data folder. Returns the hash of a pending transaction, or undefined if no
- * such chain runs or answers. Throws TransferRefused.
+ * Pays on the local chain that runs on this data folder. Returns the hash of a pending transaction, or
+ * undefined if no such chain runs or answers. Throws TransferRefused.
  */
 export async function payIntent(dataDir: string, { chain, wallet, amountUnits, id }: TestPayment) {
   const local = await findLocalChain(dataDir, chain);

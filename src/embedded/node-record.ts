@@ -1,4 +1,4 @@
-// Records which anvil runs on a folder: it survives a killed process, and the next one must find it.
+// Records which anvil runs on a folder. Anvil survives a killed process, and the next process must find it.
 
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -74,7 +74,7 @@ function parseRecord(text: string): NodeRecord {
   }
 }
 
-/** True if the process is the folder's anvil. Its id may be another's now, and a zombie is listed without a command line. */
+/** True if the process is the folder's anvil: an id may be reused, and a zombie has no command line. */
 export async function isNodeRunning(pid: number, folder: string): Promise<boolean> {
   if (pid === 0 || !isAlive(pid)) return false;
   try {

@@ -2,12 +2,12 @@ import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, parseA
 import type { Network } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
 
-// Accounts of every anvil, with keys that everybody knows and it has itself. They have 10,000 ETH each.
-/** Has the money to pay with. */
+// Anvil's default accounts. Their keys are public, and anvil holds them. Each account has 10,000 ETH.
+/** Holds the money to pay with. */
 export const payerAddress: Address = '0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266';
-/** Has Circle's roles on this chain, and pays the fees of what others have signed. */
+/** Has Circle's roles on this chain, and pays the fees of signed payments. */
 export const issuerAddress: Address = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8';
-/** Has put the contracts there. */
+/** Deploys the contracts. */
 export const deployerAddress: Address = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';
 
 interface Payment {
@@ -17,7 +17,7 @@ interface Payment {
   suffix?: Hex | undefined;
 }
 
-/** Somebody with test money. Both methods return the hash of a transaction that waits for the next block. */
+/** An account with test money. Both methods return the hash of a transaction that waits for a block. */
 export function createPayer(client: ChainClient, { tokenAddress: to }: Network) {
   async function send(account: Address, data: Hex): Promise<Hex> {
     const gas = await client.estimateGas({ account, to, data });
@@ -25,13 +25,13 @@ export function createPayer(client: ChainClient, { tokenAddress: to }: Network) 
   }
   return {
     address: payerAddress,
-    /** Throws, with the token's reason, if the token refuses it. */
+    /** Throws, with the token's reason, if the token refuses the transfer. */
     pay({ to: wallet, amountUnits, suffix = '0x' }: Payment) {
       const args = [wallet, amountUnits] as const;
       const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
       return send(payerAddress, concatHex([call, suffix]));
     },
-    /** New USDC for anybody. */
+    /** Mints USDC for an address. */
     mint: (to: Address, amountUnits: bigint) => send(issuerAddress, mintCall(to, amountUnits)),
   };
 }

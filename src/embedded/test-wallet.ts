@@ -1,5 +1,5 @@
-// The test wallet of the checkout page: it pays an intent with the test money of a local chain, or by a signature, with
-// x402's own client, which is a development dependency, as the local facilitator is.
+// The checkout page's test wallet. Pays an intent with the test money of a local chain, or by a signature
+// with x402's own client, which is a development dependency, like the local facilitator.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { erc20Abi, type Hex } from 'viem';
@@ -17,16 +17,16 @@ import { type TestPaymentKind, testAmounts } from './test-wallet-door.ts';
 
 interface TestWalletSettings {
   dataDir: string;
-  /** The chains of this machine. */
+  /** The local chains. */
   chains: readonly ChainName[];
   /** Pays by a signature, as the public door does. */
   payCheckout(request: PayRequest): Promise<PayAnswer>;
 }
 
 /**
- * Pays an open testnet intent of one of the chains. Returns the hash of the transaction, or nothing for a payment by a
- * signature, which somebody else sends. Throws `invalid_state` for any other intent and if the token refuses the
- * transfer, and `unavailable` while the chain does not run.
+ * Pays an open testnet intent of one of the chains. Returns the hash of the transaction, or nothing for a
+ * payment by a signature, which a facilitator sends. Throws `invalid_state` for any other intent and if the
+ * token refuses the transfer, and `unavailable` while the chain does not run.
  */
 export async function payFromTestWallet(
   em: EntityManager,
@@ -37,7 +37,7 @@ export async function payFromTestWallet(
 ): Promise<Hex | undefined> {
   const { id, typeId } = opened;
   const intent = await orUnavailable(() => em.fork().findOne(PaymentIntentEntity, { id }));
-  // A secret that we have made, of an intent that was never stored.
+  // The secret is genuine, but its intent was never stored.
   if (intent === null) throw new ServiceError('client_secret_invalid');
   const network = networkOf(intent.network);
   if (network?.mode !== 'testnet' || !chains.includes(network.chain)) {
@@ -77,12 +77,12 @@ function notRunning({ chain }: Network): ServiceError {
   });
 }
 
-/** Of anvil's own accounts, known to everybody, but without coins: the chain gives them to the first three. */
+/** One of anvil's well-known accounts, without coins: anvil gives them only to the first three. */
 const signer = mnemonicToAccount('test test test test test test test test test test test junk', {
   addressIndex: 9,
 });
 
-/** Signs what `ask` offers, and sends it. Resolves with the last answer, which is a refusal if nothing is offered. */
+/** Signs the offer of `ask` and sends it. Resolves with the last answer: the first one if it was no offer. */
 async function signIntent(local: LocalChain, ask: (signature: string | null) => Promise<PayAnswer>) {
   const offered = await ask(null);
   if (offered.status !== 402) return offered;
@@ -95,7 +95,7 @@ async function signIntent(local: LocalChain, ask: (signature: string | null) => 
   return ask(encodeHeader({ x402Version, accepted: offer, payload }));
 }
 
-/** Mints what the account lacks, and waits for its block. */
+/** Mints the amount if the account has less, and waits for the block. */
 async function give({ client, network, payer }: LocalChain, units: bigint): Promise<void> {
   const call = { abi: erc20Abi, functionName: 'balanceOf', args: [signer.address] } as const;
   const balance = await client.readContract({ address: network.tokenAddress, ...call });
