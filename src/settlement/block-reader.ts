@@ -1,4 +1,4 @@
-// Reads the transfers of a block to wallets of merchants and of their refunds, and the ids named in them.
+// Reads a block's transfers to merchants' wallets and to refund destinations, and the ids named in them.
 
 import { type Hash, numberToHex } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
@@ -12,16 +12,16 @@ import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
 
-/** A transfer, and the merchants that it concerns as far as its wallets say. */
+/** A transfer, and the merchants that it concerns by its wallets. */
 export type RelevantLog = TransferLog &
   Pick<FoundTransfer, 'owners' | 'mayBeRefund'> & {
-    /** Its sender has signed an authorization for its wallet. */
+    /** The sender has signed an authorization for the wallet that is paid. */
     mayBeAuthorized?: boolean;
   };
 
 /**
- * Keeps the transfers to wallets of merchants, and those that may be of their refunds. Both are looked up after the block
- * arrived, so that new intents and refunds are included.
+ * Keeps the transfers to merchants' wallets, and those that may be their refunds. Both are looked up after
+ * the block has arrived, so that new intents and refunds are included.
  */
 export async function transfersToMerchants(
   logs: readonly TransferLog[],
@@ -46,7 +46,7 @@ export async function transfersToMerchants(
   });
 }
 
-/** Reads the ids named in a block's transfers. Throws NodeError on a contradiction. Awaits `onProgress` between requests. */
+/** Reads the ids named in a block's transfers. Awaits `onProgress` between requests. Throws NodeError. */
 export async function readTransfers(
   node: Node,
   settings: ChainSettings,
@@ -57,8 +57,8 @@ export async function readTransfers(
   if (logs.length === 0) return [];
   const hashes = [...new Set(logs.map(({ transactionHash }) => transactionHash))];
   const transactions = await node.transactionsOf(header, hashes);
-  // Polygon's state-sync logs belong to transactions that nodes may not have. They never move native USDC, only
-  // bridged tokens.
+  // Polygon's state-sync logs belong to transactions that nodes may not have. They never move native USDC,
+  // only bridged tokens.
   const isSent = ({ token }: TransferLog) =>
     settings.networks.some((network) => isRightToken(network, token));
   if (logs.some((log) => isSent(log) && !transactions.has(log.transactionHash))) {
@@ -115,8 +115,8 @@ export async function readTransfers(
 }
 
 /**
- * The nonce of the authorization that a transfer has used. Circle's contract marks it used and then transfers, with no call
- * in between: the log before that of the transfer says which.
+ * The nonce of the authorization that a transfer has used. Circle's contract marks it as used and then
+ * transfers, with no call in between, so the log before the transfer's has the nonce.
  */
 function nonceUsedBy({ token, from, logIndex }: TransferLog, receipt: Receipt | undefined): Hash | undefined {
   const { address, topics = [] } = receipt?.logAt.get(logIndex - 1) ?? {};
@@ -143,7 +143,7 @@ export function receiptHasTransfer(
   );
 }
 
-/** Returns the headers that a node has of these blocks, by their numbers. Awaits `onProgress` between requests. */
+/** Returns the headers of these blocks that a node has, by number. Awaits `onProgress` between requests. */
 export async function headersOf(
   node: Node,
   numbers: Iterable<number>,
@@ -160,8 +160,8 @@ export async function headersOf(
 }
 
 /**
- * Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. With `tooLarge`, the
- * hashes of receipts that are larger than the node serves are added to it; without it, such a receipt is a NodeError.
+ * Returns the receipts of the transactions that are in a block. Awaits `onProgress` between requests. Adds
+ * the hashes of receipts larger than the node serves to `tooLarge`; without it, throws NodeError for them.
  */
 export async function receiptsOf(
   node: Node,

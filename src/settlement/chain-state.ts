@@ -1,5 +1,5 @@
-// State shared by the parts of a watcher, and what the chain says of itself: whether a node is on it, and which of its blocks
-// are final.
+// State shared by the parts of a watcher, and checks of the chain itself: whether a node is on it, and which
+// of its blocks are final.
 
 import type { Logger } from 'pino';
 import type { Hash } from 'viem';
@@ -17,20 +17,20 @@ export interface ChainState {
   node: Node;
   confirmer: Node;
   lease: bigint | undefined;
-  /** That of the chain's settings; 0 for a local chain, which takes nothing back by itself. */
+  /** From the chain's settings; 0 for a local chain, which has no reorganisations of its own. */
   minDepthMs: number;
   /** The last block read. */
   cursor: Tip | undefined;
   /** The reader's newest block. */
   headNumber: number | undefined;
   finalized: { number: number; readAtMs: number } | undefined;
-  /** Blocks with confirmed-depth transfers that a node denied at the last attempt. */
+  /** Blocks with transfers due for confirmation that a node denied at the last attempt. */
   deniedIn: Set<number>;
-  /** Blocks that a node could not answer for, and until when they are not asked for again; negative: failed only together. */
+  /** Blocks that a node could not answer for, and when to ask again. Negative: they only failed together. */
   unanswered: Map<number, number>;
   /** The ancestor that the node reported when a reorganisation was first seen. */
   suspected: string | undefined;
-  /** Authorizations that could not be released, by id, and the time before which they are not looked at again. */
+  /** Authorizations that could not be released, by id, and when to look at them again. */
   later: Map<string, number>;
 }
 
@@ -43,8 +43,8 @@ interface Watched {
   observer: Partial<ChainMetrics>;
   state: ChainState;
   /**
-   * How much later a denied payment must be denied again to be reverted, how often reverted payments are looked for, and how
-   * long a block rests of which a node could not answer twice.
+   * How much later a denied payment must be denied again to be reverted, how often reverted payments are
+   * looked for, and how long a block is left alone after a node twice failed to answer for it.
    */
   deniedAgainMs: number;
 }
@@ -60,7 +60,7 @@ const finalAfterMs = 2_000_000;
 
 const unlessRefused = <T>(answer: Promise<T>): Promise<T | undefined> =>
   answer.catch((reason) => {
-    // A pruned block may be called out of range.
+    // A node may report a pruned block as out of range.
     if (reason instanceof NodeError && ['refused', 'too_large'].includes(reason.fault)) return undefined;
     throw reason;
   });
@@ -69,7 +69,7 @@ const unlessRefused = <T>(answer: Promise<T>): Promise<T | undefined> =>
 const headerIfAny = (asked: Node, block: 'finalized' | 0): Promise<Header | undefined> =>
   unlessRefused(asked.header(block));
 
-/** Returns the newest block that is final for a node, and a time that says whether the node is up to date. Cached. */
+/** Returns a cached look-up of a node's newest final block, with a time that shows if the node is current. */
 function createFinalOf(maxAgeMs: number, finalDepth: number): (asked: Node) => Promise<FinalBlock> {
   const known = new WeakMap<Node, FinalBlock>();
   return async (asked) => {
@@ -110,7 +110,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       return version?.startsWith('anvil/') === true;
     },
     finalOf,
-    /** The hash of a node's block 0; of a node that has pruned it the real network's, because its chain id is that one's. */
+    /** The hash of a node's block 0; if pruned, that of the real network, which has the node's chain id. */
     async genesisOf(asked: Node): Promise<Hash> {
       return (await headerIfAny(asked, 0))?.hash ?? settings.genesisHash;
     },
@@ -127,12 +127,12 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       if (asked === state.node) await identity.assertGenesis();
       checked.add(asked);
     },
-    /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is a local chain. */
+    /** Throws if the reader has another block 0 than the watched chain. Restarts the watch if it is local. */
     async assertGenesis(): Promise<void> {
       const progress = await ledger.progress();
       if (progress === undefined) return;
       if ((await identity.genesisOf(state.node)) === progress.genesisHash) return;
-      // Payments of the real network stay, whatever a local chain in its place has.
+      // Payments of the real network must survive a local chain in its place.
       const isLocal = await identity.isLocalChain();
       if (progress.genesisHash === settings.genesisHash || !isLocal) {
         throw anotherGenesis(state.node, isLocal, settings);
@@ -170,7 +170,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
       const found = await headerIfAny(state.node, 'finalized');
       const newest = async () => (await state.node.header('latest'))?.number ?? 0;
       let head = state.headNumber ?? (await newest());
-      // The head may be older than the final block: ask again.
+      // The known head may be older than the final block: ask again.
       if (found !== undefined && found.number > head) head = await newest();
       if (found !== undefined && found.number > head) {
         throw new NodeError(
@@ -179,7 +179,7 @@ export function createChainIdentity({ settings, ledger, logger, state }: Watched
         );
       }
       const number = found?.number ?? Math.max(0, head - finalDepth);
-      // Not the highest so far: a node that was wrong once would be believed for ever.
+      // Not the highest so far: a single wrong answer would be believed forever.
       state.finalized = { number, readAtMs: now };
       return number;
     },

@@ -22,7 +22,7 @@ import { traceparentOf } from '../requests/trace.ts';
 import { arrive, confirm, detach, isOpen, judge } from './judgement.ts';
 import { toTransfer } from './transfer.ts';
 
-/** Returns a finder of a merchant's transfers in a mode; `head` is the last block read there. Throws `resource_missing`. */
+/** Returns a finder of a merchant's transfers. `head`: the last block read. Throws `resource_missing`. */
 export function createFindTransfer(em: EntityManager, lock = '') {
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
   const find = preparedStatement(
@@ -40,10 +40,10 @@ export function createFindTransfer(em: EntityManager, lock = '') {
 }
 
 /**
- * Returns a function that runs the work in a transaction that locks the transfer, and the chain against reverts and
- * confirmations. `intentIdOf` names the intent to lock too. `isDone` says that nothing is to be done, or throws, and is asked
- * without a lock first: a merchant that asks all the time must not keep the chain. The work returns the changed row. Calls
- * `onEvent` after the commit of a change. Throws ServiceError.
+ * Returns a function that runs the work in a transaction that locks the transfer, and the chain against
+ * reverts and confirmations. `intentIdOf` names the intent to lock too. `isDone` returns true if there is
+ * nothing to do, or throws. It is first called without a lock, so that frequent requests do not block the
+ * chain. The work returns the changed row. Calls `onEvent` after the commit of a change. Throws ServiceError.
  */
 function createTransferChange(em: EntityManager, onEvent: () => void) {
   const { change } = createPreparedStatements(em);
@@ -76,7 +76,7 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
   };
 }
 
-/** Changes a transfer and its intent, which are locked, and returns the transfer as it is then. */
+/** Changes a locked transfer and its locked intent, and returns the changed transfer. */
 type ChangeRow = (
   ...of: [inside: RunPrepared, row: TransferRow, intent: PaymentIntentRow, traceparent: string | null]
 ) => Promise<TransferRow>;
@@ -175,7 +175,7 @@ const setIntent = preparedStatement(
     where a.id = changed.authorized_by and a.payment_intent = $2`,
 );
 
-/** `DetachTransfer`: undoes a manual attribution and recalculates the intent. Calls `onEvent` after the commit. */
+/** `DetachTransfer`: undoes a manual attribution and updates the intent. Calls `onEvent` after the commit. */
 export function detachTransfer(
   em: EntityManager,
   onEvent: () => void,
@@ -221,7 +221,7 @@ export function detachTransfer(
           return paymentIntent == null;
         },
         async (inside, transfer, intent) => {
-          // It was attributed between the look-up and the lock: the client retries.
+          // The transfer was attributed between the look-up and the lock: the client retries.
           if (intent === undefined || intent.id !== transfer.paymentIntent)
             throw new ServiceError('unavailable');
           return detachFrom(inside, transfer, intent, traceparentOf(context.trace));

@@ -1,4 +1,4 @@
-// Confirms transfers that are deep enough in the chain, if both nodes have them in the receipts of their transactions.
+// Confirms transfers that are deep enough in the chain, if both nodes have them in their receipts.
 
 import { blocksIn } from '../contract/chains.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
@@ -14,17 +14,17 @@ import { heldByAll } from './verify-payments.ts';
 /** After this time, reading blocks takes precedence. */
 const maxConfirmingMs = 5_000;
 
-/** In place of a time: nothing is known of this block alone. */
+/** Stored instead of a time: the block has only failed together with others. */
 const onceTogether = -1;
 
-/** Faults that would meet every other block too. */
+/** Faults that would affect every other block too. */
 const wholeNodeFaults: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
 
 /** Confirms transfers that are deep enough below the tip. Resolves with true if more are due. */
 export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip): Promise<boolean> {
   const { settings, identity, ledger, observer, state } = context;
   const deepEnough = tip.number - settings.confirmations + 1;
-  // Blocks that were denied, or could not be asked for, come last, so that they do not delay the others.
+  // Blocks that were denied, or got no answer, come last, so that they do not delay the others.
   const failed = [...state.unanswered].flatMap(([number, untilMs]) => (untilMs < 0 ? [] : number));
   let due = await ledger.due(deepEnough, [...new Set([...state.deniedIn, ...failed])]);
   if (due.length < maxDue) {
@@ -52,7 +52,7 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
   return traceChainWork(work, () => confirmSome(context, lease, due));
 }
 
-/** True if a block is old enough to be final below the newest one, or has so many blocks above it where its time is wrong. */
+/** True if a block is `minDepthMs` older than the newest, or that deep in blocks: its time may be wrong. */
 function isOld({ settings, state }: WatchContext, block: Omit<Tip, 'hash'>, newest: Tip): boolean {
   const isDeep = newest.number - block.number >= blocksIn(settings, state.minDepthMs);
   return isDeep || newest.time.getTime() - block.time.getTime() >= state.minDepthMs;
@@ -72,7 +72,7 @@ async function confirmSome(
   await identity.assertChain(confirmer);
   const head = await confirmer.header('latest');
   if (head === undefined) return false;
-  // A stranger decides how large their receipts are, and the node how many it gives in a second.
+  // Strangers decide how large the receipts are, and the node how many it serves in a second.
   const atOnce = Math.min(confirmer.burst, state.node.burst);
   const confirmed = new Set<string>();
   const denying = new Set<Node>();
@@ -93,7 +93,7 @@ async function confirmSome(
       // Transfers found by verification alone were never read from the reader, so both nodes are asked.
       const compared = await heldByAll(context, lease, new Set([confirmer, state.node]), same);
       for (const each of compared.denying) denying.add(each);
-      // Committed by block: events are in the order of the chain, and confirmations survive a later failure of the node.
+      // Committed by block: events are in chain order, and confirmations survive a later node failure.
       for (const own of Map.groupBy(compared.held, blockOf).values()) {
         const [{ log }] = own as [RecordedTransfer];
         await ledger.confirmAll(lease, log.blockHash, idsOf(own));
@@ -103,7 +103,7 @@ async function confirmSome(
     for (const [number, own] of Map.groupBy(old, blockOf)) {
       const left = own.filter(({ id }) => !confirmed.has(id)).length;
       denied += left;
-      // What is denied again comes behind the others that were.
+      // A block that is denied again moves behind the other denied ones.
       for (const gone of [deniedIn, unanswered]) gone.delete(number);
       if (left > 0) deniedIn.add(number);
     }
@@ -125,14 +125,14 @@ async function confirmSome(
     hasMore = performance.now() - startedAtMs > maxConfirmingMs;
     if (hasMore) break;
     await confirm(some).catch((reason) => {
-      // The node may no longer have an old block, or cannot serve a receipt. Other blocks go on.
+      // The node may no longer have an old block, or cannot serve a receipt. Other blocks continue.
       if (!(reason instanceof NodeError) || wholeNodeFaults.has(reason.fault)) throw reason;
       const left = Map.groupBy(
         some.filter(({ id }) => !confirmed.has(id)),
         blockOf,
       );
       for (const number of left.keys()) {
-        // It may be the fault of another block; or of none, the first time.
+        // Another block may be at fault, or none if this is the first time.
         const isAgain = (unanswered.get(number) ?? onceTogether) > onceTogether;
         unanswered.delete(number);
         const alone = isAgain ? performance.now() + deniedAgainMs : 0;

@@ -1,25 +1,25 @@
-// How a chain goes on behind the block that was read last, step by step. It knows no database.
+// The steps from the last block read to the head of a chain. They do not depend on the database.
 
 import type { Tip } from './ledger/cursor.ts';
 import type { Header } from './node-answers.ts';
 
 /** Ranges are read if the last read block is this far below the final one. */
 const farBehind = 32;
-/** Newer blocks are read one by one, or together where there are several a second: with a part of the requests. */
+/** Newer blocks are read one by one. More than this many are read together, which takes fewer requests. */
 const maxSingly = 4;
 /** Blocks or ranges in one pass, before confirmations and expiry run. */
 const maxStepsAtOnce = 32;
-/** Time limit of the same, for a node with a low rate limit. */
+/** Time limit of one pass, for a node with a low rate limit. */
 const maxReadingMs = 5_000;
 
 export type ChainStep =
-  /** The next block, the child of the one that was read last. */
+  /** The next block, a child of the last block read. */
   | { kind: 'block'; header: Header }
-  /** The newest blocks, up to this one at most, that are read together. */
+  /** The newest blocks, at most up to this one, which are read together. */
   | { kind: 'newest'; last: Header }
-  /** Final blocks, up to this one at most, that can be read together. */
+  /** Final blocks, at most up to this one, which can be read together. */
   | { kind: 'range'; to: number }
-  /** The block that was read last is not on the chain. */
+  /** The last block read is not on the chain. */
   | { kind: 'reorg' };
 
 interface ChainView {
@@ -28,25 +28,25 @@ interface ChainView {
   final: number;
   /** When the pass began, by `performance.now()`. */
   startedAtMs: number;
-  /** The block that was read last: whoever takes a step has moved it before asking for the next. */
+  /** The last block read. The caller moves it after each step, before it asks for the next one. */
   tip(): Tip;
   headerAt(number: number): Promise<Header>;
-  /** So many of the newest blocks are read together at most. */
+  /** How many of the newest blocks are read together at most. */
   together(): number;
 }
 
-/** True if the first block is so far behind the second that the final block has to be known before anything is read. */
+/** True if the first block is so far behind the second that reading needs to know the final block. */
 export function isFarBehind(first: { number: number }, second: { number: number }): boolean {
   return second.number - first.number > farBehind;
 }
 
-/** The steps of a pass to the chain's head, or until it has taken long enough. `confirmations`: how deep a payment must be. */
+/** The steps of a pass, up to the chain's head or a limit. `confirmations` is how deep a payment must be. */
 export async function* followChain(
   { head, final, startedAtMs, tip, headerAt, together }: ChainView,
   confirmations: number,
 ): AsyncGenerator<ChainStep, void> {
   if (head.number === tip().number && head.hash !== tip().hash) yield { kind: 'reorg' };
-  // The newest are not read in ranges: their headers are the chain's clock.
+  // The newest blocks are not read in ranges: their headers are the chain's clock.
   const rangesEnd = Math.min(final, head.number - 2 * confirmations);
   const isInRanges = rangesEnd - tip().number > farBehind;
   // One check for all ranges: they begin and end at final blocks.
@@ -66,7 +66,7 @@ export async function* followChain(
     const next = tip().number + 1;
     const header = next === head.number ? head : await headerAt(next);
     if (header.parentHash !== tip().hash) {
-      // Many blocks may be behind now: the next pass chooses how they are read.
+      // After a revert many blocks may be unread: the next pass chooses how to read them.
       yield { kind: 'reorg' };
       return;
     }

@@ -1,5 +1,5 @@
-// One JSON-RPC request to a node over HTTP. The answer is parsed as it arrives: a stranger decides how large a block
-// is, and parsing all of it at once, as viem does, would block the event loop.
+// One JSON-RPC request to a node over HTTP. The answer is parsed as it arrives: strangers decide how large a
+// block is, and parsing all of it at once, as viem does, would block the event loop.
 
 import querystring from 'node:querystring';
 import { pipeline, type Readable } from 'node:stream';
@@ -14,12 +14,12 @@ const maxAnswerBytes = 64 * 1024 * 1024;
 /** Bytes read of an error response. */
 const maxErrorBytes = 64 * 1024;
 const maxText = 200;
-/** Over HTTP/1.1, as `fetch` asks: where a node speaks both, undici would let it choose HTTP/2, which is new there. */
+/** HTTP/1.1 only, as with `fetch`. By default undici lets a node choose HTTP/2, which is new in undici. */
 const dispatcher = new Agent({ allowH2: false });
 
 /**
- * Resolves with the `result` of the answer. Rejects with NodeError, which names only the host: the rest of the URL may
- * contain a key. `timeoutMs` includes reading the body.
+ * Resolves with the `result` of the answer. Rejects with NodeError, which names only the host: the rest of
+ * the URL may contain a key. `timeoutMs` includes reading the body.
  */
 export async function callJsonRpc(
   url: URL,
@@ -35,7 +35,7 @@ export async function callJsonRpc(
   const names = [username, password].map((part) => querystring.unescape(part));
   const credentials = Buffer.from(names.join(':')).toString('base64');
   try {
-    // A redirect is not followed: it would make a GET of the call.
+    // Redirects are not followed: they would turn the call into a GET.
     const response = await request(target, {
       method: 'POST',
       headers: {
@@ -73,7 +73,7 @@ export async function callJsonRpc(
 const isOk = ({ statusCode }: Dispatcher.ResponseData) => statusCode >= 200 && statusCode < 300;
 
 function textOf({ headers, body }: Dispatcher.ResponseData): Readable {
-  // An error of either ends the other, and whoever reads sees it.
+  // An error of either stream ends the other, and is thrown where the body is read.
   return headers['content-encoding'] === 'gzip' ? pipeline(body, createGunzip(), () => {}) : body;
 }
 
@@ -141,13 +141,13 @@ function faultOf(response: Dispatcher.ResponseData, error: unknown, words: strin
   return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs: refused?.retryAfterMs });
 }
 
-// Providers use their own messages: these are the patterns of Alchemy, Ankr, Blast, Chainstack, dRPC, Infura, QuickNode,
-// Geth and Erigon.
+// Providers use their own messages: these are the patterns of Alchemy, Ankr, Blast, Chainstack, dRPC, Infura,
+// QuickNode, Geth and Erigon.
 
 /** The request or its answer is larger than the node allows. */
 const ofSize =
   /\brange\b|\bblocks? (?:limit|distance)|(?:more than|up to|maximum|max|limited to|exceeds?)\b.{0,40}\b(?:blocks|results|logs)|too (?:large|wide|many (?:blocks|results|logs))|(?:response|result) (?:size|set)|query (?:returned|exceeds)/i;
-/** It asks for blocks that this node does not have yet. */
+/** The request is for blocks that the node does not have yet. */
 const ofHead = /\bblock is out of range|beyond (?:the )?current head|invalid block range params/i;
 const ofRate =
   /rate.?limit|too many requests|compute units|throughput|throttl|capacity|quota|credits|per second|(?:request|call|daily|limit).{0,20}exceeded|exceeded.{0,40}(?:limit|capacity|requests)/i;
@@ -156,7 +156,7 @@ const limitExceeded = -32005;
 const maxRead = 1_000;
 
 interface Refused {
-  /** Set, as the next, if it is no success. */
+  /** Set, like `retryAfter`, only if the response is not a success. */
   status?: number;
   retryAfter?: unknown;
   code?: unknown;

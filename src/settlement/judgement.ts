@@ -1,4 +1,4 @@
-// How transfers change an intent: the rules for its status, its sum and its labels, as in docs/settlement.md. Pure
+// How transfers change an intent: the rules for its status, sum and labels, as in docs/settlement.md. Pure
 // functions: no database, no chain, no clock.
 
 import type { StatusName } from '../contract/words.ts';

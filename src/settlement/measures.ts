@@ -1,4 +1,4 @@
-// What metrics show of transfers and refunds.
+// Measures transfers and refunds for the metrics.
 
 import { chains, networks } from '../contract/chains.ts';
 import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
@@ -6,10 +6,10 @@ import { lowestUuid } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 const dayMs = 86_400_000;
-/** Older unattributed transfers are left out: some will never be attributed. */
+/** Older transfers are not reported as the oldest unattributed one: some will never be attributed. */
 const unattributedDays = 7;
 
-/** Today's (UTC) confirmed payments that count, by chain, in USDC's smallest unit. Reads every transfer of the day. */
+/** Today's (UTC) confirmed payments that count, by chain, in USDC's smallest unit. Reads all of today. */
 export async function measureReceived(run: RunPrepared) {
   const { rows } = await run(sumReceived, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
   return chains.map(({ mode, chain, chainId }) => ({
@@ -19,7 +19,7 @@ export async function measureReceived(run: RunPrepared) {
   }));
 }
 
-/** The unattributed transfers, up to a thousand, and the age of the oldest of the last week that nobody has called done. */
+/** Counts unattributed transfers, up to 1,000. `oldestMs`: age of last week's oldest not marked as done. */
 export async function measureUnattributed(run: RunPrepared): Promise<{ count: number; oldestMs: number }> {
   const { rows } = await run(findUnattributed, [lowestUuid(Date.now() - unattributedDays * dayMs)]);
   return { count: rows[0]?.count ?? 0, oldestMs: Number(rows[0]?.oldest_ms ?? 0) };
@@ -58,8 +58,8 @@ const findUnattributed = preparedStatement(
 );
 
 /**
- * Counts the refunds that are open, or ended within the last 30 days; of more than 100,000 some. `oldestMs`: the age of the
- * oldest that waits for its transfer; 0 if there is none.
+ * Counts the refunds that are open or ended within the last 30 days, up to 100,000. `oldestMs`: the age of
+ * the oldest that waits for its transfer; 0 if there is none.
  */
 export async function measureRefunds(run: RunPrepared) {
   const { rows } = await run(countRefunds, [networks.map(({ id }) => id)]);

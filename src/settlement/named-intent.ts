@@ -1,5 +1,5 @@
-// Reads which intent or refund the owner of the money names in a transaction. An id that a bundler, a relayer or another user of
-// the same bundle has added to a transfer does not count. `ledger/attribution.ts` decides what is paid.
+// Reads which intent or refund the owner of the money names in a transaction. An id added by a bundler,
+// a relayer or another user of the bundle does not count. `ledger/attribution.ts` decides what is paid.
 
 import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
 import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
@@ -19,7 +19,7 @@ const idPrefixes = ['70695f', '72665f'];
 
 /** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
-/** `handleOps` of the ERC-4337 entry points, in lower case. `callData` is the fourth field of an operation in all versions. */
+/** `handleOps` of the ERC-4337 entry points, in lower case. `callData` is always the fourth field. */
 const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
 const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));
 const entryPoints: ReadonlyMap<string, Hex> = new Map([
@@ -41,8 +41,8 @@ const execTransaction = toFunctionSelector(
 );
 
 /**
- * Reads the ids that the owner of the money wrote for the transfers of one transaction. Strangers choose how long the calldata
- * is and how many transfers: it is read once for all of them, in slices.
+ * Reads the ids that the owner of the money wrote for the transfers of one transaction. Strangers choose the
+ * length of the calldata and the number of transfers, so it is read once for all of them, in slices.
  */
 export function readNamedIntents(transaction: Transaction) {
   const { input, to } = transaction;
@@ -52,16 +52,16 @@ export function readNamedIntents(transaction: Transaction) {
   const bundle = once((logs: readonly PlainLog[]) => readBundle(to, input, logs));
   return {
     /**
-     * True if an id follows the call of this transfer that can only be trusted with the transaction's receipt: its logs
-     * show who paid in a bundle, and how many equal transfers were made. Also if the log contradicts the transaction.
+     * True if an id after this transfer's call can only be trusted with the receipt, whose logs show who paid
+     * in a bundle and how many equal transfers were made. Also true if the log contradicts the transaction.
      */
     async needsReceipt(log: TransferLog): Promise<boolean> {
       if (isDirectTransfer(log, transaction) || idSourceOf(log, transaction) === undefined) return false;
-      // A plain `transfer` logs what it was called with: another log is one that the node has made up.
+      // A plain `transfer` logs its arguments: a node that returns another log has made it up.
       const isOther = to === log.token && input.startsWith(`0x${transferSelector}`);
       return isOther || (await calls()).has(callOf(log));
     },
-    /** Returns the public id (`pi_…` or `rf_…`), if any. `logs` are those of the receipt, in their order, where one is needed. */
+    /** Returns the public id (`pi_…` or `rf_…`), if any. `logs`: the receipt's, in order, if it is needed. */
     async of(log: TransferLog, logs: readonly PlainLog[]): Promise<string | undefined> {
       if (isDirectTransfer(log, transaction)) return direct();
       switch (idSourceOf(log, transaction)) {
@@ -86,7 +86,7 @@ function isDirectTransfer(log: TransferLog, { from, to, input }: Transaction): b
   return to === log.token && from === log.from && input.startsWith(`0x${callOf(log)}`);
 }
 
-/** Returns where the owner of the money could write an id, or undefined for an unknown kind of transaction. */
+/** Returns where the owner of the money could write an id; undefined for an unknown kind of transaction. */
 function idSourceOf(
   log: TransferLog,
   { from, to, input }: Transaction,
@@ -103,7 +103,7 @@ function idSourceOf(
 /** A part of the input, in hexadecimal digits. */
 type Place = { begin: number; end: number };
 
-/** The calls of `transfer` that an id directly follows, by the digits of the call: their places, ascending. */
+/** The calls of `transfer` directly followed by an id, by the call's digits. Places are ascending. */
 type CallsWithId = ReadonlyMap<string, { begins: number[]; ids: string[]; lastChangeAt: number[] }>;
 
 /** The number of transfers made, by token, sender, recipient and amount. */
@@ -112,7 +112,7 @@ type TransferCounts = ReadonlyMap<string, number>;
 /** A user operation that made a log, and the transfers that it made. */
 type Operation = { sender: string; place: Place; made: () => Promise<TransferCounts> };
 
-/** Returns the operations of a bundle, by the index of each log that they made: those before a `UserOperationEvent`. */
+/** Returns a bundle's operations, by the index of each of their logs: those before a `UserOperationEvent`. */
 async function readBundle(entryPoint: Address | null, input: Hex, logs: readonly PlainLog[]) {
   const places = await operationsIn(entryPoints.get(entryPoint ?? ''), input);
   const madeBy = new Map<number, Operation>();
@@ -133,7 +133,7 @@ async function readBundle(entryPoint: Address | null, input: Hex, logs: readonly
   return madeBy;
 }
 
-/** Where the calldata of the operations of a bundle is, by sender and nonce. */
+/** Returns where the calldata of a bundle's operations is, by sender and nonce. */
 async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map<string, Place>> {
   const places = new Map<string, Place>();
   if (handleOps === undefined || !input.startsWith(handleOps)) return places;
@@ -155,12 +155,12 @@ async function operationsIn(handleOps: Hex | undefined, input: Hex): Promise<Map
   return places;
 }
 
-/** Where the calldata is that a Safe's owners signed; nowhere if the input cannot be read. */
+/** Returns where the calldata signed by a Safe's owners is; empty if the input cannot be read. */
 function safeDataOf(input: Hex): Place {
   return placeOf(input.slice(selectorEnd), 2 * 32, 0) ?? { begin: 0, end: 0 };
 }
 
-/** Where the bytes are in the input that the argument at this offset points at, relative to `base`. */
+/** Returns where in the input the bytes are to which the argument at `at` points, relative to `base`. */
 function placeOf(data: string, at: number, base: number): Place | undefined {
   const offset = pointerAt(data, at);
   const length = offset === undefined ? undefined : pointerAt(data, base + offset);
@@ -222,8 +222,8 @@ async function countTransfers(logs: readonly PlainLog[]): Promise<TransferCounts
 }
 
 /**
- * Returns the id that follows the call of this transfer in this part of the input. The number of such calls with an id
- * must equal the number of such transfers: otherwise one of the transfers is somebody else's.
+ * Returns the id that follows the call of this transfer in this part of the input. The number of such calls
+ * with an id must equal the number of such transfers: otherwise one of the transfers is somebody else's.
  */
 function idOf(log: TransferLog, calls: CallsWithId, { begin, end }: Place, made: TransferCounts) {
   const equal = calls.get(callOf(log));
@@ -256,8 +256,8 @@ function once<Args extends unknown[], T>(make: (...args: Args) => T): (...args: 
   };
 }
 
-// Arguments of calldata are read in place, in hexadecimal digits without `0x`; offsets are in bytes. ABI libraries copy
-// every argument, and a stranger can point a thousand operations at the same megabyte.
+// Arguments of calldata are read in place, in hexadecimal digits without `0x`; offsets are in bytes. ABI
+// libraries copy every argument, and a stranger can point a thousand operations at the same megabyte.
 //
 // Source: https://docs.soliditylang.org/en/latest/abi-spec.html
 

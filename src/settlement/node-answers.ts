@@ -1,4 +1,4 @@
-// Parses the answers of nodes. Every value is validated for its form here; callers check that it answers their question.
+// Parses the answers of nodes and validates the form of each value. Callers check that it is what they asked.
 
 import { type Address, type Hash, type Hex, zeroAddress } from 'viem';
 
@@ -81,10 +81,10 @@ export interface Receipt {
 /** Topic 0 of `Transfer(address,address,uint256)`. */
 export const transferTopic: Hash = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef';
 
-/** The largest amount that every JSON client holds exactly: a hundred times the supply of USDC. Larger ones are rejected. */
+/** The largest amount that every JSON client holds exactly: 9 billion USDC. Larger transfers are ignored. */
 const maxAmount = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** Numbers above these are rejected: the database would refuse them, and no other node would be asked. */
+/** Numbers above these are rejected here: an error of the database would not make another node the reader. */
 const maxNumber = 1e13;
 const maxTime = Date.UTC(9999, 0) / 1_000;
 const maxLogIndex = 2 ** 31 - 1;
@@ -102,9 +102,9 @@ export function readHeader(value: unknown): Header {
 }
 
 /**
- * The hash of a transaction whose receipt a node has if it has any of the block's. Undefined if it need not have one:
- * Polygon's state-sync transactions come last, and the local chain removes old empty blocks. Throws NodeError
- * (`no_answer`) if the block's transactions are missing.
+ * The hash of a block's first transaction, whose receipt a node has if it has any of the block. Undefined if
+ * there may be no receipt: Polygon's state-sync transactions come last, and the local chain removes old empty
+ * blocks. Throws NodeError (`no_answer`) if the block's transactions are missing.
  */
 export function readFirstTransaction(value: unknown): Hash | undefined {
   if (value === null) return undefined;
@@ -117,8 +117,8 @@ export function readFirstTransaction(value: unknown): Hash | undefined {
 }
 
 /**
- * Returns the parser of the `Transfer` logs of one answer. It returns undefined for transfers that move no money: a
- * zero amount, or the sender as recipient. It throws if a log was not asked for, is repeated, or was removed.
+ * Returns the parser of the `Transfer` logs of one answer. It returns undefined for a transfer to its sender
+ * and for an amount of 0 or above `maxAmount`. It throws for a repeated, removed or unrequested log.
  */
 export function transferLogs(tokens: ReadonlySet<string>): Elements {
   const seen = new Set<string>();
@@ -152,7 +152,7 @@ export function transferLogs(tokens: ReadonlySet<string>): Elements {
   return { path: '$.result.*', read: readLog };
 }
 
-/** Returns those that move money, and whether there was none at all. */
+/** Returns the transfers that move money. `isEmpty`: there were no logs at all. */
 export function readTransferLogs(value: unknown): { logs: TransferLog[]; isEmpty: boolean } {
   const all = listOf(value, 'logs') as readonly (TransferLog | undefined)[];
   return { logs: all.filter((log) => log !== undefined), isEmpty: all.length === 0 };
@@ -164,7 +164,7 @@ export function readTransaction(value: unknown): Transaction {
     throw new NodeError('no_answer', 'the node has a transaction in no block');
   return {
     hash: hashOf(transaction.hash, 'hash'),
-    // One of a form that we do not know says nothing of whose payment it is, and stops nothing.
+    // A transaction of an unknown form names no intent, and must not stop the reading.
     from: transaction.from == null ? zeroAddress : addressOf(transaction.from, 'from'),
     to: transaction.to == null ? null : addressOf(transaction.to, 'to'),
     input: transaction.input == null ? '0x' : readBytes(transaction.input, 'input'),
@@ -190,12 +190,12 @@ export function readReceipt(value: unknown): Receipt {
   };
 }
 
-/** Parses a block's transactions and keeps those with these hashes: strangers decide how large the others are. */
+/** Parses only a block's transactions with these hashes: strangers decide how large the others are. */
 export function blockTransactions(hashes: ReadonlySet<Hash>): Elements {
   return {
     path: '$.result.transactions.*',
     read(element) {
-      // A chain may have others of a form of its own.
+      // Others are not parsed: a chain may have its own forms of transactions.
       const { hash } = objectOf(element, 'a transaction');
       return typeof hash === 'string' && hashes.has(hash.toLowerCase() as Hash)
         ? readTransaction(element)
@@ -234,7 +234,7 @@ function listOf(value: unknown, name: string): readonly unknown[] {
   throw malformed(`something that is not a list of ${name}`);
 }
 
-/** Throws NodeError (`malformed`), as all of these do. */
+/** Throws NodeError (`malformed`), as do the other functions here. */
 export function readNumber(value: unknown, name: string, max = maxNumber): number {
   const number = typeof value === 'string' && /^0x[0-9a-f]{1,16}$/i.test(value) ? Number(value) : Number.NaN;
   if (number <= max) return number;

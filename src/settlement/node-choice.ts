@@ -1,6 +1,6 @@
-// Chooses the node that reads a chain (the reader) and the one that confirms. The first configured node is the reader
-// while it works. The reader moves to the next node if it fails, stalls or falls behind, and back after that node has
-// been healthy for long enough.
+// Chooses the node that reads a chain (the reader) and the one that confirms. The first configured node is
+// the reader while it works. The reader moves to the next node if it fails, stalls or falls behind, and back
+// once an earlier node has been healthy for long enough.
 
 import type { Logger } from 'pino';
 import type { Node } from './node.ts';
@@ -30,17 +30,17 @@ const failing = 'failing';
 
 export interface NodeChoice {
   readonly reader: Node;
-  /** Another node than the reader, if there is one. */
+  /** A node other than the reader, if there is one. */
   readonly confirmer: Node;
   /** The index of the reader among the nodes. */
   readonly place: number;
   noteHead(node: Node, head: number): void;
-  /** The reader has finished, or failed, a pass. A node may answer some requests and never others. */
+  /** Notes that the reader finished or failed a pass: a node may answer some requests and never others. */
   noteWorked(): void;
   noteFailed(): void;
-  /** This node could not answer for an old block: for a while another one confirms, if there is one. */
+  /** Notes that a node could not answer for an old block. For a while another node confirms, if any. */
   noteUnable(node: Node): void;
-  /** Chooses the reader; `isSame` checks that a node has the recorded blocks. True if it has moved. Never rejects. */
+  /** Chooses the reader; true if it moved. `isSame` checks a node for the recorded blocks. Never rejects. */
   decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean>;
 }
 
@@ -49,13 +49,13 @@ interface Health {
   head: number;
   /** When its newest block last changed. */
   movedAtMs: number;
-  /** Since when it works and keeps up. */
+  /** Since when the node has worked and kept up. */
   healthySinceMs: number | undefined;
   /** When it last failed as the reader. Its newest block is not trusted for a while after that. */
   failedAtMs: number;
   /** When it last could not answer for an old block. */
   unableAtMs: number;
-  /** When it was last asked for its newest block, by whomever. */
+  /** When the probe or the watcher last asked for its newest block. */
   askedAtMs: number;
 }
 
@@ -77,7 +77,7 @@ function noteHead(of: Health, head: number): void {
   of.head = head;
 }
 
-/** One that has answered and can do so for old blocks, if there is one. One without requests left never has. */
+/** Prefers a node that has answered, also for old blocks. One that began with no requests left has not. */
 function bestConfirmer(others: readonly Health[], isWorking: (of: Health) => boolean, restMs: number) {
   const working = others.filter(isWorking);
   const answering = working.filter(({ head }) => head > 0);
@@ -103,14 +103,14 @@ export function createNodeChoice(
     const now = performance.now();
     const sinceMs = Math.min(node.failingSinceMs ?? now, node === nodes[place] ? (stuckSinceMs ?? now) : now);
     if (now - sinceMs >= failsMs) return failing;
-    // One that has not answered yet is behind nobody.
+    // A node that has not answered yet is not behind.
     const others = head === 0 ? [] : health.filter(isTrusted);
     const best = Math.max(head, ...others.map((other) => other.head));
     if (best - head >= behindBlocks) return `${best - head} blocks behind another node`;
     return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;
   };
 
-  /** Asks the nodes for their newest block, without waiting for the answers. Whoever follows the chain asks the reader. */
+  /** Asks nodes for their newest block, without awaiting the answers. The watcher asks the reader itself. */
   const probe = (): void => {
     for (const of of health) {
       if (performance.now() - of.askedAtMs < probeEveryMs) continue;
@@ -130,7 +130,7 @@ export function createNodeChoice(
     }
   };
 
-  /** The nodes to try: earlier ones that have been healthy for long, and if the reader has a problem, the later ones. */
+  /** The nodes to try: any healthy one if the reader has a problem, else earlier ones, healthy for long. */
   const placesToTry = (problem: string | undefined): number[] => {
     const now = performance.now();
     const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= wellMs;

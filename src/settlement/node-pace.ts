@@ -1,9 +1,9 @@
-// Rate limit of the requests to one node. Providers have different limits in different units, so the rate is found by
-// trial. A refusal is not counted as a fault of the node.
+// Rate limit of the requests to one node. Providers have different limits in different units, so the rate is
+// found by trial. A refusal is not counted as a failure of the node.
 
 import { setTimeout } from 'node:timers/promises';
 
-/** Pause after a refusal, unless the node sends `Retry-After`. Doubles with each further refusal. */
+/** Pause after a refusal, unless `Retry-After` is longer. Doubles with each further refusal. */
 const firstPauseMs = 250;
 const maxPauseMs = 1_000;
 /** Each answer adds this to the rate, so that a rate in use doubles in 6 seconds. */
@@ -37,7 +37,7 @@ export function createNodePace() {
     },
     /** Milliseconds until the end of the pause that the node asked for. */
     pausedMs: () => Math.max(0, pausedUntilMs - performance.now()),
-    /** Resolves when the next request may be sent, with the time of that. */
+    /** Resolves with the time, once the next request may be sent. */
     async turn(): Promise<number> {
       const now = performance.now();
       const atMs = Math.max(now, nextAtMs);
@@ -52,16 +52,16 @@ export function createNodePace() {
       pauseMs = firstPauseMs;
       perSecond += growth;
     },
-    /** The node has refused a request for its rate, which was sent at that time. */
+    /** Notes that the node refused a request, sent at `sentAtMs`, because of the rate. */
     refused(retryAfterMs = 0, sentAtMs = performance.now()) {
       const now = performance.now();
       note(now);
       pausedUntilMs = Math.max(pausedUntilMs, now + retryAfterMs);
       nextAtMs = Math.max(nextAtMs, pausedUntilMs, now + pauseMs);
       pauseMs = Math.min(2 * pauseMs, maxPauseMs);
-      // If nothing was answered there is no rate to halve: only the pause applies.
+      // If nothing was answered, there is no rate to halve: only the pause applies.
       const reached = Math.min(perSecond, Math.max(before, count));
-      // Of those that are sent together many are refused: that says once that they were too many.
+      // Many requests that were sent together may be refused: the rate is halved only once for them.
       if (answers === 0 || reached === 0 || sentAtMs <= halvedAtMs) return;
       answers = 0;
       halvedAtMs = now;

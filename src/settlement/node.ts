@@ -32,9 +32,9 @@ const defaultTimeoutMs = 10_000;
 const emptyAnswers = 5;
 /** How long a rate-limited request is retried, from its first turn on: half of a watcher's lease. */
 const defaultPatienceMs = 3_000;
-/** So long a node's receipts of older blocks are believed to be there once one was. */
+/** How long a node is trusted to have receipts of older blocks after it had one. */
 const keptMs = 10_000;
-/** From this many transactions of a block on, fetching the whole block is cheaper. */
+/** For this many transactions of a block or more, fetching the whole block is cheaper. */
 const wholeBlockFrom = 10;
 
 /** Faults that mean that the node does not work, or not for us. */
@@ -52,7 +52,7 @@ interface NodeOptions {
   patienceMs?: number;
 }
 
-/** By address: whoever in this process asks a node shares its pace. */
+/** By address: all clients of a node in this process share its pace. */
 const paces = new Map<string, NodePace>();
 
 function paceOf(address: string): NodePace {
@@ -67,15 +67,15 @@ export class Node {
   readonly name: string;
   /** The request rate, shared by this process. */
   readonly pace: NodePace;
-  /** The blocks in one request of their transfers. */
+  /** How many blocks one request for transfers covers. */
   readonly range = createRangeSize(maxRange);
-  /** The same at the chain's tip, where a node that lags behind it refuses what is only too new. */
+  /** The same at the tip, where a refusal does not shrink it: a node that lags refuses blocks as too new. */
   readonly newest = createRangeSize(maxNewest, new Set(['too_large', 'late']));
-  /** The receipts that are asked for at once. They share the time of one: a stranger decides how large they are. */
+  /** How many receipts are requested at once, in the time of one: strangers decide how large they are. */
   readonly receipts = createRangeSize(maxBurst, new Set(['late']));
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
-  /** It has had the receipts from this block on, and is not asked for them again before that time. */
+  /** The node had receipts from block `from` on, and is not checked again until `untilMs`. */
   #kept = { from: Number.POSITIVE_INFINITY, untilMs: 0 };
   readonly #address: URL;
   readonly #options: NodeOptions;
@@ -89,7 +89,7 @@ export class Node {
     this.name = this.#address.host;
   }
 
-  /** The requests that are sent at once: of a node with a rate limit a second's worth, so that none waits longer. */
+  /** How many requests are sent at once: at most a second's worth of the rate, so that none waits longer. */
   get burst(): number {
     return Math.max(1, Math.min(maxBurst, Math.floor(this.pace.perSecond)));
   }
@@ -109,7 +109,7 @@ export class Node {
     return this.#ask('web3_clientVersion', [], String);
   }
 
-  /** The newest block, the newest final block, or a block by number. Undefined if the node does not have it. */
+  /** The newest block, the newest final one, or a block by number. Undefined if the node does not have it. */
   header(at: number | 'latest' | 'finalized'): Promise<Header | undefined> {
     return this.#ask('eth_getBlockByNumber', [typeof at === 'number' ? hex(at) : at, false], (answer) => {
       if (answer === null) return undefined;
@@ -129,8 +129,8 @@ export class Node {
   }
 
   /**
-   * Throws if the node has pruned the receipts of these blocks, as far as a few of them say: Reth before September 2026,
-   * and Erigon, say of blocks whose receipts they have pruned that there are no logs.
+   * Throws if the node has pruned the receipts of these blocks, judged by a sample. Reth before September
+   * 2026, and Erigon, return no logs for blocks whose receipts they have pruned.
    */
   async assertReceipts(from: number, to: number): Promise<void> {
     if (from >= this.#kept.from && performance.now() < this.#kept.untilMs) return;
@@ -143,13 +143,13 @@ export class Node {
           `${this.name} no longer has the receipts of block ${at}: add a node that keeps them`,
         );
       }
-      // What is pruned next is older.
+      // Older receipts are pruned first.
       this.#kept = { from, untilMs: performance.now() + keptMs };
       return;
     }
   }
 
-  /** Transfers of the tokens in one block, by its hash. Doubtful: none, although its bloom filter may contain some. */
+  /** A block's transfers of the tokens, by its hash. Doubtful: none, though its bloom filter allows some. */
   async transfersOf(block: Header) {
     for (let empty = 0; ; ) {
       const { logs, isEmpty } = await this.#logs(
@@ -252,7 +252,7 @@ export class Node {
     );
   }
 
-  /** Sends a request at the node's pace, again after a rate limit, and reads its answer. Rejects with NodeError. */
+  /** Sends a request at the node's pace, again after a rate limit, and reads the answer. Throws NodeError. */
   async #ask<T>(
     method: string,
     params: readonly unknown[],

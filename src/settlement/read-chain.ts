@@ -21,7 +21,7 @@ export interface BlockTransfers {
   found: FoundTransfer[];
 }
 
-/** Returns the blocks of a range, inclusive, with transfers to wallets of merchants. The headers are the asked node's. */
+/** Returns the blocks of a range, inclusive, with transfers that concern merchants, as `asked` has them. */
 export async function readBetween(
   { settings, ledger, state }: WatchContext,
   lease: bigint,
@@ -30,7 +30,7 @@ export async function readBetween(
   to: number,
 ): Promise<BlockTransfers[]> {
   const recipients = await ledger.wallets(maxRecipients);
-  // Nobody can be paid.
+  // No transfer can concern a merchant.
   if (recipients?.length === 0) return [];
   const logs = await asked.transfersBetween(from, to, recipients);
   if (from < (state.headNumber ?? Number.POSITIVE_INFINITY) - prunedDepth) {
@@ -66,7 +66,7 @@ async function record(
   observer.dust?.(dust);
 }
 
-/** Reads one block, first seen at `seenAtMs`, which follows `after`. */
+/** Reads the block that follows `after`, first seen at `seenAtMs`. */
 export async function readBlock(
   context: WatchContext,
   lease: bigint,
@@ -81,7 +81,7 @@ export async function readBlock(
   observer.block?.({ transfers: relevant.length, lagMs: performance.now() - seenAtMs });
 }
 
-/** Records a block with its transfers, behind `after`: its parent, or an earlier one if those in between have none. */
+/** Records a block with its transfers. `after`: its parent, or an earlier one if those between have none. */
 async function recordNext(
   context: WatchContext,
   lease: bigint,
@@ -102,10 +102,10 @@ async function recordNext(
 }
 
 /**
- * Reads the blocks behind `after` up to `newest` together, or as many as the node serves at once, and returns the last;
- * undefined if they do not follow `after`. Of most only the transfers are read. A header is needed of a block without any,
- * whose bloom filter must agree; of one with a transfer to a merchant; and of the last with any: its hash proves that the
- * answer is of this chain.
+ * Reads the blocks after `after` up to `newest` together, or as many as the node serves at once. Returns the
+ * last, or undefined if they do not follow `after`. For most blocks only the transfers are read. Headers are
+ * read for blocks without transfers, whose bloom filter must agree, for blocks with transfers to merchants,
+ * and for the last block with transfers, whose hash proves that the answer is of this chain.
  */
 export async function readNewest(
   context: WatchContext,
@@ -132,7 +132,7 @@ export async function readNewest(
     (number) => !filled.has(number),
   );
   await readHeaders([...empty, ...(filled.size > 0 ? [Math.max(...filled)] : [])]);
-  // The first has to follow, and the chain's clock is known exactly.
+  // The first block must follow `after`, and the newest with all confirmations is the chain's clock.
   await readHeaders([after.number + 1, Math.max(after.number, last.number - settings.confirmations) + 1]);
   const doubtful = new Set<number>();
   const doubted = empty.filter((number) => node.mayHaveTransfers(headers.get(number) as Header));
@@ -173,7 +173,7 @@ export async function readNewest(
   return last;
 }
 
-/** Reads final blocks behind `after`, as many as the node serves at once, and returns the last. */
+/** Reads the final blocks after `after`, as many as the node serves at once, and returns the last. */
 export async function readRange(context: WatchContext, lease: bigint, after: Tip, to: number): Promise<Tip> {
   const { identity, state } = context;
   const { last, blocks } = await state.node.range.reading(to - after.number, async (count) => {

@@ -34,7 +34,7 @@ type Methods = MethodsOf<typeof TransferService>;
 const maxCandidates = 5;
 /** Amounts looked at in each direction: some are only of another chain, or of later intents. */
 const maxAmounts = 50;
-/** Intents of one amount looked at for candidates, the newest: those of another chain are left out. */
+/** How many of the newest intents of one amount are searched: those of another chain are left out. */
 const maxSearched = 200;
 
 /** `GetTransfer`: the transfer; if it is unattributed, with the intents that it may be for. */
@@ -81,7 +81,7 @@ const nextAmounts = (name: string, next: string) => `
        from ${name} n where n.units is not null and n.step < ${maxAmounts}
    )`;
 
-/** Of the same amount, and of the nearest ones above and below it, the newest. */
+/** The newest intents of the same amount and of the nearest amounts above and below. */
 const findNearest = preparedStatement(
   'find_nearest_payment_intents',
   `with recursive ${nextAmounts('above', 'min(i.amount_units)')}, ${nextAmounts('below', 'max(i.amount_units)')}
@@ -126,11 +126,11 @@ export function listTransfers(em: EntityManager): Methods['listTransfers'] {
   };
 }
 
-/** What a page token is bound to besides the merchant: the status, and the other filters that are set. */
+/** What a page token is bound to besides merchant and mode: the status, and other filters that are set. */
 function filtersOf(request: ListTransfersRequest): unknown[] {
   const { $typeName, $unknown, pageSize, pageToken, status, blockTimeFrom, blockTimeBefore, ...others } =
     request;
-  // Times are in the order in which the query has them, which says nothing.
+  // The times come last, as in the query. Their order has no meaning.
   const all = Object.entries({ ...others, blockTimeFrom, blockTimeBefore });
   const set = all.filter(([, value]) => value !== undefined && value !== '' && value !== 0);
   return set.length === 0 ? [status] : [status, set];

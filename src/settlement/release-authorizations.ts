@@ -1,7 +1,7 @@
-// Releases the signed authorizations that no block can take any more. Either a block at or after their end has all
-// confirmations, and both nodes have them unused in it or everything up to it was read twice. Or both have them used in a
-// block that was read twice without their transfers: their payers have canceled them. Of those that a transfer may have used
-// whose receipt no node serves, only what both nodes say counts.
+// Releases authorizations that no block can take any more. Either a block at or after their end has all
+// confirmations, and both nodes have them unused in it or everything up to it was verified. Or both have them
+// used in a verified block, but no transfer was seen: their payers have canceled them. Doubtful ones, perhaps
+// used by a transfer whose receipt no node serves, are released after their end if both have them unused.
 
 import { concat, pad } from 'viem';
 import { blocksIn } from '../contract/chains.ts';
@@ -14,14 +14,14 @@ import { NodeError } from './node-answers.ts';
 
 /** An authorization that cannot be released is looked at again after this time. */
 const againMs = 60_000;
-/** One that a transfer may have used whose receipt no node serves may never be. */
+/** The same for a doubtful one, which may never be released. */
 const doubtfulAgainMs = 3_600_000;
-/** So long nodes are asked in a pass. */
+/** How long one pass asks nodes. */
 const maxReleasingMs = 1_000;
 const unused = `0x${'0'.repeat(64)}`;
 const used = `0x${'0'.repeat(63)}1`;
 
-/** Releases what is due below the tip. */
+/** Releases the authorizations that are due below the tip. */
 export async function releaseAuthorizations(context: WatchContext, lease: bigint, tip: Tip): Promise<void> {
   const { settings, identity, ledger, state } = context;
   const { later } = state;
@@ -34,7 +34,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   if (deep < 0) return;
   const nodes = [...new Set([state.node, state.confirmer])];
   const verified = (await ledger.progress())?.verifiedNumber ?? 0;
-  // The times of the newest block with all confirmations, and of the newest that was read twice, as both nodes say.
+  // The times of the newest block with all confirmations, and of the newest verified one, as both nodes say.
   const timeOf = async (number: number) => {
     const headers = await Promise.all(nodes.map((asked) => asked.header(number)));
     return Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
@@ -43,13 +43,13 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   const released: string[] = [];
   const beganAtMs = performance.now();
   for (const [i, each] of due.entries()) {
-    // The others are still due in the next pass: blocks are read in between.
+    // The others stay due for the next pass: blocks are read in between.
     if (i > 0 && performance.now() > beganAtMs + maxReleasingMs) break;
     const endMs = each.validBefore.getTime();
     const isOver = endMs <= confirmedMs;
     if (!isOver && endMs <= tip.time.getTime()) continue;
     if (endMs > readTwiceMs) await ledger.renew(lease);
-    // That no transfer was seen says that there is none only if every receipt was read.
+    // Unless every receipt was read, an unseen transfer may still exist.
     const isReleased = isOver
       ? (endMs <= readTwiceMs && !each.isDoubtful) || (await allSay(unused, context, nodes, each, deep))
       : !each.isDoubtful && (await allSay(used, context, nodes, each, Math.min(deep, verified)));
@@ -59,7 +59,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
   if (released.length > 0) await ledger.releaseAuthorizations(lease, released);
 }
 
-/** True if every node says so of the authorization. What a node does not answer is asked again later. */
+/** True if every node reports this state. False if a node does not answer: it is asked again later. */
 async function allSay(
   wanted: string,
   { observer }: WatchContext,

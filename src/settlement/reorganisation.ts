@@ -1,4 +1,4 @@
-// Handles reorganisations: reverts the chain to the newest block that the database and the node have in common.
+// Handles reorganisations: reverts the chain to the newest block that the database and the node share.
 
 import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
@@ -8,14 +8,14 @@ import { NodeError } from './node-answers.ts';
 /** The maximum number of headers stored, and searched for the common ancestor. */
 export const maxHeaders = 50_000;
 
-/** Resolves with the block to continue from. Rejects the first time: a single wrong answer must not revert anything. */
+/** Resolves with the block to continue from. Rejects the first time: one wrong answer must revert nothing. */
 export async function revertToAncestor(context: WatchContext, lease: bigint, from: Tip): Promise<Tip> {
   const { settings, identity, ledger, logger, observer, state } = context;
   const { chainId } = settings;
   identity.forget(state.node);
   await identity.assertChain(state.node);
   if (state.cursor !== from) return state.cursor as Tip;
-  // Those above the node's newest block were never there, if a lower one is another.
+  // Blocks above the node's newest one are not compared: if a lower block differs, they go too.
   const known = await ledger.knownBlocks(Math.min(from.number, state.headNumber ?? from.number), maxHeaders);
   const place = await firstIndexWhere(known.length, async (i) => {
     await ledger.renew(lease);
@@ -48,7 +48,7 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
   const transfers = await traceChainWork(work, () => ledger.revertTo(lease, ancestor));
-  // Blocks that were read together have no headers in between.
+  // The lowest known block above the ancestor: blocks that were read together may have no headers.
   const isFinal = (known[place - 1] as Tip).number <= (state.finalized?.number ?? 0);
   observer.reorganisation?.({ depth, transfers, isFinal });
   logger[isFinal ? 'error' : 'warn'](
@@ -60,7 +60,7 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   return ancestor;
 }
 
-/** What both nodes have confirmed is not reverted while the second one still has `lowest`, the block above the ancestor. */
+/** Throws if payments above the ancestor are confirmed, unless the second node has replaced `lowest`, too. */
 async function assertNotConfirmed(
   { ledger, state: { node, confirmer } }: WatchContext,
   ancestor: Tip,
@@ -76,8 +76,8 @@ async function assertNotConfirmed(
 }
 
 /**
- * Returns the first index for which `isTrue`, or `count` if there is none. It must be true from that index on. Makes
- * few calls: the distance doubles from the beginning, then a binary search follows.
+ * Returns the first index for which `isTrue`, or `count` if there is none. It must be true from that index
+ * on. Makes few calls: the distance doubles from the beginning, then a binary search follows.
  */
 export async function firstIndexWhere(count: number, isTrue: (place: number) => Promise<boolean>) {
   let [from, to] = [0, count];

@@ -7,7 +7,7 @@ import type { TransferRow } from '../database/entities/settlement.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { confirmationsOf, transferFields } from '../payment-intents/payments.ts';
 
-/** Converts a row to the contract's transfer. `head` is the last block read. Throws if only a newer version knows the chain. */
+/** Converts a row to the contract's transfer. `head`: the last block read. Throws if the chain is unknown. */
 export function toTransfer(row: TransferRow, head: number, candidates: readonly TransferCandidate[] = []) {
   const network = networks.findLast(({ chainId }) => chainId === row.chainId);
   if (network === undefined)

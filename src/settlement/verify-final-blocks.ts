@@ -1,5 +1,5 @@
-// Verifies final blocks with the confirming node: records transfers that were missed, and reverts transfers that no
-// node has.
+// Verifies final blocks with the confirming node: records transfers that were missed, and reverts transfers
+// that no node has.
 
 import { mapInSlices } from '../scheduling/slices.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
@@ -12,10 +12,10 @@ import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { goneOf } from './verify-payments.ts';
 
-/** Doubtful blocks, and reverted transfers, checked in one pass. */
+/** The most doubtful blocks, denied blocks and reverted transfers that one pass checks. */
 const maxDoubtful = 64;
 
-/** True if a node does not have, or does not give, what it was asked for: another one may. */
+/** True if a node does not have or does not serve what it was asked for. Another node may. */
 export function isUnable(reason: unknown): reason is NodeError {
   return reason instanceof NodeError && (reason.fault === 'no_answer' || reason.fault === 'refused');
 }
@@ -23,7 +23,7 @@ export function isUnable(reason: unknown): reason is NodeError {
 /** Verifies the blocks of a chain that have become final. */
 export class Verification {
   readonly #context: WatchContext;
-  /** Since when transfers have been denied, by their places. */
+  /** Since when transfers have been denied, by `placeOf`. */
   readonly #deniedSince = new Map<string, number>();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
@@ -43,7 +43,7 @@ export class Verification {
     const lease = state.lease;
     const progress = await ledger.progress();
     if (progress === undefined) return false;
-    // Also while the second node does not answer: that is when it stands still.
+    // Also while the second node does not answer: the metric then shows that verification has stalled.
     observer.verified?.(progress.verifiedNumber);
     for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
     await this.#readDoubtful(lease);
@@ -53,7 +53,7 @@ export class Verification {
     let unable: NodeError | undefined;
     for (const number of [...deniedAgain.slice(0, maxDoubtful), ...reverted]) {
       await this.#verifyBlock(lease, number).catch((reason) => {
-        // One old block holds up no other.
+        // One old block must not hold up the others.
         if (!isUnable(reason)) throw reason;
         unable = reason;
       });
@@ -68,7 +68,7 @@ export class Verification {
     const final = Math.min(finalized, progress.cursor.number);
     const from = progress.verifiedNumber + 1;
     if (from > final) return false;
-    // Ends at a block that this node has, too. The local chain removes old empty blocks.
+    // Ends at a block that the confirming node has: the local chain removes old empty blocks.
     const found = await state.confirmer.range.reading(final - from + 1, async (count) => {
       const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
       if (last === undefined) return undefined;
@@ -77,12 +77,12 @@ export class Verification {
     });
     if (found === undefined) return false;
     const { to, blocks } = found;
-    // A reverted transfer is looked for once more: it returns if the node has it after all.
+    // After a revert the range is verified again: a transfer returns if the node has it after all.
     if ((await this.#verifyBlocks(lease, from, to, blocks)) > 0) return true;
     return (await ledger.noteVerified(lease, to, progress.cursor)) && to < final;
   }
 
-  /** Reads blocks again that were empty in contradiction to their bloom filter. */
+  /** Reads blocks again whose empty answer contradicted their bloom filter. */
   async #readDoubtful(lease: bigint): Promise<void> {
     const { settings, ledger, state } = this.#context;
     for (const { number, hash } of await ledger.doubtful(maxDoubtful)) {
@@ -102,8 +102,8 @@ export class Verification {
   }
 
   /**
-   * Returns the final blocks that have a reverted transfer, to be verified again: the node may have denied it for longer
-   * than the waiting time, or reported it in another block.
+   * Returns the final blocks that have a reverted transfer, to be verified again. The node may have denied it
+   * for longer than the waiting time, or reported it in another block.
    */
   async #revertedIn(lease: bigint, verifiedNumber: number): Promise<number[]> {
     const { ledger, state, deniedAgainMs } = this.#context;
@@ -122,8 +122,8 @@ export class Verification {
   }
 
   /**
-   * Compares final blocks with the confirming node's answer. Records missed transfers and reverts those that no node
-   * has. Returns the number of reverted transfers.
+   * Compares final blocks with the confirming node's answer. Records missed transfers and reverts those that
+   * no node has. Returns the number of reverted transfers.
    */
   async #verifyBlocks(
     lease: bigint,
@@ -152,7 +152,7 @@ export class Verification {
         `${state.confirmer.name} does not have ${young} recorded transfers; asked again`,
       );
     };
-    // One node that contradicts itself is not believed. Of two, what the reader has hidden is recorded, whatever it invents.
+    // A single node that contradicts itself is not believed. With two, what the reader hid is still recorded.
     if (state.confirmer === state.node) expectHeld();
     if (old.length > 0) {
       await ledger.revertTransfers(lease, idsOf(old));
@@ -173,7 +173,7 @@ export class Verification {
     return old.length;
   }
 
-  /** Those that were denied at every pass since long enough ago: a short failure of a node reverts nothing. */
+  /** Those that every pass has denied for long enough: a short failure of a node reverts nothing. */
   #oldOf(
     known: readonly RecordedTransfer[],
     denied: readonly RecordedTransfer[],
@@ -191,12 +191,12 @@ export class Verification {
   }
 }
 
-/** Where a denial counts: not after the transfer has moved to another block. */
+/** The key of a denial, which ends when the transfer moves to another block. */
 const placeOf = ({ id, log }: RecordedTransfer) => `${id} ${log.blockHash}`;
 
 /**
- * Throws unless the reader has these blocks of the confirming node, and the last block read. Otherwise one of them is on
- * a fork, or a reorganisation has to be handled first.
+ * Throws unless the reader has these blocks of the confirming node, and the last block read. Otherwise one of
+ * the nodes is on a fork, or a reorganisation has to be handled first.
  */
 async function assertCommon(
   { ledger, state }: WatchContext,

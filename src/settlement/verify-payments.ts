@@ -1,6 +1,6 @@
-// The one comparison of recorded transfers with what nodes say: a node has a transfer if it is in the receipt of its
-// transaction, in its block. It is made when a payment is deep enough to be confirmed, which every node has to have, and
-// again when its block is final: what no node has then is reverted.
+// Compares recorded transfers with what nodes say: a node has a transfer if its transaction's receipt, in its
+// block, contains it. A payment that is deep enough is confirmed if both nodes have it. Transfers in final
+// blocks are compared again, and those that no node has are reverted.
 
 import { type Hash, zeroAddress } from 'viem';
 import { isRightToken } from '../contract/chains.ts';
@@ -23,7 +23,7 @@ export async function heldByAll(
   const denying: Node[] = [];
   for (const asked of nodes) {
     const before = held.length;
-    // What is too large to be seen is not held, and stays pending.
+    // A transfer whose receipt is too large to be served is not held, and stays pending.
     held = await heldBy(context, lease, asked, held, new Set());
     if (held.length < before) denying.push(asked);
   }
@@ -31,8 +31,8 @@ export async function heldByAll(
 }
 
 /**
- * Returns those that no node has any more: one alone may have lost data, or lie. Throws if one is too far behind to deny, or
- * if the reader or the node that confirms no longer has the receipts.
+ * Returns the transfers that no node has any more: a single node may have lost data, or lie. Throws if a node
+ * is too far behind to deny them, or if the reader or the confirming node no longer has the receipts.
  */
 export const goneOf =
   (context: WatchContext, lease: bigint) =>
@@ -62,8 +62,8 @@ async function heldBy(
   transfers: readonly RecordedTransfer[],
   tooLarge?: Set<Hash>,
 ): Promise<RecordedTransfer[]> {
-  // Minted tokens that never count as payment. Polygon mints bridged USDC in state-sync transactions, whose receipts
-  // not every node has.
+  // Minted bridged tokens need none: they never count as payment, and Polygon mints them in state-sync
+  // transactions, whose receipts not every node has.
   const needsReceipt = ({ log: { from, token } }: RecordedTransfer) =>
     from !== zeroAddress || settings.networks.some((network) => isRightToken(network, token));
   const receipts = await receiptsOf(

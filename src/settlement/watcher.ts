@@ -1,6 +1,6 @@
-// Watches one chain: follows its blocks, reverts reorged ones, confirms payments that are deep enough, verifies final
-// blocks, and expires intents by the chain's clock. All progress is in the database: a watcher may stop at any time,
-// and any other continues.
+// Watches one chain: follows its blocks, reverts reorged ones, confirms payments that are deep enough,
+// verifies final blocks, and expires intents by the chain's clock. All progress is in the database: a watcher
+// may stop at any time, and any other continues.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { blocksIn } from '../contract/chains.ts';
@@ -19,13 +19,13 @@ import { isUnable, Verification } from './verify-final-blocks.ts';
 
 const defaultFinalizedEveryMs = 10_000;
 const defaultSpreadMs = 1_000;
-/** A node that is so far below another one is behind. */
+/** A node that is this far below another one is behind. */
 const behindMs = 40_000;
-/** A denied payment is reverted if it is denied again after this time, so that a short failure reverts nothing. */
+/** A denied payment is reverted if denied again after this time, so that a short failure reverts nothing. */
 const defaultDeniedAgainMs = 60_000;
-/** Time that a backlog of expiries takes of each pass. */
+/** How long a backlog of expiries may take in each pass. */
 const maxExpiringMs = 1_000;
-/** So long the second node is waited for to say what is final, and so old may be what it calls final. */
+/** How long to wait for the second node's final block, and how old that block may be. */
 const maxAskingMs = 1_500;
 const maxOldMs = 3_600_000;
 /** Old headers are deleted every `forgetEvery` blocks; at least `minHeaders` are kept. */
@@ -43,17 +43,17 @@ export interface WatcherOptions
 }
 
 /**
- * The watcher of one chain. It has no timers: call `follow` every block time, and `verify` from time to time. Both reject
- * with NodeError if an answer cannot be used, and continue there at the next call.
+ * The watcher of one chain. It has no timers: call `follow` often, and `verify` from time to time. Both
+ * reject with NodeError if an answer cannot be used, and continue there at the next call.
  */
 export class Watcher {
   readonly #context: WatchContext;
   readonly #choice: NodeChoice;
   readonly #verification: Verification;
-  /** So many blocks apart the servers of one node may be. */
+  /** The same as `spreadMs`, in blocks. */
   readonly #spread: number;
   #forgottenAt = 0;
-  /** When an expiry has succeeded last, or the watch has begun. */
+  /** When an expiry last succeeded, or the watch began. */
   #expiredAtMs = 0;
   /** The verification in progress. */
   #verifying: Promise<unknown> | undefined;
@@ -134,9 +134,9 @@ export class Watcher {
         identity.forget();
         observer.nodeFault?.(reason);
       }
-      // The newer process that can read it may watch.
+      // Lets a newer process, which can read the row, take the lease.
       if (reason instanceof NewerThanProcess) await this.release().catch(() => {});
-      // While its node fails, nothing is written, and nobody says that another process has the lease.
+      // While the node fails, nothing is written that would reveal that another process has the lease.
       if (reason instanceof LeaseLost || ledger.isOver()) observer.leaseLost?.();
       if (!(reason instanceof LeaseLost)) throw reason;
       state.lease = undefined;
@@ -192,7 +192,7 @@ export class Watcher {
       failure ??= reason;
       return false;
     };
-    // An expiry that fails holds up no confirmation.
+    // A failed expiry must not hold up confirmations.
     const mayExpireMore = await this.#expire(lease).catch(failLater);
     await this.#forget(lease, tip(), final).catch(failLater);
     const mayConfirmMore = await confirmDue(this.#context, lease, tip());
@@ -202,8 +202,8 @@ export class Watcher {
   }
 
   /**
-   * Of several blocks a second, as on the real chains with a `minDepthMs`, the servers behind one address do not all have the
-   * newest: the block that they share is a second older, or was the newest at the last pass.
+   * With several blocks a second, as on the real chains with a `minDepthMs`, not all servers behind one
+   * address have the newest block. All have the one from a second ago, or the newest of the last pass.
    */
   async #sharedHead(newest: Header): Promise<Header> {
     const { identity, state } = this.#context;
@@ -213,8 +213,8 @@ export class Watcher {
   }
 
   /**
-   * The reader's final block, or that of the node that confirms if it is lower: nothing links a range to the blocks before, or
-   * the first block of a watch to any. A second node that does not answer soon, or is behind itself, has no say.
+   * The reader's final block, or the confirming node's if it is lower: no hash links a range to the blocks
+   * before it, or a watch's first block to any. A second node that is slow, or behind itself, is ignored.
    */
   async #assuredFinal(final: number): Promise<number> {
     const { identity, state } = this.#context;
@@ -268,7 +268,7 @@ export class Watcher {
     return true;
   }
 
-  /** Takes a step from the block that was read last, and returns the one that now is. */
+  /** Takes a step from the last block read, and returns the new last block. */
   async #take(step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> {
     if (step.kind === 'reorg') return revertToAncestor(this.#context, lease, from);
     if (step.kind === 'range') return readRange(this.#context, lease, from, step.to);
@@ -299,7 +299,7 @@ export class Watcher {
 
   async #forget(lease: bigint, tip: Tip, final: number): Promise<void> {
     if (tip.number - this.#forgottenAt < forgetEvery) return;
-    // What the reader alone calls final it may have made up: the headers are needed to find the way back.
+    // The reader alone may be wrong about what is final, and a revert needs the headers.
     const assured = await this.#assuredFinal(final);
     const below = Math.max(Math.min(assured, tip.number - minHeaders), tip.number - maxHeaders);
     await this.#context.ledger.forgetHeaders(lease, below);
