@@ -1,5 +1,5 @@
-// Decides which intent each transfer of a block pays: the one that the owner of the money names, or without a name the
-// only one that can expect it. All are looked up before any is recorded, so that they do not influence each other.
+// Decides which intent each transfer of a block pays: the one that the owner of the money names, or else the
+// only one that can expect it. All are looked up before any is recorded: they must not influence each other.
 
 import type { Address, Hash } from 'viem';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
@@ -37,7 +37,7 @@ interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-/** Attributes a block's transfers in their order. `beforeRetry` is called before a failed lookup is repeated in halves. */
+/** Attributes a block's transfers in order. Awaits `beforeRetry` before it halves a failed lookup. */
 export type AttributeTransfers = (
   blockTime: Date,
   transfers: readonly TransferToAttribute[],
@@ -160,11 +160,11 @@ const findIntents = preparedStatement(
     where id = any ($1::uuid[]) and network = any ($2::smallint[])`,
 );
 /**
- * For each lookup: at most two intents that expect its amount; and the only intent that ever named the wallet, if
- * there is exactly one, it is on this chain and older than the block.
+ * For each lookup: at most two intents that expect its amount; and the only intent that ever named the
+ * wallet, if there is exactly one, it is on this chain and older than the block.
  *
- * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index that begins
- * with the wallet. `n_distinct` of the column is set, so that the planner chooses it whatever it has sampled.
+ * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index
+ * that begins with the wallet. `n_distinct` of the column is set, so that the planner always chooses it.
  */
 export const findCandidatesOf = preparedStatement(
   'find_candidates',

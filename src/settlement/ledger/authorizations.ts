@@ -1,5 +1,4 @@
-// The signed authorizations that the transfers of a chain use, and their release. The lock order is that of the ledger:
-// intents, refunds, authorizations, transfers.
+// The signed authorizations that a chain's transfers use, and their release. The lock order is the ledger's.
 
 import type { Hash, Hex } from 'viem';
 import type { ChainSettings } from '../../contract/chains.ts';
@@ -18,13 +17,13 @@ export interface DueAuthorization {
   from: Hex;
   nonce: Hash;
   validBefore: Date;
-  /** A transfer may have used it whose receipt no node serves. */
+  /** It may have been used by a transfer whose receipt no node serves. */
   isDoubtful: boolean;
 }
 
 /** An authorization that a transfer has used. */
 export interface Claim {
-  /** Undefined if another merchant was shown it. */
+  /** Undefined if it was shown to another merchant. */
   id: string | undefined;
   /** The UUID of its intent. */
   intent: string;
@@ -32,7 +31,7 @@ export interface Claim {
 
 export type Authorizations = ReturnType<typeof createAuthorizations>;
 
-/** Most that are looked at in one pass. */
+/** The most authorizations that are looked at in one pass. */
 const maxDue = 100;
 
 export function createAuthorizations(
@@ -43,7 +42,7 @@ export function createAuthorizations(
   const networkIds = networks.map(({ id }) => id);
   const tokenOf = new Map(networks.map(({ id, tokenAddress }) => [id, tokenAddress.toLowerCase() as Hex]));
   return {
-    /** The transfers whose sender has signed an authorization for their wallet. */
+    /** The transfers whose sender has signed an authorization for the wallet that is paid. */
     async authorizedAt(logs: readonly TransferLog[]): Promise<ReadonlySet<TransferLog>> {
       const found = new Set<TransferLog>();
       const own = logs.filter(({ token }) => networks.some((network) => isRightToken(network, token)));
@@ -59,8 +58,8 @@ export function createAuthorizations(
       return found;
     },
     /**
-     * Submitted authorizations that end at or before this time or are a minute old, in the order of their ends, except
-     * these and those whose transfers are on the chain. Doubtful ones come last.
+     * Submitted authorizations that end at or before this time or are a minute old, ordered by their end.
+     * Leaves out those in `without` and those whose transfers are on the chain. Doubtful ones come last.
      */
     async dueAuthorizations(before: Date, without: readonly string[]): Promise<DueAuthorization[]> {
       const { rows } = await run(findDue, [networkIds, before.toISOString(), maxDue, without]);
@@ -80,7 +79,7 @@ export function createAuthorizations(
   };
 }
 
-/** Returns the authorizations that these transfers have used: that of their merchant, or else that of another one. */
+/** Returns the authorizations that these transfers have used: their merchant's, or else another's. */
 export async function findClaims(
   run: RunPrepared,
   { networks }: Pick<ChainSettings, 'networks'>,
@@ -105,8 +104,8 @@ export async function findClaims(
 }
 
 /**
- * Notes the authorizations that transfers may have used whose receipts no node serves: that none was seen of them says
- * nothing any more. Returns the UUIDs of their intents.
+ * Marks authorizations as doubtful if transfers whose receipts no node serves may have used them: that
+ * none was seen to use them proves nothing any more. Returns the UUIDs of their intents.
  */
 export async function noteDoubtful(
   run: RunPrepared,
@@ -126,8 +125,8 @@ export async function noteDoubtful(
 }
 
 /**
- * Notes the authorizations that these transfers have used, in the transaction that records them. That of a transfer which is
- * not its intent's payment stays submitted: whoever signs again would pay twice.
+ * Notes the authorizations that these transfers have used, in the transaction that records them. One whose
+ * transfer is not a payment of its intent stays submitted: a payer who signed again would pay twice.
  */
 export async function noteLanded(
   inside: RunPrepared,

@@ -54,7 +54,7 @@ export function createConfirming(
   };
 
   return {
-    /** Pending transfers in blocks up to this one, `maxDue` at most. Those in the blocks `last` come last, in their order. */
+    /** Up to `maxDue` pending transfers in blocks up to this one. Those in `last` come last, in its order. */
     async due(upTo: number, last: readonly number[]): Promise<RecordedTransfer[]> {
       return mapInSlices((await run(findDue, [chainId, upTo, last])).rows, readRecorded);
     },
@@ -72,7 +72,7 @@ export function createConfirming(
   };
 }
 
-/** Those of the transfers that are confirmed. */
+/** Returns those of the transfers that are confirmed. */
 export async function findConfirmed(run: RunPrepared, ids: readonly string[]): Promise<RecordedTransfer[]> {
   return mapInSlices((await run(findConfirmedByIds, [ids])).rows, readRecorded);
 }
@@ -101,7 +101,7 @@ const markConfirmed = preparedStatement(
 const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
 /** Transfers due for confirmation at once. */
 export const maxDue = 2_000;
-/** Strangers can make transfers that no node can prove, as many as they pay for: the others must not wait behind them. */
+/** Strangers can make any number of transfers that no node can prove. The others must not wait for these. */
 const findDue = preparedStatement(
   'find_due_transfers',
   `with last as materialized (select number, place from unnest($3::bigint[]) with ordinality as l (number, place))

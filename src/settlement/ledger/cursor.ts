@@ -52,14 +52,14 @@ export function createCursor(
     async trust(lease: bigint, number: number): Promise<void> {
       await holding(lease, (inside) => inside(clearDoubt, [chainId, number]));
     },
-    /** Stores that all up to this block is verified. False, and nothing, if `cursor` has been reverted. Throws LeaseLost. */
+    /** Marks all up to this block as verified; false if `cursor` has been reverted. Throws LeaseLost. */
     async noteVerified(lease: bigint, number: number, cursor: Tip): Promise<boolean> {
       const { rowCount } = await holding(lease, (inside) =>
         inside(noteVerifiedBlock, [chainId, number, cursor.number, bytes(cursor.hash)]),
       );
       return rowCount === 1;
     },
-    /** Deletes headers below this number, but for one a day. Throws LeaseLost. */
+    /** Deletes headers below this number, except one a day. Throws LeaseLost. */
     async forgetHeaders(lease: bigint, below: number): Promise<void> {
       await holding(lease, (inside) => inside(deleteHeaders, [chainId, below]));
     },
@@ -73,8 +73,8 @@ const tipOf = ({ number, hash, time }: QueryResultRow): Tip => ({
 });
 
 /**
- * Moves the cursor to the block that follows `after`, and stores its header and those known of the blocks `between`. Throws
- * LeaseLost if the cursor is elsewhere.
+ * Moves the cursor from `after` to the block, and stores its header and those known of the blocks `between`.
+ * Throws LeaseLost if the cursor is elsewhere.
  */
 export async function moveCursor(
   inside: RunPrepared,
@@ -134,7 +134,7 @@ const advance = preparedStatement(
    returning chain_id`,
 );
 
-/** A payment stands in for its block's header if there is none: verification may have found it in a block that replaced one. */
+/** A transfer stands in only for a missing header: its own block may have replaced the stored one. */
 const findKnownBlocks = preparedStatement(
   'find_known_blocks',
   `(select number, hash, time from block_headers where chain_id = $1 and number <= $2 order by number desc limit $3)
@@ -145,7 +145,7 @@ const findKnownBlocks = preparedStatement(
      order by t.block_number desc limit $3)
    order by number desc limit $3`,
 );
-/** The block may have no header: a payment stands in for it, or the chain was watched from a later one. */
+/** The ancestor may have no header: a transfer stands in for it, or the watch began at a later block. */
 const moveBack = preparedStatement(
   'move_chain_back',
   `with removed as (

@@ -10,7 +10,7 @@ import {
 import type { Refunding } from '../../refunds/refunding.ts';
 import type { Lease } from './lease.ts';
 
-/** Expires some intents and refunds by the chain's clock. `onChanges` is not called for them. Throws LeaseLost. */
+/** Expires some intents and refunds by the chain's clock. Does not call `onChanges`. Throws LeaseLost. */
 export function createExpireByChain(
   em: EntityManager,
   { holding }: Pick<Lease, 'holding'>,
@@ -39,9 +39,9 @@ export function createExpireByChain(
 }
 
 /**
- * The chain's clock: the time of the newest block with all confirmations, or `$4` ms before that of the newest. It is at most the time of every later block, so a
- * single wrong header cannot advance it. On mainnet it is at most a minute ahead of ours, whatever the reader says; developers
- * set the time of a local chain.
+ * The chain's clock: the time of the newest block with all confirmations, or, if earlier, `$4` ms before the
+ * last block read. It is at most the time of every later block, so a single wrong header cannot advance it.
+ * On mainnet it is at most a minute ahead of the database's. Developers set the time of a local chain.
  */
 const findClock = preparedStatement(
   'find_chain_clock',

@@ -3,15 +3,15 @@ import type { TransferRow } from '../../database/entities/settlement.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import type { Header, TransferLog } from '../node-answers.ts';
 
-/** A merchant that transfers to a wallet concern. */
+/** A merchant concerned by transfers to a wallet. */
 export interface WalletOwner {
   merchantId: string;
   isPayoutWallet: boolean;
-  /** An intent of the merchant expected a payment there lately. */
+  /** An intent of the merchant expected a payment there recently. */
   isExpected: boolean;
-  /** The merchant is paid there since then, in milliseconds; 0 if for long. */
+  /** Since when the merchant has used the wallet, in milliseconds since 1970; 0 if for long. */
   sinceMs?: number;
-  /** The transfer is one of this merchant's refunds, and no payment. Without an id it is only known to look like one. */
+  /** The transfer is a refund of this merchant, not a payment. Without an id it only looks like one. */
   refund?: { id: string | undefined };
 }
 
@@ -23,7 +23,7 @@ export interface FoundTransfer {
   named: string | undefined;
   /** The nonce of the signed authorization that the transfer has used. */
   nonce?: Hash | undefined;
-  /** Its receipt, which may say more of it, is larger than the node serves: it pays only an intent that it names. */
+  /** Its receipt is larger than the node serves and may say more: it pays only an intent that it names. */
   isUnread?: boolean;
   owners: readonly WalletOwner[];
   /** It goes to the destination of a refund, and has its amount or comes from its wallet. */
@@ -37,11 +37,11 @@ export const clocksMs = 120_000;
 export interface KnownTransfer {
   transfer: FoundTransfer;
   merchantId: string;
-  /** Set if it is no payment, but one of the merchant's refunds: of which, if that is known. */
+  /** Set if it is a refund of the merchant and not a payment, with the refund's id if that is known. */
   refund?: { id: string | undefined } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
-  /** It came before the merchant was paid there, and names nothing. */
+  /** It is from before the merchant used the wallet, and names no intent. */
   isOlder: boolean;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
@@ -51,10 +51,10 @@ export interface KnownTransfer {
 }
 
 /**
- * Matches the transfers of a block with the recorded ones, for each merchant. A recorded transfer at the same position
- * of this block is the same transfer. Otherwise its log index may have changed with the block, so it is matched with a
- * reverted or moved transfer of the same transaction with equal contents. `ordinal` numbers equal transfers; each
- * takes the lowest free one.
+ * Matches the transfers of a block with the recorded ones, for each merchant. A recorded transfer at the same
+ * position of this block is the same transfer. Otherwise its log index may have changed with the block, so it
+ * is matched with a reverted or moved transfer of the same transaction with equal contents. `ordinal` numbers
+ * equal transfers; each takes the lowest free one.
  */
 export async function matchKnown(
   block: Pick<Header, 'hash'>,

@@ -1,11 +1,11 @@
-// The lease of a chain: only its holder may write. Every change names the lease under which its data was read, so a
-// watcher that has lost the lease cannot change anything.
+// The lease of a chain: only its holder may write. Every change names the lease under which its data was
+// read, so a watcher that has lost the lease cannot change anything.
 
 import { newUuid } from '../../database/identifiers.ts';
 import { type PreparedStatements, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { traceTransaction } from '../../telemetry/spans.ts';
 
-/** Several polling intervals. A watcher that waits longer for its node may lose the lease, which is harmless. */
+/** Several polling intervals. A watcher that waits longer may lose the lease, which is harmless. */
 const defaultLeaseMs = 6_000;
 
 /** Another watcher has the lease, or has reverted the chain: reload the state from the database. */
@@ -20,13 +20,13 @@ export type Lease = ReturnType<typeof createLease>;
 
 export interface LeaseTimes {
   leaseMs?: number | undefined;
-  /** After this time a process gives up a statement. */
+  /** This process gives up a statement after this time. */
   databaseTimeoutMs?: number | undefined;
 }
 
 /**
- * Returns the lease of one chain. The database itself ends a statement after a quarter of the lease, and before
- * `databaseTimeoutMs`, when this process would give it up: what goes on there holds its locks.
+ * Returns the lease of one chain. The database ends a statement after a quarter of the lease, and before this
+ * process gives it up (`databaseTimeoutMs`): a statement that continued in the database would keep its locks.
  */
 export function createLease(
   { run, transaction }: PreparedStatements,
@@ -55,7 +55,7 @@ export function createLease(
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
     keep: (lease: bigint, { head, finalized }: { head: number; finalized: number }): Promise<void> =>
       hold(runLimited, lease, keepLease, [head, finalized]),
-    /** True if another watcher has long taken it, if there is one. */
+    /** True if the lease ended so long ago that any other watcher must have taken it. */
     isOver: () => performance.now() - keptAtMs > 10 * leaseMs,
     /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
     async renew(lease: bigint): Promise<void> {
@@ -77,9 +77,9 @@ export function createLease(
   };
 }
 
-/** Waiting for a lock fails with its own error, which is retried, and before the statement's time is over. */
+/** Ends a wait for a lock before the statement's time is over, with an error of its own, which is retried. */
 const maxLockWaitMs = 800;
-/** A lease that ends far ahead is of a clock that has stepped back since. */
+/** A lease that ends far in the future was taken before the clock stepped back. */
 const takeLease = preparedStatement(
   'take_chain_lease',
   `update watched_chains

@@ -1,7 +1,7 @@
-// Everything recorded about one chain. Every change names the lease under which its data was read: a watcher that has
-// lost the lease cannot change anything.
+// Everything recorded about one chain. Every change names the lease under which its data was read: a watcher
+// that has lost the lease cannot change anything.
 //
-// The lock order is the same everywhere: lease, intents by id, refunds by id, authorizations, transfers, events.
+// Everywhere the lock order is: lease, intents by id, refunds by id, authorizations and transfers, events.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements } from '../../database/prepared.ts';
@@ -21,12 +21,12 @@ export type Ledger = ReturnType<typeof createLedger>;
 
 interface LedgerOptions
   extends Pick<RecordingOptions, 'settings' | 'logger' | 'onSettled' | 'onFailed' | 'unattributedMinUnits'> {
-  /** Called with the changes after each commit. */
+  /** Called with the changes after each commit, except those of an expiry. */
   onChanges: (changes: readonly Change[]) => void;
   times?: LeaseTimes;
 }
 
-/** Returns the ledger of one chain. Any number may exist, in any number of processes: only the lease holder writes. */
+/** Returns the ledger of one chain. Any number of processes may have one: only the lease holder writes. */
 export function createLedger(em: EntityManager, { onChanges, times = {}, ...given }: LedgerOptions) {
   const { settings } = given;
   const { chainId } = settings;

@@ -1,5 +1,5 @@
-// Finds the merchants that transfers concern: by the wallet, or as one of their refunds. A stranger decides how many
-// transfers there are, and a merchant how many refunds: for these, each transfer costs two look-ups in an index.
+// Finds the merchants that transfers concern, by the wallet or as one of their refunds. Strangers decide how
+// many transfers there are, and merchants how many refunds: these cost two index look-ups per transfer.
 
 import { checksum } from 'ox/Address';
 import type { Address, Hash } from 'viem';
@@ -20,7 +20,7 @@ export type Owners = ReturnType<typeof createOwners>;
 export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings) {
   const networkIds = networks.map(({ id }) => id);
   return {
-    /** The wallets of all merchants and the destinations of refunds, in lower case; undefined if there are too many. */
+    /** All merchants' wallets and refund destinations, in lower case; undefined if there are too many. */
     async wallets(max: number): Promise<Address[] | undefined> {
       const { rows } = await run(findWallets, [mode, chain, max + 1, networkIds]);
       return rows.length > max || rows[0]?.is_cut ? undefined : rows.map(({ wallet }) => hashOf(wallet));
@@ -53,8 +53,8 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
       return owners;
     },
     /**
-     * The transfers that may be of refunds, each with the merchants whose refund it is but for its id: from the wallet that
-     * was paid, to the destination, of the same amount.
+     * The transfers that may be refunds, each with the merchants of a refund that matches in all but the id:
+     * from the wallet that was paid, to the destination, of the same amount.
      */
     async refundsAt(logs: readonly TransferLog[]): Promise<Map<TransferLog, readonly string[]>> {
       const isUsdc = ({ token }: TransferLog) => networks.some((network) => isRightToken(network, token));
@@ -95,7 +95,7 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const refund = id === undefined ? undefined : refunds.get(id);
         if (id === undefined || refund === undefined) return transfer;
         if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
-          // What is taken from it holds for the transfers behind this one.
+          // `isFew` marks entries of this list as taken, which also affects the following transfers.
           const seen = refund.seen as string[];
           if (!isAskedFor(refund, transfer) || !isFew(seen, transfer.log.transactionHash)) return transfer;
         }
@@ -110,10 +110,10 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
   };
 }
 
-/** Refunds whose destinations are looked for, each time that blocks are read. */
+/** The most refunds whose destinations are looked for each time blocks are read. */
 const maxWatched = 10_000;
 
-/** Every wallet that an intent ever named, the payout wallets, and where refunds go. */
+/** Every wallet that an intent ever named, the payout wallets, and the destinations of refunds. */
 const findWallets = preparedStatement(
   'find_wallets',
   `with recursive named as (
@@ -135,7 +135,7 @@ const findWallets = preparedStatement(
    ) as wallets limit $3`,
 );
 
-/** A wallet that a merchant's intents have named more often stays theirs: all of them would have to be looked at. */
+/** A wallet named by more of a merchant's intents always counts as theirs: a check would read all of them. */
 const exactUpTo = 100;
 
 /** Payout wallets, and the wallets of open and recently ended intents. */
@@ -173,10 +173,10 @@ export const findOwners = preparedStatement(
      from owners group by wallet, merchant_id having bool_or(is_payout_wallet or is_expected)`,
 );
 
-/** Most equal refunds of which the merchants are looked for. */
+/** The most equal refunds whose merchants are looked up. */
 const maxEqual = 1_000;
 
-/** Watched refunds that a transfer may be, in each network. Their columns are all in an index. */
+/** Watched refunds that a transfer may belong to, in each network. All columns are in an index. */
 const refundsWith = (columns: string, condition: string, limit: number) =>
   `from unnest($5::smallint[]) as n (id)
     cross join lateral (
@@ -197,7 +197,7 @@ export const findRefundsAt = preparedStatement(
        or exists (select ${refundsWith('', 'r.destination = w.destination and r.wallet = w.wallet', 1)})`,
 );
 
-/** Anybody may write an id that the chain has shown: from another wallet than was paid, it counts with what was asked for. */
+/** Anybody can copy an id from the chain: from another wallet, the destination and amount must be right. */
 function isAskedFor(
   { destination, amount_units }: Readonly<Record<string, unknown>>,
   { log: { to, amountUnits } }: FoundTransfer,
@@ -205,10 +205,10 @@ function isAskedFor(
   return to === hashOf(destination as Buffer) && amountUnits === BigInt(amount_units as string);
 }
 
-/** Of what other wallets send: a mistake is told of, and who sends money in a circle does not use up what can be returned. */
+/** One, and one by mistake: money sent in circles from other wallets must not use up what can be returned. */
 const maxFromOthers = 2;
 
-/** True for a transaction of which one is left among those `seen`, which it is taken from; or if they are few. */
+/** True if `seen` has this transaction, or room for another one. Marks its entry, or a new one, as taken. */
 function isFew(seen: string[], transactionHash: Hash): boolean {
   const place = seen.indexOf(transactionHash);
   if (place < 0 && seen.length >= maxFromOthers) return false;

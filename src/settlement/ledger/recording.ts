@@ -1,8 +1,8 @@
-// Records the transfers of a block and their effect on intents. A stranger decides how many there are, so they are
-// recorded in chunks, and the cursor moves with the last one.
+// Records the transfers of a block and their effect on intents. A stranger decides how many there are, so
+// they are recorded in chunks, and the cursor moves with the last one.
 //
-// A partly recorded block is recorded again from its beginning. That is idempotent, because a transfer is identified
-// by its position. If the block was reorged in between, its recorded part is reverted first.
+// A partly recorded block is recorded again from its beginning. That is idempotent, because a transfer is
+// identified by its position. If the block was reorged in between, its recorded part is reverted first.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
@@ -30,20 +30,20 @@ import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Tip & {
   isDoubtful?: boolean;
-  /** Blocks since the cursor that were read without transfers. */
+  /** Blocks after the cursor, with known headers, that have no transfers to record. */
   between?: readonly Tip[];
-  /** Those that were recorded before this one, which moves the cursor over them. */
+  /** Blocks after the cursor that are recorded already. This block moves the cursor past them. */
   recorded?: readonly Hash[];
 };
 
-/** Returns those that no node has any more. */
+/** Returns the transfers that no node has any more. */
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
 
 interface Recorded {
   changes: Change[];
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
-  /** The number of payments that prove another intent than theirs: what one of two nodes has said is wrong. */
+  /** Payments that prove another intent than theirs, and transactions in two blocks: one node is wrong. */
   contradicted: number;
 }
 
@@ -55,7 +55,7 @@ export interface RecordingOptions extends StoringOptions {
   proveRefunds: Owners['proveRefunds'];
   /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
   unattributedMinUnits: bigint;
-  /** Called after the commit of a transfer that a payer has signed, with its time from the signature to the block. */
+  /** Called after a signed payment commits, with the time from storing the authorization to the block. */
   onSettled?: (ms: number) => void;
   /** Called when a transfer could not be recorded as a payment. */
   onFailed?: () => void;
@@ -64,7 +64,7 @@ export interface RecordingOptions extends StoringOptions {
   logger: Logger;
 }
 
-/** It is not the transfers that a role lacks a right, or that their intents are of a newer release. */
+/** Not caused by the transfers, such as a role that lacks a right, or intents of a newer release. */
 const isFatal = (reason: unknown) =>
   reason instanceof LeaseLost ||
   reason instanceof NewerThanProcess ||
@@ -99,8 +99,8 @@ export class Recording {
   }
 
   /**
-   * Records a block. `after` is the hash of its parent, or undefined for a block of a range, or that was read
-   * before. A payment that was confirmed in another block stays there unless it is `goneOf` these. Throws LeaseLost.
+   * Records a block. `after` is the hash of the cursor, which moves to this block; undefined if it does not.
+   * A payment confirmed in another block stays there unless `goneOf` returns it. Throws LeaseLost.
    */
   async record(
     lease: bigint,
@@ -121,7 +121,7 @@ export class Recording {
     const found = proven.filter(({ log }) => !staying.has(log.transactionHash));
     const known = all.filter(({ transactionHash }) => !staying.has(`0x${transactionHash}`));
     const matched = await matchKnown(block, found, known);
-    // A transaction can be in one block only: what was recorded in another is reverted, and returns if it is in this one.
+    // A transaction is in one block only: what is in another block is reverted, and may return in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
@@ -129,7 +129,7 @@ export class Recording {
     return { changes: [...reverted, ...changes], ...seen, contradicted: seen.contradicted + staying.size };
   }
 
-  /** The transactions that one of two nodes has in this block, and another still where they were confirmed. */
+  /** The transactions that one node has in this block, and another still where they were confirmed. */
   async #stayingOf(known: readonly TransferRow[], block: Block, goneOf: GoneOf): Promise<ReadonlySet<Hash>> {
     const moved = known.filter((row) => row.state === 'confirmed' && isInAnotherBlock(row, block));
     if (moved.length === 0) return new Set();
@@ -146,7 +146,7 @@ export class Recording {
     return new Set(staying.map(({ log }) => log.transactionHash));
   }
 
-  /** Before anything is recorded: whatever else happens, what a payer has signed is not signed anew. */
+  /** Runs first: even if recording fails, no authorization that may be used is released and signed anew. */
   async #noteUnread(block: Block, read: readonly FoundTransfer[]): Promise<void> {
     const { run, settings, logger } = this.#options;
     const unread = read.filter(({ isUnread }) => isUnread);
@@ -169,7 +169,7 @@ export class Recording {
     return known;
   }
 
-  /** Returns the transfers of a block to record, with their intents, and what else was seen. */
+  /** Returns the transfers of a block to record, with their intents, and the other counts of `Recorded`. */
   async #entriesOf(
     lease: bigint,
     block: Block,
@@ -213,12 +213,12 @@ export class Recording {
       }
       // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
-      // Read later, what came before the merchant was paid there, and is for no intent, was hidden by nobody.
+      // A later reading finds transfers from before the merchant used the wallet: no node has hidden them.
       const isForeign = isLater && known.isOlder && known.before === undefined;
       if (intentId === undefined && (known.isThere || !known.isReported || isForeign)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
       const claim = claims.get(known);
-      // The authorization was used for it, unless another intent than its own is paid.
+      // Unset if the transfer pays another intent than that of the authorization.
       const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
       if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy });
@@ -233,8 +233,8 @@ export class Recording {
     return this.#options.lease.holding(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
       if (some.length === 0) return [];
-      // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT with an
-      // unknown outcome.
+      // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT
+      // with an unknown outcome.
       const { rows } = await inside(this.#findByIds, [some.map(({ id, before }) => before?.id ?? id)]);
       const fresh = new Map((await mapInSlices(rows, this.#transfers.read)).map((row) => [row.id, row]));
       const entries = some.flatMap((entry) =>
@@ -285,7 +285,7 @@ export class Recording {
     return all;
   }
 
-  /** It keeps its intent: which of two nodes is wrong, only a person can find out. */
+  /** The payment keeps its intent: only a person can find out which of two nodes is wrong. */
   #logContradicted({ transactionHash, paymentIntent }: TransferRow, proven: string): void {
     this.#options.logger.error(
       {
@@ -312,7 +312,7 @@ function namedBy(claim: Claim | undefined): string | undefined {
   return claim && formatIdentifier('pi', claim.intent);
 }
 
-/** Updates the entry to its current row. Returns nothing if it is recorded already. */
+/** Updates the entry to its current row. Returns no entry if it is recorded already. */
 function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): Entry[] {
   if (row === undefined) return [entry];
   const isThere =
@@ -331,7 +331,7 @@ function refreshed(entry: Entry, row: TransferRow | undefined, block: Block): En
   return [{ ...entry, before: row, isThere, intentId, refund }];
 }
 
-/** Keeps the entries of an intent together if there are several chunks, so that it gets as few events as possible. */
+/** Keeps an intent's entries together if there are several chunks, so that it gets few events. */
 function groupedByIntent(entries: readonly Entry[]): readonly Entry[] {
   if (entries.length <= maxAtOnce) return entries;
   return [...Map.groupBy(entries, ({ intentId, refund }) => intentId ?? refund?.id).values()].flat();
@@ -351,7 +351,7 @@ function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): bool
   return state !== 'reorged' && blockHash !== block.hash.slice(2);
 }
 
-/** Transfers of a partly recorded block that was reorged, between the cursor and this block: the cursor was never there. */
+/** Transfers of a partly recorded block that was reorged. It is above the cursor, which never reached it. */
 const findReplaced = preparedStatement(
   'find_transfers_in_place',
   `select id from transfers

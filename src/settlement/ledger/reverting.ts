@@ -22,7 +22,7 @@ interface ReorgedTransfer {
   refund: string | null;
 }
 
-/** Most payments of one intent in one transaction: strangers decide how many. They take 0.1 s of a statement's 1.5 s. */
+/** Most payments of one intent per transaction (0.1 s of a statement's 1.5 s): strangers can send many. */
 const maxTogether = 2_000;
 
 export type Reverting = ReturnType<typeof createReverting>;
@@ -42,7 +42,7 @@ export function createReverting(
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<Change[]> => {
     const all: Change[] = [];
-    // Together, so that an intent gets one `reorged` event, if it has not more payments than a transaction reverts in time.
+    // Grouped, so that an intent gets one `reorged` event, unless it has more payments than `maxTogether`.
     // Without rows, one empty chunk runs `last`.
     const groups = inGroups(rows, ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id);
     const parts = [...groups].flatMap((group) => [...inChunks(group, maxTogether)]);
@@ -61,7 +61,7 @@ export function createReverting(
     return all;
   };
   return {
-    /** Reverts what is above the ancestor, or a restarted local chain. Returns the number of transfers. Throws LeaseLost. */
+    /** Reverts all above the ancestor, or a restarted local chain. Counts the transfers. Throws LeaseLost. */
     async revertTo(lease: bigint, ancestor: Tip): Promise<number> {
       const { rows } = await run(findAbove, [chainId, ancestor.number]);
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
@@ -75,7 +75,7 @@ export function createReverting(
     async hasConfirmedAbove(number: number): Promise<boolean> {
       return (await run(findConfirmedAbove, [chainId, number])).rows[0]?.found === true;
     },
-    /** The transactions of reverted transfers found in the last day, newest first. */
+    /** The transactions of reverted transfers recorded in the last day, newest first. */
     async reverted(limit: number): Promise<Hash[]> {
       const { rows } = await run(findReverted, [chainId, limit]);
       return rows.map((row) => hashOf(row.transaction_hash));
@@ -140,7 +140,7 @@ const findByIds = preparedStatement(
   `select id, payment_intent, refund, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
 );
 
-/** Returning payments of open intents and transfers of refunds are judged anew. A signed authorization can be used again. */
+/** If they return, payments of open intents and refunds are judged anew. Authorizations can be used again. */
 const markReorged = preparedStatement(
   'mark_transfers_reorged',
   `with reverted as (

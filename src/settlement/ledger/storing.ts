@@ -26,7 +26,7 @@ export interface Entry extends KnownTransfer {
   authorizedBy?: string | undefined;
   /** Recording it as a payment failed: it is recorded as unattributed. */
   hasFailed?: boolean;
-  /** Set on the largest of the merchant's new unattributed transfers of a block: their number. */
+  /** The number of the merchant's new unattributed transfers of a block. Set on the largest of them. */
   reportedCount?: number;
 }
 
@@ -35,14 +35,14 @@ interface Arrived {
   row: TransferRow;
   intent?: PaymentIntentRow;
   arrival?: Arrival & { judged: Judged };
-  /** The UUID of the refund that it is one of. */
+  /** The UUID of the refund that it belongs to. */
   refundId?: string | undefined;
   reportedCount?: number | undefined;
 }
 
 export type StoringOptions = { settings: ChainSettings; steps: ApplySteps; refunding: Refunding };
 
-/** Returns a function that stores transfers of one block, their effect on intents and their events, in a transaction. */
+/** Returns a function that stores transfers of one block, their events and their effect on intents. */
 export function createStoring(
   transfers: EntityColumns<TransferRow>,
   { settings, steps, refunding }: StoringOptions,
@@ -137,7 +137,7 @@ function arrivedOf(
     isRightToken: network !== undefined && isRightToken(network, log.token),
     isReturned,
   };
-  // A payment that returns after the intent ended keeps its earlier verdict; one that was reverted before is judged anew.
+  // A payment that returns after the intent ended keeps its earlier verdict, unless reverted before that.
   const isRestored = isReturned && !isOpen(intent) && (before.counts || (before.labels ?? []).length > 0);
   const judged: Judged = isRestored
     ? { counts: before.counts, labels: before.labels ?? [] }

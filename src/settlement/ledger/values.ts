@@ -14,7 +14,7 @@ export function* inChunks<T>(items: readonly T[], size: number = maxAtOnce): Gen
   for (let begin = 0; begin < items.length; begin += size) yield items.slice(begin, begin + size);
 }
 
-/** Chunks of at most `size` items, or of more with the same key: those stay together. */
+/** Chunks of at most `size` items. Items with the same key stay together, even if there are more. */
 export function* inGroups<T>(
   items: readonly T[],
   keyOf: (item: T) => unknown,
