@@ -1,7 +1,7 @@
-// The signed authorizations of intents, and the transfers that use them. An authorization is stored before anybody else is
-// given it, and from then on only the chain releases it (`settlement/release-authorizations.ts`): a facilitator may say
-// anything. Storing is one statement, because the round trips of a transaction take longer than its work, and those that
-// arrive meanwhile share the next one.
+// The signed authorizations of intents, and the transfers that use them. An authorization is stored before
+// anybody else gets it. From then on only the chain releases it (`settlement/release-authorizations.ts`),
+// whatever a facilitator says. Storing is one statement, because the round trips of a transaction take longer
+// than its work. Payments that arrive meanwhile share the next statement.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -18,18 +18,18 @@ import { byteaOf } from '../requests/filters.ts';
 import { hashOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
-/** Of one intent, whatever has become of them. */
+/** For each intent, counted in any status. */
 const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
 
-/** How often whoever waits for a transfer looks for it; all that wait in this process share a statement. */
+/** How often a waiting request looks for its transfer. All that wait in this process share a statement. */
 const lookEveryMs = 200;
 const gatherMs = 100;
 const maxWaitingTogether = 1_024;
 
-/** What has become of a payment that was to be stored; `undefined` if the intent has changed since it was read. */
+/** The outcome of storing a payment; undefined if the intent or its authorizations have changed meanwhile. */
 type Stored = { row: AuthorizationRow } | { refusal: PaymentRefusal } | undefined;
 
 /** Refusal of a nonce that belongs to another intent. */
@@ -58,10 +58,10 @@ export function createAuthorizationStore(em: EntityManager) {
   const storing = createStoring(run, columns);
   const landings = createLandings(run);
   return {
-    /** Why an intent takes no more of them. */
+    /** Returns why an intent takes no more authorizations, if so. */
     refusalOf: ({ authorizationsCount }: PaymentIntentRow): PaymentRefusal | undefined =>
       (authorizationsCount ?? 0) >= maxAuthorizations ? tooMany : undefined,
-    /** By the UUIDs of their intents, those that can still be used, or else the newest. */
+    /** The authorization of each intent that can still be used, or else the newest, by the intent's UUID. */
     async currentOf(
       intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
     ): Promise<ReadonlyMap<string, AuthorizationRow>> {
@@ -71,25 +71,25 @@ export function createAuthorizationStore(em: EntityManager) {
       const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [jsonOfIds(ids)]);
       return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
     },
-    /** The one with this nonce that the merchant was shown, for whichever intent. */
+    /** The authorization with this payer and nonce that the merchant was shown, for any of its intents. */
     known: (intent: PaymentIntentRow, payment: SignedPayment) => finding.add({ intent, payment }),
     /** Stores a payment that was checked, under the intent's lock. */
     store: (intent: PaymentIntentRow, payment: SignedPayment) =>
       storing.add({ intent, payment, id: newUuid() }),
-    /** Notes what the facilitator says it has sent. */
+    /** Notes the transaction that the facilitator claims to have sent. */
     noteReported: (id: string, hash: string) => run(noteReported, [id, byteaOf(hash)]),
-    /** Notes that nobody was given it. */
+    /** Notes that nobody was given the authorization. */
     noteFailed: (id: string) => run(noteFailed, [id]),
-    /** The hash of the transaction that has used it, as the watcher has recorded. */
+    /** The hash of the transaction that has used the authorization, as recorded by the watcher. */
     landingOf: (id: string) => landings.add(id),
-    /** The same as soon as there is one; undefined once the signal aborts. */
+    /** Waits for that hash. Resolves with undefined once the signal aborts. */
     async waitForLanding(id: string, signal: AbortSignal): Promise<string | undefined> {
       const ignore = () => undefined;
       for (;;) {
-        // It is not on the chain yet, and who is declined meanwhile is told at once.
+        // Sleeps first: the transfer is not on the chain yet. An abort ends the wait at once.
         await sleep(lookEveryMs, undefined, { signal }).catch(ignore);
         if (signal.aborted) return undefined;
-        // A question that fails is asked again: who waits has a limit of its own.
+        // A failed look-up is repeated: the signal limits the wait.
         const hash = await landings.add(id, signal).catch(ignore);
         if (hash !== undefined) return hash;
       }
@@ -129,16 +129,16 @@ function createFinding(run: RunPrepared, columns: Columns): Batcher<Shown, Autho
   });
 }
 
-/** A payment that was checked, and the UUID that it is stored by. */
+/** A payment that was checked, and the UUID to store it under. */
 interface Checked extends Shown {
   id: string;
 }
 
 function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Stored> {
-  // Locked, the intent has to be as it was read: whoever stores one counts it, and whoever pays in between changes the
-  // sum. All are locked, in id order, before the first row is made, and rows are made in the order of their nonces: two
-  // batches wait for each other only one way. Rows are found by their ids alone: with more conditions, or by
-  // `exists`, the plan of a new database reads every open one.
+  // A locked intent must be as it was read: another store changes its count, and a payment its sum. All are
+  // locked, in id order, before the first row is inserted, and rows are inserted in the order of their
+  // nonces, so that two batches never deadlock. Rows are found by their ids alone: with more conditions, or
+  // with `exists`, the plan of a new database reads every open one.
   const store = preparedStatement(
     'store_authorizations',
     `with given as (
@@ -177,7 +177,7 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
     slots,
     maxBatchSize,
     async run(batch) {
-      // Of two payments of one intent the second reads it again.
+      // Of two payments of one intent only the first is stored: the second reads the intent again.
       const first = new Map(batch.toReversed().map((checked) => [checked.intent.id, checked]));
       const all = [...first.values()];
       const { rows } = await run(store, [
@@ -201,7 +201,7 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
   function storedOf(row: Awaited<ReturnType<RunPrepared>>['rows'][number] | undefined): Stored {
     if (row === undefined || row.is_occupied) return undefined;
     if (row.id !== null) return { row: columns.read(row) };
-    // Else its nonce names another intent, or another was shown it meanwhile.
+    // Its nonce names another intent, or was shown to another one meanwhile.
     return { refusal: row.is_full ? tooMany : foreignNonce };
   }
 }

@@ -1,5 +1,5 @@
-// The three requests to an x402 facilitator, which sends authorizations and pays for it. It is trusted with nothing: only
-// the chain says what has happened. Its answers are small, and nothing of them is logged but status and reason.
+// The three requests to an x402 facilitator, which sends authorizations and pays the fee. It is not trusted:
+// only the chain shows what happened. Its answers are small, and only their status and reason are logged.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checksum } from 'ox/Address';
@@ -15,25 +15,25 @@ const maxAnswerBytes = 64 * 1024;
 const maxReason = 100;
 const maxRepeats = 2;
 const repeatAfterMs = 1_500;
-/** Nothing is repeated once it has taken so long: the payer waits. */
+/** No request is repeated after this long: the payer waits. */
 const maxRepeatingMs = 10_000;
-/** Over HTTP/1.1, as nodes are asked. */
+/** HTTP/1.1 only, as for nodes. */
 const dispatcher = new Agent({ allowH2: false, maxResponseSize: maxAnswerBytes });
 
 /** What a facilitator answered to a payment. */
 export interface FacilitatorAnswer {
   isAccepted: boolean;
-  /** Why not, in its words; or the fault of the request. */
+  /** Why not, in the facilitator's words; or the fault of the request. */
   reason: string;
-  /** The hash of the transaction that it says it has sent. */
+  /** The hash of the transaction that the facilitator claims to have sent. */
   transaction?: `0x${string}`;
-  /** It was never given the authorization. */
+  /** The facilitator was never given the authorization. */
   isUnasked?: boolean;
-  /** The same request may be answered otherwise in a moment. */
+  /** The same request may get another answer in a moment. */
   isFault?: boolean;
 }
 
-/** It does not take our token, perhaps only now. */
+/** The facilitator does not accept our token, perhaps only for now. */
 export class TokenRefused extends Error {}
 
 export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
@@ -52,12 +52,12 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
   };
   const answerOf = async (path: string, body?: object): Promise<Record<string, unknown>> => {
     const { statusCode, answer } = await ask(path, body);
-    // A refusal may come with a status of its own.
+    // A refusal may come with an error status.
     if ((statusCode >= 200 && statusCode < 300) || 'isValid' in answer || 'success' in answer) return answer;
     throw new Error(`status ${statusCode}`);
   };
 
-  /** Undefined if it would send the payment. */
+  /** Returns undefined if the facilitator would send the payment. */
   const verify = async (payload: object): Promise<FacilitatorAnswer | undefined> => {
     try {
       const { isValid, invalidReason } = await answerOf('/verify', payload);
@@ -72,13 +72,13 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
     try {
       const { success, errorReason, transaction } = await answerOf('/settle', payload);
       const isHash = typeof transaction === 'string' && /^0x[0-9a-f]{64}$/i.test(transaction);
-      // Sent, and it has not seen the block yet.
+      // `settlement_pending`: sent, but its block has not been seen yet.
       const isAccepted = success === true || errorReason === 'settlement_pending';
       return {
         isAccepted,
         reason: isAccepted ? '' : wordOf(errorReason),
         ...(isHash && { transaction: transaction.toLowerCase() as `0x${string}` }),
-        // It has verified what it did not send.
+        // The facilitator verified the payment before it refused to send it.
         isFault: !isAccepted && !isHash,
       };
     } catch (reason) {
@@ -87,7 +87,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
   };
 
   return {
-    /** Returns why it takes no payments in tokens of this chain; undefined if it does. Rejects if it cannot be asked (TokenRefused). */
+    /** Returns why it takes no payments on this chain, if so. Rejects on a failure, or with TokenRefused. */
     async problemWith({ chainId, tokens, rpcVariable }: ChainSettings): Promise<string | undefined> {
       const { kinds } = await answerOf('/supported');
       const isSupported = (Array.isArray(kinds) ? kinds : []).some(
@@ -95,11 +95,11 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
           kind?.x402Version === x402Version &&
           kind?.scheme === 'exact' &&
           [networkName(chainId), 'eip155:*'].includes(kind?.network) &&
-          // Circle's Gateway has what it sends signed for a contract of its own.
+          // Circle's Gateway needs signatures for a contract of its own.
           tokens.includes(String(kind.extra?.verifyingContract ?? tokens[0]).toLowerCase() as `0x${string}`),
       );
       if (!isSupported) return 'does not take x402 version 2 with the scheme exact on this chain';
-      // What it supports it may tell anybody.
+      // `/supported` may not need the token, so `/verify` checks it.
       const { statusCode, answer } = await ask('/verify', {});
       if ((statusCode !== 401 && statusCode !== 403) || 'isValid' in answer) return undefined;
       throw new TokenRefused(
@@ -107,8 +107,8 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       );
     },
     /**
-     * Has the payment verified and sent. A request that fails is repeated as it is, up to twice: facilitators are busy, or
-     * estimate wrongly, for a moment, and the token takes a nonce once. Not after the signal: it has landed. Never rejects.
+     * Has the payment verified and sent. Repeats a failed request unchanged, up to twice: a facilitator may
+     * be busy or estimate wrongly for a moment, and a nonce works once. Stops at `landed`. Never rejects.
      */
     async send(payment: SignedPayment, landed: AbortSignal): Promise<FacilitatorAnswer> {
       const payload = requestOf(payment);
@@ -131,7 +131,7 @@ async function repeat<T extends FacilitatorAnswer | undefined>(
   }
 }
 
-/** Made anew from what was checked: what else a client has written could mean something to a facilitator. */
+/** Contains only what was checked: other fields of a client could mean something to a facilitator. */
 function requestOf({ accepted, signature, from, to, value, validAfter, validBefore, nonce }: SignedPayment) {
   const { name, version } = accepted.extra;
   const paymentRequirements: PaymentRequirements = {
@@ -159,7 +159,7 @@ function requestOf({ accepted, signature, from, to, value, validAfter, validBefo
   return { x402Version, paymentPayload, paymentRequirements };
 }
 
-/** x402's reasons are words. Anything else is not repeated. */
+/** x402's reasons are words. Anything else is not passed on. */
 function wordOf(reason: unknown): string {
   return typeof reason === 'string' && /^[\w-]+$/.test(reason) ? reason.slice(0, maxReason) : 'unspecified';
 }

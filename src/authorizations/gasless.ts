@@ -1,4 +1,4 @@
-// The chains on which payers can pay by a signature: those with a node and with a facilitator that supports them.
+// The chains on which payers can pay by a signature: those with a node and a facilitator that supports them.
 
 import { LRUCache } from 'lru-cache';
 import { decode, encode } from 'ox/AbiParameters';
@@ -22,11 +22,11 @@ export interface GaslessChain {
   readonly settings: ChainSettings;
   readonly facilitator: Facilitator;
   readonly domain: TokenDomain;
-  /** Runs what asks a node for somebody who wants to pay this intent, a few at a time. Throws `unavailable`. */
+  /** Runs work that asks a node for a payer of this intent, a few payers at a time. Throws `unavailable`. */
   inTurn<T>(intentId: string, work: () => Promise<T>): Promise<T>;
   /** What the signature proves by itself. */
   proofOf(payment: SignedPayment): Proof;
-  /** True if the address has code: an answer is kept, and asked again after a minute if it had none. Throws NodeError. */
+  /** True if the address has code. Cached, but for only a minute if it has none. Throws NodeError. */
   hasCode(address: `0x${string}`): Promise<boolean>;
   /** Returns why the chain would not take the payment now. Throws NodeError. */
   refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined>;
@@ -44,7 +44,7 @@ interface Candidate {
 
 const refreshEveryMs = 600_000;
 const maxRetryMs = 60_000;
-/** Payers that ask the nodes of a chain at once: the watcher, which shares their rate, waits for no more of them. */
+/** Payers that ask a chain's nodes at once. The watcher shares the nodes' rate and must not wait for more. */
 const maxAsking = 4;
 const maxCodes = 10_000;
 const codelessMs = 60_000;
@@ -60,12 +60,12 @@ export function offerGasless(
 ) {
   const candidates: Candidate[] = [];
   const offered = new Map<number, GaslessChain>();
-  /** Resolves with false if its facilitator takes no payments there. */
+  /** Resolves with false if the facilitator takes no payments on the chain. */
   const refresh = async (candidate: Candidate): Promise<boolean> => {
     const { settings, facilitator } = candidate;
     const { mode, chain, chainId } = settings;
     const problem = await facilitator.problemWith(settings).catch((reason) => {
-      // It is asked again within a minute.
+      // The facilitator is asked again within a minute.
       if (reason instanceof TokenRefused) offered.delete(chainId);
       throw reason;
     });
@@ -103,7 +103,7 @@ export function offerGasless(
     logger,
   });
   return {
-    /** The chain, if one can pay by a signature there now. */
+    /** The chain, if payers can pay by a signature there now. */
     on: (chainId: number) => offered.get(chainId),
     /** Adds a chain, such as a local one that has started. */
     add(nodes: ChainNodes, facilitator: ChainFacilitator) {
@@ -118,7 +118,7 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
   const { createProof } = await import('./signature.ts');
   const network = networkFor(settings.mode, settings.chain);
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
-  /** The first node's answer, or that of the next if it has none. */
+  /** Returns the first node's answer, or the next one's if the first has none. */
   const ask = async <T>(question: (node: Node) => Promise<T>, from = 0): Promise<T> => {
     try {
       return await question(nodes[from] as Node);
@@ -167,7 +167,7 @@ function callOf(payment: SignedPayment): `0x${string}` {
   return `${transferWithAuthorization}${encode(parameters, values).slice(2)}`;
 }
 
-/** What Circle's contract says when it reverts, and x402's word for it. */
+/** The messages with which Circle's contract reverts, and x402's reasons for them. */
 const reverts: readonly [RegExp, reason: End<RefusalReason>, message: string][] = [
   [/invalid signature/i, 'signature', 'The signature is not that of the account.'],
   [/exceeds balance/i, 'insufficient_balance', 'The account does not have the amount.'],
@@ -179,7 +179,7 @@ const reverts: readonly [RegExp, reason: End<RefusalReason>, message: string][] 
 ];
 type End<Reason> = Reason extends `invalid_exact_evm_${infer Rest}` ? Rest : never;
 
-/** The contract's word. Any other refusal is the node's own, and another node may answer. */
+/** True if the contract refused. Any other refusal is the node's own, and another node may answer. */
 const isRevert = (reason: unknown): reason is NodeError =>
   reason instanceof NodeError &&
   reason.fault === 'refused' &&

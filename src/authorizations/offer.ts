@@ -1,4 +1,4 @@
-// What a payer is asked to sign, and the checks of what was signed that need nobody else.
+// What a payer is asked to sign, and the checks of a signed payment that need no other service.
 
 import { isRightToken, type Network } from '../contract/chains.ts';
 import type { PaymentRequirements, RefusalReason, SignedPayment } from '../contract/x402.ts';
@@ -8,15 +8,15 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 /** How a token names itself for signatures (EIP-712). */
 export type TokenDomain = { name: string; version: string };
 
-/** Why a payment is refused: x402's word, and a sentence for whoever reads it. */
+/** Why a payment is refused: x402's reason, and a sentence for people. */
 export type PaymentRefusal = { reason: RefusalReason; message: string };
 
-/** An intent that expires sooner is not offered any more: nobody can sign, send and see it land in that time. */
+/** An intent that expires sooner is no longer offered: signing, sending and landing would take too long. */
 const lastOfferMs = 120_000;
 export const maxTimeoutSeconds = 300;
-/** How much sooner than the intent an offer ends. */
+/** How long before its intent an offer ends. */
 const marginSeconds = 60;
-/** How long an authorization has to be valid yet, for a block to take it. */
+/** How much longer an authorization must be valid, so that a block can take it. */
 const minValidSeconds = 15;
 
 const scheme = 'exact';
@@ -53,13 +53,13 @@ interface Expected {
   intent: PaymentIntentRow;
   network: Network;
   domain: TokenDomain;
-  /** What an authorization may be worth beyond what is missing: somebody may have paid a little in between. */
+  /** How much more than the missing amount may be signed: somebody may have paid a little in between. */
   toleranceUnits: bigint;
   /** The later of now and the time of the newest block that was read. */
   nowMs: number;
 }
 
-/** Returns why a payment is none of this intent, by what it says itself. */
+/** Returns why a payment does not fit this intent by its own contents, if so. */
 export function refusalOf(payment: SignedPayment, expected: Expected): PaymentRefusal | undefined {
   return (
     refusalOfTerms(payment, expected) ??
@@ -83,7 +83,7 @@ function refusalOfTerms({ accepted, from, to }: SignedPayment, { intent, network
   if (accepted.payTo.toLowerCase() !== wallet || to !== wallet) {
     return refused('invalid_exact_evm_recipient_mismatch', `Pay to ${intent.expectedWallet}.`);
   }
-  // A transfer to oneself pays nobody, and uses the nonce.
+  // A transfer to oneself uses up the nonce and pays nothing.
   if (from === wallet) {
     return refused('invalid_exact_evm_recipient_mismatch', 'The wallet that is paid cannot pay itself.');
   }

@@ -1,5 +1,5 @@
-// `POST /v1/checkout/pay`: pays an intent by a signature (x402, version 2). What is asked is in the order of its price: the
-// form of what was signed, the database, what the payment says itself, the chain's node, and the facilitator last.
+// `POST /v1/checkout/pay`: pays an intent by a signature (x402, version 2). Checks are in the order of cost:
+// the payment's form, the database, the payment's contents, the chain's node, and the facilitator last.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
@@ -25,12 +25,12 @@ import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused, type Token
 
 /** How long a payment may take to be seen on the chain before its request is answered. */
 const maxWaitMs = 25_000;
-/** How long a process that stops waits for a facilitator. */
+/** How long a stopping process waits for a facilitator. */
 const maxAskingMs = 5_000;
-/** So many requests wait, and so many for one authorization: whoever asks beside them is answered at once. */
+/** The most requests that wait, in all and for one authorization. Others are answered at once. */
 const maxWaiting = 256;
 const maxWaitingForOne = 3;
-/** How often the request looks again at an intent that changes under it. */
+/** How many times a request is tried while its intent keeps changing. */
 const maxAttempts = 3;
 /** Requests that arrive while the database is busy share a statement. */
 const maxBatchSize = 256;
@@ -48,13 +48,13 @@ export interface PayRequest {
 
 interface PayCheckoutOptions {
   gasless: Pick<Gasless, 'on'>;
-  /** What an authorization may be worth beyond what is missing. */
+  /** How much more than the missing amount may be signed. */
   toleranceUnits: bigint;
   /** The checkout's JSON. */
   checkoutText(opened: OpenedIntent): Promise<string>;
-  /** Aborts when the service stops: what waits is then answered. */
+  /** Aborts when the service stops: waiting requests are then answered. */
   stopping: AbortSignal;
-  /** Takes a payment of an account or an intent from its limit, or throws `rate_limited`. */
+  /** Counts a payment against the limit of an account or an intent, or throws `rate_limited`. */
   takeFromPayerLimit(payer: string): void;
   metrics: {
     refused(reason: string): void;
@@ -73,14 +73,14 @@ export function createPayCheckout(
   return (request) => orUnavailable(() => paying.pay(request));
 }
 
-/** An intent, and the time of the newest block that was read of its chain. */
+/** An intent, and the time of the newest block read from its chain. */
 type Found = { intent: PaymentIntentRow; network: Network; headTimeMs: number };
 
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
   readonly #store: ReturnType<typeof createAuthorizationStore>;
   readonly #find: (id: string) => Promise<Found | undefined>;
-  /** The authorizations whose landing is waited for, each as often as it is. */
+  /** The authorizations that requests wait for, once for each request. */
   readonly #waiting: string[] = [];
 
   constructor(em: EntityManager, options: PayCheckoutOptions) {
@@ -102,13 +102,13 @@ class PayCheckout {
   async #try(request: PayRequest, payment: SignedPayment | undefined): Promise<PayAnswer | undefined> {
     const { opened, resourceUrl, context } = request;
     const found = await this.#find(opened.id);
-    // A secret that we have made, of an intent that was never stored.
+    // The secret is genuine, but its intent was never stored.
     if (found === undefined) throw new ServiceError('client_secret_invalid');
     const { intent, network } = found;
     if (intent.status === 'expired' || intent.status === 'canceled') throw ended(intent.status);
     const known = payment && (await this.#store.known(intent, payment));
     if (known?.paymentIntent === intent.id) return this.#stateOf(request, known, found);
-    // Whatever else was signed: who is told to sign again would pay twice.
+    // Even with another signature: a payer who was told to sign again would pay twice.
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
     const current = (await this.#store.currentOf([intent])).get(intent.id);
     if (current?.status === 'submitted') throw occupied(current);
@@ -141,7 +141,7 @@ class PayCheckout {
     if (refusal !== undefined) return refusal;
     const proof = chain.proofOf(payment);
     if (typeof proof === 'object') return proof;
-    // Accounts cost nothing to make, so that each counts for the intent, too; anybody may name another's without a proof.
+    // Accounts are free, so the intent is limited too. Unproven, `from` may be somebody else's account.
     takeFromPayerLimit(intent.id);
     if (proof === 'owner') takeFromPayerLimit(payment.from);
     if (proof === 'unknown') context.charge?.(contractSignatureCost);
@@ -174,7 +174,7 @@ class PayCheckout {
     });
     const hash = await this.#wait(row.id, declined.signal);
     if (hash !== undefined) landed.abort();
-    // A process that stops gives it to the facilitator first: nobody would ask again.
+    // A stopping process first waits for the facilitator: nobody would send the payment again.
     if (hash === undefined && this.#options.stopping.aborted) await Promise.race([asked, sleep(maxAskingMs)]);
     if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
       return this.#refuse(network, payment, unsent);
@@ -182,7 +182,7 @@ class PayCheckout {
     return this.#answer(request, row, network, hash);
   }
 
-  /** Gives it to the facilitator, and notes what that says. Never rejects. */
+  /** Gives the payment to the facilitator and stores the outcome. Never rejects. */
   async #ask(
     { opened }: PayRequest,
     { id }: AuthorizationRow,
@@ -207,7 +207,7 @@ class PayCheckout {
       if (isUnasked) await this.#store.noteFailed(id);
     } catch (error) {
       logger.warn({ ...about, err: error }, 'could not store what the facilitator has said');
-      // It stays submitted until its end.
+      // The authorization stays submitted until its end.
       return { ...answer, isUnasked: false };
     }
     return answer;
@@ -218,7 +218,7 @@ class PayCheckout {
     if (row.status === 'submitted') {
       return this.#answer(request, row, network, await this.#wait(row.id, new AbortController().signal));
     }
-    // Undefined too if its nonce was used for another amount.
+    // Also undefined if the nonce was used for another amount.
     const hash = row.status === 'landed' ? await this.#store.landingOf(row.id) : undefined;
     if (hash !== undefined) return this.#answer(request, row, network, hash);
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
@@ -281,7 +281,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
 
 export type PayAnswer = { status: number; body: string; headers: [string, string][] };
 
-/** Most bytes of the header. */
+/** The maximum size of the header. */
 const maxSignatureBytes = 8 * 1024;
 
 /** Reads the header `PAYMENT-SIGNATURE`. Throws `invalid_body`. */
@@ -333,7 +333,7 @@ const responseHeader = (response: SettleResponse): [string, string] => [
   encodeHeader(response),
 ];
 
-/** What the payer may sign. Throws `invalid_state` if there is no time for it. */
+/** Returns the offer to sign. Throws `invalid_state` if there is too little time left. */
 function offerAnswer(
   resourceUrl: string,
   intent: PaymentIntentRow,
@@ -362,7 +362,7 @@ function ended(status: 'expired' | 'canceled'): ServiceError {
   return invalidState(`The payment intent ${how}. It can no longer be paid.`);
 }
 
-/** There is one that can still be used. */
+/** Another authorization can still be used. */
 function occupied({ validBefore }: Pick<AuthorizationRow, 'validBefore'>): ServiceError {
   return invalidState(
     `A signed payment for this payment intent can still arrive until ${validBefore.toISOString()}, and some minutes later ` +

@@ -1,5 +1,5 @@
-// Whose signature it is, as far as keys can tell. WebAssembly, because the same in JavaScript takes 2 ms of a processor.
-// Loaded only where payers can pay by a signature.
+// Finds out who signed, as far as keys can tell. In WebAssembly, because JavaScript needs 2 ms of CPU time.
+// Loaded only if payers can pay by a signature.
 
 import { keccak256 } from 'ox/Hash';
 import { concat, type Hex } from 'ox/Hex';
@@ -12,13 +12,13 @@ import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
 
 /** Bytes of the signature of an account without code. */
 const ownKeyBytes = 65;
-/** ERC-6492 ends with this: the signature of an account that is not deployed yet. */
+/** An ERC-6492 signature ends with this. It is of an account that is not deployed yet. */
 const erc6492Suffix = '6492'.repeat(16);
 
-/** What a signature proves by itself: `owner` if the key of `from` made it; `unknown` if only code at `from` can tell. */
+/** What a signature proves. `owner`: the key of `from` made it. `unknown`: only code at `from` can tell. */
 export type Proof = 'owner' | 'unknown' | PaymentRefusal;
 
-/** Returns what says that of a payment. The token's part of what is signed is hashed once. */
+/** Returns a function that checks a payment's signature. The token's part of the hash is computed once. */
 export function createProof(
   { chainId, tokenAddress }: Network,
   domain: TokenDomain,
@@ -46,7 +46,7 @@ function proofOf(payment: SignedPayment, separator: Hex): Proof {
   return addressThatSigned(hash, bytes) === from ? 'owner' : 'unknown';
 }
 
-/** Undefined if it is no signature. */
+/** Undefined if the signature is invalid. */
 function addressThatSigned(hash: Uint8Array, signature: Uint8Array): string | undefined {
   // Circle's contract takes 27 and 28 only.
   const recoveryId = (signature[ownKeyBytes - 1] ?? 0) - 27;
