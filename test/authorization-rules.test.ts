@@ -221,14 +221,10 @@ describe('a node', () => {
     // Its error is not the token's refusal: nothing is stored, and the same signature can be sent again.
     expect((await pay(order.secret, header, single)).status).toBe(503);
     expect(await statusesOf(order.id)).toEqual([]);
-    isGone = false;
-    expect((await pay(order.secret, header, single)).status).toBe(202);
+    expect((await pay(order.secret, header, both)).status).toBe(202);
   });
 
   test('that cannot be reached is replaced by the next one', async () => {
-    const url = await nodeThat(() => undefined);
-    const both = await start(`${url},${chain.url}`, { beside: service });
-    onTestFinished(both.close);
     const gone = await start(`http://127.0.0.1:9,${chain.url}`, { beside: service });
     onTestFinished(gone.close);
     const order = await newOrder();

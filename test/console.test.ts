@@ -354,7 +354,7 @@ describe('a session', () => {
     await service.query(`update console_sessions set ${change}`);
     await revokeSession(em, (await newLink()).sessionId);
     const ended = await call('TransferService/ListTransfers');
-    expect([ended.status, reasonOf(ended), sessionId]).toEqual([401, 'api_key_invalid', sessionId]);
+    expect([ended.status, reasonOf(ended)]).toEqual([401, 'api_key_invalid']);
   });
 
   test.each([

@@ -9,7 +9,7 @@ import { chainNamed } from '../src/contract/chains.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { readClockAheadMs } from '../src/database/replication.ts';
 import { blockCreates } from './support/blocker.ts';
-import { type Door, doors } from './support/call.ts';
+import { doors } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { httpRequest, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -64,7 +64,6 @@ test('the size of each group commit', async () => {
   const [{ n } = { n: 0 }] = await service.query<{ n: number }>(
     'select count(*)::int as n from payment_intents',
   );
-  const [, _internal] = doors as [Door, Door];
   await Promise.all(
     Array.from({ length: 40 }, () =>
       service.call(

@@ -208,7 +208,9 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
     const [row] = (await orUnavailable(() => run(take, [hashOf(ticket)]))).rows;
     if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) throw usedUp();
     if (open.filter((id) => id === row.merchant_id).length >= maxOpen) {
-      throw new ServiceError('rate_limited', { message: 'Two exports are open. Wait for one to end.' });
+      throw new ServiceError('rate_limited', {
+        message: 'Two exports are open. Wait for one to end, then export again.',
+      });
     }
     open.push(row.merchant_id);
     const [from, before] = [new Date(row.from_time), new Date(row.before_time)];

@@ -89,9 +89,11 @@ async function readNewest(
   const { run } = createPreparedStatements(em);
   const { rows } = await run(preparedStatement(`admin_list_${table}`, text), values.list);
   if (rows.length >= limit || where === '') return { rows };
-  const counted = preparedStatement(`admin_count_${table}`, `select count(*)::int as n from ${from}`);
-  const scanned = (await run(counted, scannedValues)).rows[0]?.n ?? 0;
-  if (scanned < maxScanned) return { rows };
+  // Each mode of a merchant has a limit of its own.
+  const count = `select count(*)::int as n from ${from} group by ${merchant === undefined ? '()' : 'wanted.mode'}`;
+  const counts = (await run(preparedStatement(`admin_count_${table}`, count), scannedValues)).rows;
+  if (counts.every(({ n }) => n < maxScanned)) return { rows };
+  const scanned = counts.reduce((sum, { n }) => sum + n, 0);
   const hint = merchant === undefined ? ': --merchant searches those of one merchant' : '';
   return { rows, note: `only the newest ${scanned} rows were searched; there may be older matches${hint}` };
 }

@@ -82,8 +82,10 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
     const refuse = (reason: unknown) => {
-      // The client is gone.
-      if (reason instanceof ClientGone) return;
+      if (reason instanceof ClientGone) {
+        context.endedByClient = 'canceled';
+        return;
+      }
       const error = toServiceError(reason);
       context.error = error;
       discardBody(request);
