@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 
-/** Targets of webhooks that are permitted although they are not public, or not https. */
+/** Webhook targets that are permitted even if they are not public or not https. */
 export interface AllowedTargets {
   /** Names, in lower case. */
   hosts: readonly string[];
@@ -11,10 +11,10 @@ export interface AllowedTargets {
 /** This machine itself, for the embedded mode. */
 export const loopbackTargets: AllowedTargets = { hosts: ['localhost'], networks: ['127.0.0.0/8', '::1/128'] };
 
-/** In a URL, a name whose last label is a number is an address: `127.1` is `127.0.0.1`, and could never match. */
+/** Host names. `127.1`, which a URL reads as 127.0.0.1, is refused below: it would never match. */
 const hostName = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*$/;
 
-/** Reads names, addresses and networks: `receiver,10.0.0.0/8,fd00::/8`. Throws an Error that names an entry that is none. */
+/** Parses names, addresses and networks: `receiver,10.0.0.0/8,fd00::/8`. The error quotes a bad entry. */
 export function parseAllowedTargets(text: string): AllowedTargets {
   const hosts: string[] = [];
   const networks: string[] = [];

@@ -12,10 +12,10 @@ import { StartupError } from './startup-error.ts';
 
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 
-/** What a process does: answer requests; watch chains; deliver webhooks; expire intents and remove old events. */
+/** A process's tasks: answer requests; watch chains; deliver webhooks; expire intents, remove old events. */
 const roleNames = ['api', 'watcher', 'deliveries', 'expiry'] as const;
 
-/** Variables that hold key rings. With a `DATABASE_URL` there is no default for them. */
+/** Variables that hold key rings. They have no default if `DATABASE_URL` is set. */
 export const secretNames = ['CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS'] as const;
 export type SecretName = (typeof secretNames)[number];
 
@@ -23,15 +23,15 @@ export type SecretName = (typeof secretNames)[number];
 export type Config = ReturnType<typeof loadConfig>;
 export type DatabaseTimeouts = Config['databaseTimeouts'];
 export type TransportLimits = Config['limits'];
-/** The limits that the requests of a method may count against. */
+/** The rate limits that a method's requests may count against. */
 export type RatePolicy = keyof Config['rateLimits'];
 export type ChainFacilitator = Config['facilitators'][number];
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Reads the configuration from environment variables. Throws one StartupError that lists every problem and shows no value
- * of a variable that may hold a secret. With a `DATABASE_URL`, `requiredSecrets` must be set: the server needs all of them.
+ * Reads the environment variables. Throws one StartupError that lists every problem and shows no value that
+ * may be secret. If `DATABASE_URL` is set, `requiredSecrets` must be set too. The server needs all of them.
  */
 export function loadConfig(env: Environment, requiredSecrets: readonly SecretName[] = secretNames) {
   const variables = new Variables(env);
@@ -41,7 +41,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
   const isEmbedded = databaseUrl === undefined;
   const rateLimit = integer('RATE_LIMIT', 500, 0, 1_000_000);
   const config = {
-    /** PostgreSQL to use; undefined for the embedded one. It may hold a password and is never printed. */
+    /** The PostgreSQL to use; undefined for the embedded one. It may hold a password: never print it. */
     databaseUrl,
     /** The secrets that are set. Without a `databaseUrl`, the others are kept in `dataDir`. */
     secrets: readSecrets(variables, isEmbedded ? [] : requiredSecrets),
@@ -50,7 +50,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     /** The embedded database, generated secrets and the demo merchant. */
     dataDir: variables.given('DATA_DIR') ?? '.data',
     databasePool: integer('DATABASE_POOL', 16, 1, 1000),
-    /** Address of the listeners but the console's. */
+    /** The address of all listeners except the console's. */
     host: variables.given('HOST') ?? '127.0.0.1',
     /** 0 takes any free port. */
     httpPort: integer('HTTP_PORT', 8080, 0, 65535),
@@ -68,13 +68,13 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     /** Networks of proxies whose `X-Forwarded-For` is trusted, in CIDR notation. */
     trustedProxies: readTrustedProxies(variables),
     roles: readRoles(variables),
-    /** The chains that are watched, each with its nodes. */
+    /** The watched chains, each with its nodes. */
     chainNodes: readChainNodes(variables),
-    /** The facilitators of x402, by the id of their chain. */
+    /** The x402 facilitators, at most one for each chain. */
     facilitators: readFacilitators(variables),
-    /** The address of the public port as payers reach it, without a slash at its end; by default what they ask for. */
+    /** The public port's address for payers, without a trailing slash. Default: the one requested. */
     publicUrl: readAddress(variables, 'PUBLIC_URL'),
-    /** Modes in which intents are created also on unwatched chains. */
+    /** Modes in which intents may also be created on unwatched chains. */
     allowUnwatched: readAllowUnwatched(variables, isEmbedded),
     webhookAllow: readWebhookAllow(variables, isEmbedded),
     /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
@@ -86,10 +86,10 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
       connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,
-      /** Longest time of one statement. Its connection is then cut, and it is unknown whether it took effect. */
+      /** Time limit of one statement. Then its connection is cut, and its outcome is unknown. */
       statementTimeoutMs: integer('DATABASE_TIMEOUT', 10, 1, 3600) * 1000,
     },
-    /** Creates wait if they arrive faster than they are written. Those over a limit are refused as `unavailable`. */
+    /** Creates wait if they arrive too fast. Those over a limit are refused as `unavailable`. */
     queue: {
       maxWaiting: integer('QUEUE_SIZE', 4_096, 1, 1_000_000),
       maxWaitMs: integer('QUEUE_TIMEOUT', 10, 1, 3600) * 1000,
@@ -101,7 +101,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
       /** Concurrent calls on one HTTP/2 connection. */
       maxConcurrentStreams: integer('MAX_CONCURRENT_STREAMS', 256, 1, 65_535),
       maxHeaderBytes: integer('MAX_HEADER_BYTES', 16_384, 1_024, 1_048_576),
-      /** For the headers of a request to arrive, and for the first byte on a new connection. */
+      /** For a request's headers to arrive, and for the first byte on a new connection. */
       headersTimeoutMs: integer('HEADERS_TIMEOUT', 10, 1, 3600) * 1000,
       /** For a whole request to arrive, and over HTTP/2 also for the client to read its answer. */
       requestTimeoutMs: integer('REQUEST_TIMEOUT', 30, 1, 3600) * 1000,
@@ -118,7 +118,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
   return config;
 }
 
-/** Returns the variables that are set and not read, and named nearly like one that is: the one probably meant. */
+/** Returns the variables that are set but not read, each with the similar name that was probably meant. */
 export function misspeltVariables(env: Environment): { name: string; meant: string }[] {
   const known = variablesRead();
   return Object.keys(env).flatMap((name) => {
@@ -132,10 +132,10 @@ export function misspeltProblem({ name, meant }: { name: string; meant: string }
   return `${name} is set and not read: did you mean ${meant}?`;
 }
 
-/** A short name is near to many that other programs read, such as HOME and SSL_CERT_FILE. */
+/** Short names resemble those that other programs read, such as HOME and SSL_CERT_FILE. */
 const allowedSlips = ({ length }: string): number => (length < 5 ? 0 : length < 14 ? 1 : 2);
 
-/** The names that `loadConfig` reads, without those that belong to OpenTelemetry. */
+/** The names that `loadConfig` reads, without OpenTelemetry's. */
 function variablesRead(): string[] {
   const names = new Set<string>();
   const read = (_: object, name: string | symbol) => void names.add(String(name));
@@ -143,7 +143,7 @@ function variablesRead(): string[] {
   return [...names].filter((name) => !name.startsWith('OTEL_'));
 }
 
-/** The variables, and what is wrong with them. */
+/** The environment variables, and the problems found in them. */
 class Variables {
   readonly problems: string[] = [];
   readonly #env: Environment;
@@ -157,7 +157,7 @@ class Variables {
     return this.#env[name] || undefined;
   }
 
-  /** The name of a variable that is probably meant to be this one. */
+  /** Returns the name of a set variable that is probably a misspelling of this one. */
   nearly(meant: string): string | undefined {
     const isNear = (name: string) => name !== meant && slipsFrom(name, meant) <= allowedSlips(meant);
     return Object.keys(this.#env).find((name) => this.given(name) && isNear(name));
@@ -179,7 +179,7 @@ class Variables {
     return known ?? fallback;
   }
 
-  /** What `parse` makes of a variable; undefined if it is not set or not usable. */
+  /** Returns the parsed variable; undefined if it is unset or invalid. */
   parsed<T>(name: string, form: string, parse: (text: string) => T): T | undefined {
     const text = this.given(name);
     if (text === undefined) return undefined;
@@ -195,7 +195,7 @@ class Variables {
 function readDatabaseUrl(variables: Variables): string | undefined {
   const url = variables.given('DATABASE_URL');
   if (url === undefined) {
-    // Its data would go to a database of the service's own.
+    // If its name is misspelt, the data would go to the embedded database.
     const name = variables.nearly('DATABASE_URL');
     if (name !== undefined) {
       const problem = misspeltProblem({ name, meant: 'DATABASE_URL' });
@@ -271,7 +271,7 @@ function readChainNodes(variables: Variables): ChainNodes[] {
   });
 }
 
-/** Where the console's pages are; undefined if it is off. `port` is the one in use. */
+/** Returns the console's address; undefined if the console is off. `port` is the port in use. */
 export function consoleAddress(
   { console: settings, tls }: Pick<Config, 'console' | 'tls'>,
   port = settings?.port,
@@ -279,12 +279,12 @@ export function consoleAddress(
   return settings && (settings.origin ?? `${tls ? 'https' : 'http'}://127.0.0.1:${port}`);
 }
 
-/** With a PostgreSQL of its own the service is somebody's who tries it out. */
+/** The embedded mode is for trying the service out, so its console is on by default. */
 const embeddedConsolePort = 9465;
 
 function readConsole(variables: Variables) {
   const host = variables.given('CONSOLE_HOST') ?? '127.0.0.1';
-  /** The origin of its pages; without one, that of loopback names. */
+  /** The origin of the console's pages. Without one, only loopback names are accepted. */
   const origin = readAddress(variables, 'CONSOLE_ORIGIN');
   const isEmbedded = variables.given('DATABASE_URL') === undefined;
   if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) return undefined;
@@ -302,11 +302,11 @@ function readConsole(variables: Variables) {
   return { port: variables.integer('CONSOLE_PORT', embeddedConsolePort, 0, 65535), host, origin };
 }
 
-/** Services that send signed authorizations, each on a chain. */
+/** Services that send signed authorizations, at most one for each chain. */
 function readFacilitators(variables: Variables) {
   return chains.flatMap(({ chainId, rpcVariable }) => {
     const variable = facilitatorVariableOf({ rpcVariable });
-    // A file's last line often ends with a line break.
+    // A value read from a file often ends with a line break.
     const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
     const url = readAddress(variables, variable);
     if (url === undefined) {
@@ -323,7 +323,7 @@ function readFacilitators(variables: Variables) {
   });
 }
 
-/** An address without a slash at its end; undefined if the variable is not set or not usable. */
+/** Returns the address without trailing slashes; undefined if it is unset or invalid. */
 function readAddress(variables: Variables, name: string): string | undefined {
   const text = variables.given(name);
   if (text === undefined) return undefined;
@@ -347,7 +347,7 @@ function readTlsFiles(variables: Variables) {
   return undefined;
 }
 
-/** True if an exporter or an endpoint is set and tracing is not turned off. By default spans have no destination. */
+/** True if an exporter or an endpoint is set and tracing is not off. By default spans go nowhere. */
 function isTracingRequested(env: Environment): boolean {
   if (env.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false;
   if (env.OTEL_TRACES_EXPORTER) return env.OTEL_TRACES_EXPORTER !== 'none';
@@ -362,8 +362,8 @@ export function reachable(host: string): string {
 }
 
 /**
- * Reads a certificate with its key, in PEM, and by when it has to be replaced: a sixth of its life before its end. Throws
- * StartupError if they cannot be read or do not belong together.
+ * Reads a PEM certificate and its key. Replace it by `dueMs`, when a sixth of its lifetime is left. Throws
+ * StartupError if the files cannot be read or do not belong together.
  */
 export async function readTls({ certFile, keyFile }: NonNullable<Config['tls']>) {
   const read = (variable: string, file: string) =>

@@ -13,7 +13,7 @@ export type SocketLocation = { socketFolder: string; user: string; database: str
 const sessionTargets = ['any', 'read-write', 'primary'] as const;
 type SessionTarget = (typeof sessionTargets)[number];
 
-/** The servers of a database, in the order of its address, and which of them is wanted. */
+/** The servers of a database, in the order of its address, and the kind of server that is wanted. */
 export interface DatabaseTarget {
   /** The options that `pg` needs to connect to each. */
   hosts: readonly [ClientConfig, ...ClientConfig[]];
@@ -21,15 +21,15 @@ export interface DatabaseTarget {
 }
 
 /**
- * Returns how to reach the database. An address may name several hosts, `h1:5432,h2:5432`, of which one accepts writes.
- * `sslmode` and `target_session_attrs` mean the same as in libpq; other parameters are passed to `pg` unchanged. Throws
- * StartupError if the address asks for what is not supported, or names a file that cannot be used.
+ * Returns how to reach the database. An address may name several hosts, `h1:5432,h2:5432`, of which one
+ * accepts writes. `sslmode` and `target_session_attrs` mean the same as in libpq; other parameters are passed
+ * to `pg`. Throws StartupError if the address asks for something unsupported, or names an unusable file.
  */
 export function databaseTargetOf(location: DatabaseLocation): DatabaseTarget {
   const application_name = 'payment-intent-service';
   if (!('url' in location)) {
     const { socketFolder: host, user, database } = location;
-    // Without a port, PGPORT would count.
+    // Without a port here, PGPORT would be used.
     return { hosts: [{ host, port: 5432, user, database, ssl: false, application_name }], sessions: 'any' };
   }
   const urls = urlsOf(location.url);
@@ -42,15 +42,15 @@ export function databaseTargetOf(location: DatabaseLocation): DatabaseTarget {
 /** Default time to wait for a connection before the database counts as unreachable. */
 export const defaultConnectTimeoutMs = 5_000;
 
-/** Returns the options that `pg` needs to connect to the first host, whatever it is. */
+/** Returns the options that `pg` needs to connect to the first host, whether it accepts writes or not. */
 export function pgConfigOf(location: DatabaseLocation): ClientConfig {
   return { ...databaseTargetOf(location).hosts[0], connectionTimeoutMillis: defaultConnectTimeoutMs };
 }
 
-/** Everything before the hosts of an address, the hosts, and what follows. */
+/** The part of an address before its hosts, the hosts, and the rest. */
 const addressForm = /^(\w+:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/s;
 
-/** Returns the address for each host: a URL has one. Throws StartupError if it is no address of a PostgreSQL database. */
+/** Returns one URL for each host of the address. Throws StartupError if it is not a PostgreSQL address. */
 export function urlsOf(address: string): [URL, ...URL[]] {
   const [, before = '', hosts = '', after = ''] = addressForm.exec(address) ?? [];
   const [first = '', ...others] = hosts.split(',');
@@ -165,7 +165,7 @@ function tlsOptions(given: TlsParameters, host: string): false | ConnectionOptio
   };
 }
 
-/** Checks the certificate against the host of the address. For an IP address Node.js would check "localhost". */
+/** Checks the certificate against the address's host. For an IP address Node.js would check "localhost". */
 function identityOf(host: string): NonNullable<ConnectionOptions['checkServerIdentity']> {
   return (_, certificate) => checkServerIdentity(host, certificate);
 }
@@ -176,7 +176,7 @@ function clientCertificate(certFile: string, keyFile: string): ConnectionOptions
   return pair;
 }
 
-/** Contents of PEM files by path, each read once: a new connection must not fail because a file was removed. */
+/** PEM files by path, each read once: a new connection must not fail because a file was removed. */
 const pemFiles = new Map<string, string>();
 
 function readPem(parameter: string, file: string): string {

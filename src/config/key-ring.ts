@@ -1,6 +1,6 @@
 import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
 
-/** Secret keys by version, newest first: the newest signs, all of them verify, so that keys can be rotated. */
+/** Secret keys by version, newest first. The newest signs and all verify, so that keys can be rotated. */
 export interface KeyRing {
   newestVersion: number;
   versions: readonly number[];
@@ -8,10 +8,10 @@ export interface KeyRing {
   hmac(version: number, text: string, encoding: HmacEncoding): string;
 }
 
-/** Fewest bytes of a key: the length of HMAC-SHA256's output, as RFC 2104 recommends. */
+/** Minimum length of a key: that of HMAC-SHA256's output, as RFC 2104 recommends. */
 export const minKeyBytes = 32;
 
-/** Reads `version:base64`, comma-separated, newest first; versions are 1 to 32767. Throws an Error that never shows a key. */
+/** Parses `version:base64` entries, newest first, with versions 1 to 32767. Errors never show a key. */
 export function parseKeyRing(text: string): KeyRing {
   const keys = new Map<number, KeyObject>();
   for (const [index, entry] of text.split(',').entries()) {
@@ -23,7 +23,7 @@ export function parseKeyRing(text: string): KeyRing {
     if (keys.has(version)) throw new Error(`version ${version} is listed twice`);
     const key = Buffer.from(match[2], 'base64');
     if (key.length < minKeyBytes) throw new Error(`${place} is shorter than ${minKeyBytes} bytes`);
-    // Its last character would be dropped in silence.
+    // Node.js would silently drop its last character.
     if (match[2].replace(/=+$/, '').length % 4 === 1) {
       throw new Error(`${place} is not base64: a character is missing, or one too many`);
     }

@@ -1,14 +1,14 @@
-// The nodes of each chain: `RPC_URL_BASE` and its like.
+// The nodes of each chain, from variables such as `RPC_URL_BASE`.
 
 import type { ChainSettings } from '../contract/chains.ts';
 
 /** A chain and its nodes. */
 export interface ChainNodes extends ChainSettings {
-  /** The first is the reader, the second confirms; a revert asks all. They may hold keys and are never printed whole. */
+  /** The first reads, the second confirms; a revert asks all. They may hold keys: never print them whole. */
   urls: readonly [string, ...string[]];
 }
 
-/** Throws, without repeating the text, if it is not a list of addresses. */
+/** Throws if the text is not a list of addresses. The error does not repeat it. */
 export function parseRpcUrls(text: string): [string, ...string[]] {
   const [first = '', ...others] = text.split(',').map((url) => url.trim());
   const urls: [string, ...string[]] = [first, ...others];

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { link, readFile, rm, writeFile } from 'node:fs/promises';
 
-/** For `catch`: undefined in place of what does not exist. */
+/** For `catch`: returns undefined if the file does not exist; throws all other errors. */
 export function ifMissing(error: NodeJS.ErrnoException): undefined {
   if (error.code !== 'ENOENT') throw error;
 }
@@ -9,7 +9,7 @@ export function ifMissing(error: NodeJS.ErrnoException): undefined {
 /** Returns the contents of a file, or undefined if it does not exist. */
 export const readIfThere = (file: string) => readFile(file, 'utf8').catch(ifMissing);
 
-/** Creates a file (0600), whole or not at all, unless it exists. Returns `text`, or what another process wrote first. */
+/** Creates a file (0600), whole or not at all, unless it exists. Returns what the file then holds. */
 export async function writeOnce(file: string, text: string): Promise<string> {
   const draft = `${file}.new-${randomUUID()}`;
   await writeFile(draft, text, { mode: 0o600 });
