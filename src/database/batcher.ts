@@ -1,32 +1,32 @@
 // Work that arrives while the database is busy shares one statement: group commit for writes, one query for
-// lookups. No library does this for PostgreSQL, whose own group commit joins the disk writes of transactions but
-// not their round trips.
+// lookups. No library does this for PostgreSQL, whose own group commit joins the disk writes of transactions
+// but not their round trips.
 
 import { ServiceError } from '../requests/errors.ts';
 import { mayHaveRun } from '../requests/unavailable.ts';
 
 interface BatcherOptions<Item, Result> {
   /**
-   * Does the work of a batch and returns one outcome for each item, in order: its result, or its own error. Throws an
-   * error that concerns the whole batch. A batch that writes is durable when this resolves. With `isRepeated`, some of
-   * the items may have been done by an earlier run.
+   * Does the work of a batch and returns one outcome for each item, in order: its result, or its own error.
+   * Throws an error that concerns the whole batch. A batch that writes is durable when this resolves. With
+   * `isRepeated`, an earlier run may have done some of the items.
    */
   run(batch: readonly Item[], isRepeated: boolean): Promise<readonly (Result | Error)[]>;
   /**
-   * True if a batch that failed for this reason is held and run again until the time of its items is over: a server that
-   * fails over is back in seconds. Meanwhile one batch tries, and the others wait.
+   * True if a batch that failed for this reason is held, and run again until its items time out: after a
+   * failover the server is back in seconds. Meanwhile only one batch is tried, and the others wait.
    */
   isHeldAfter?: (reason: unknown) => boolean;
   /** Called after each batch, whether it succeeded or failed. */
   onBatch?: (size: number, durationMs: number) => void;
-  /** How long a free slot waits for more items. Without it, for those of the same turn of the event loop. */
+  /** How long a free slot waits for more items. If unset, only for those of the same event loop turn. */
   gatherMs?: number;
   /** Batches in flight at the same time. */
   slots: number;
   maxBatchSize: number;
   /** Items that may wait for a slot. One more is refused immediately as `unavailable`. */
   maxWaiting?: number;
-  /** Longest time an item waits for a slot, or is held. After it, the item is refused as `unavailable`. */
+  /** Longest time an item waits or is held. Then it is refused as `unavailable`, or with its last failure. */
   maxWaitMs?: number;
 }
 
@@ -42,16 +42,16 @@ interface Waiter<Item, Result> {
   signal: AbortSignal | undefined;
   /** By `performance.now()`. */
   refusedAtMs: number;
-  /** Why its last run failed, if it is held; of several, the first after which it may be done. */
+  /** Why its last run failed, if it is held. A failure after which it may have been done is kept. */
   heldAfter: unknown;
   resolve(result: Result): void;
   reject(reason: unknown): void;
 }
 
 /**
- * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`. Unless
- * `gatherMs` is given there is no timer: if a slot is free, an item is taken in the turn of the event loop that
- * brought it, together with the others of that turn.
+ * While every slot is taken, items wait; a slot that becomes free takes all of them, up to `maxBatchSize`.
+ * Unless `gatherMs` is given there is no timer: if a slot is free, an item is taken in the turn of the event
+ * loop that brought it, together with the others of that turn.
  */
 export class Batcher<Item, Result> {
   readonly #options: BatcherOptions<Item, Result> & typeof usualWaits;
@@ -62,11 +62,11 @@ export class Batcher<Item, Result> {
   #expiry: NodeJS.Timeout | undefined;
   /** The last batch failed and is held. */
   #isHolding = false;
-  /** Until the next try. */
+  /** Runs until the next try of a held batch. */
   #pause: NodeJS.Timeout | undefined;
   #pauseMs = firstPauseMs;
   #endsAtMs = Number.POSITIVE_INFINITY;
-  // Made once: under overload they are what most items get.
+  // Created once: under overload most items are refused with them.
   readonly #queueIsFull: ServiceError;
   readonly #waitedTooLong: ServiceError;
 
@@ -81,12 +81,12 @@ export class Batcher<Item, Result> {
     return this.#waiting.length;
   }
 
-  /** Returns the number of those that were in a batch which is held and run again. */
+  /** Returns how many of these are held. */
   held(): number {
     return this.#waiting.filter(({ heldAfter }) => heldAfter !== undefined).length;
   }
 
-  /** Refuses what still waits after this time, and what arrives later: the process ends. */
+  /** Refuses the items that still wait after this time, because the process ends. */
   endWithin(ms: number): void {
     this.#endsAtMs = performance.now() + ms;
     this.#limit(this.#waiting);
@@ -94,8 +94,8 @@ export class Batcher<Item, Result> {
   }
 
   /**
-   * Settles when the batch that took the item has succeeded or failed. Rejects with the signal's reason, and nothing is
-   * done for the item, if the signal aborts before a batch takes it.
+   * Settles when the batch that took the item has succeeded or failed. If the signal aborts before a batch
+   * takes it, rejects with the signal's reason, and nothing is done for the item.
    */
   add(item: Item, signal?: AbortSignal): Promise<Result> {
     const { maxWaiting, maxWaitMs, slots, gatherMs = 0 } = this.#options;
@@ -188,13 +188,13 @@ export class Batcher<Item, Result> {
   };
 }
 
-/** Why an item is refused. What may have been done by an earlier run stays so, unless this one says what has become of it. */
+/** The error for an item: that of an earlier run that may have done it, unless this one knows more. */
 function reasonFor({ heldAfter }: { heldAfter: unknown }, reason: unknown): unknown {
   const isAnswer = reason instanceof ServiceError && reason.code !== 'unavailable';
   return !isAnswer && mayHaveRun(heldAfter) ? heldAfter : reason;
 }
 
-/** The refusal of what would wait too long. */
+/** The error of a queue that is full or too slow. */
 export function overloaded(reason: string): ServiceError {
   return new ServiceError('unavailable', { cause: new Error(reason) });
 }

@@ -1,5 +1,5 @@
-// `pg`'s client for a database of several hosts, of which one accepts writes. node-postgres knows one host, keeps the
-// sessions of a server that has become read-only, and waits for a statement without end.
+// A `pg` client for a database of several hosts, of which one accepts writes. node-postgres knows one host,
+// keeps the sessions of a server that has become read-only, and waits for a statement forever.
 
 import pg from 'pg';
 import type { DatabaseTimeouts } from '../config/config.ts';
@@ -7,31 +7,31 @@ import type { DatabaseLocation, DatabaseTarget } from '../config/database-locati
 import { databaseTargetOf, defaultConnectTimeoutMs } from '../config/database-location.ts';
 import { noteDatabaseError, readOnly, serverGoneError, statementTimeout } from '../requests/unavailable.ts';
 
-/** The same for each of several hosts: another one may answer. */
+/** The connect timeout for each host if there are several: another one may answer. */
 const connectToOneMs = 1_000;
 
 /** `read_only_sql_transaction`, `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`. */
 const endsSession = new Set([readOnly, '57P01', '57P02', '57P03']);
-/** What a server reports by itself when it accepts no writes, by the sessions that are wanted. */
+/** The parameters in which a server reports that it accepts no writes, by the sessions that are wanted. */
 const reportsReadOnly: Record<DatabaseTarget['sessions'], readonly string[]> = {
   any: [],
   'read-write': ['in_hot_standby', 'default_transaction_read_only'],
   primary: ['in_hot_standby'],
 };
 /**
- * Statements that end the session where they fail, and do not reject: the next statement does. A session that is gone has
- * rolled back, and MikroORM gives no connection back for which one of these was rejected.
+ * If one of these fails, the session ends and the statement resolves; the next one rejects. A session that
+ * ends has rolled back, and MikroORM never releases a connection on which one of these rejected.
  */
 const endsWithSession: ReadonlySet<unknown> = new Set(['begin', 'rollback']);
 /** The function of PostgreSQL that waits for standbys when a transaction commits. */
 const waitForStandbys = 'SyncRepWaitForLSN';
 /** `transaction_resolution_unknown`. */
 const outcomeUnknown = '08007';
-/** `sqlclient_unable_to_establish_sqlconnection`, and `internal_error`: what some proxies and poolers say in its place. */
+/** `sqlclient_unable_to_establish_sqlconnection`, and what some proxies and poolers send in its place. */
 const notConnected = '08001';
 const internalError = 'XX000';
 
-/** The host that worked last, by address: what one client learns, the others of the process need not. */
+/** The host to connect to, by address. All clients of the process share it. */
 const currentHosts = new Map<string, number>();
 
 /** The servers of a database. */
@@ -39,7 +39,7 @@ interface Servers {
   address: string;
   target: DatabaseTarget;
   connectTimeoutMs: number;
-  /** Without it a statement has no deadline, as a migration needs. */
+  /** If undefined, a statement has no deadline, as a migration needs. */
   statementTimeoutMs: number | undefined;
 }
 
@@ -52,17 +52,17 @@ export function serversOf(location: DatabaseLocation, timeouts?: DatabaseTimeout
 }
 
 /**
- * Connects to the host that worked last, and to the next one after a failure, each within a second if there are several.
- * A server without the wanted sessions is a failure.
+ * Connects to the process's current host. A failure moves the process on to the next host. With several
+ * hosts, connecting to one takes at most a second. A server without the wanted sessions counts as a failure.
  *
- * A session ends when its server no longer accepts writes or shuts down, and when a statement exceeds its deadline:
- * `pg`'s own `query_timeout` stops waiting but keeps the connection, whose next user waits behind the same statement. A
- * commit whose wait for a standby was canceled fails: PostgreSQL reports it as done, with a warning.
+ * A session ends when its server no longer accepts writes or shuts down, and when a statement exceeds its
+ * deadline: `pg`'s own `query_timeout` keeps the connection, whose next user waits behind the same statement.
+ * A commit whose wait for a standby was canceled fails: PostgreSQL reports it as done, with a warning.
  */
 export class DatabaseClient extends pg.Client {
   readonly #servers: Servers;
   readonly #host: number;
-  /** The server's parameters that say whether it accepts writes, as far as it has reported them. */
+  /** The parameters in which the server has reported whether it accepts writes. */
   readonly #reported = new Map<string, string>();
   #deadline: NodeJS.Timeout | undefined;
   #isConnected = false;
@@ -82,11 +82,11 @@ export class DatabaseClient extends pg.Client {
     };
     // `drain` is emitted when no statement is left on the connection.
     this.on('end', disarm)
-      // The pool listens only once the connection is open.
+      // The pool adds its own listener only once the connection is open.
       .on('error', noteDatabaseError)
       .on('drain', () => {
         disarm();
-        // Who has begun a transaction ends it first.
+        // A transaction that has begun is ended first.
         if (this.#mustEnd && !this.#isInTransaction) void this.end();
       });
     this.connection
@@ -96,7 +96,7 @@ export class DatabaseClient extends pg.Client {
       .on('error', noteDatabaseError)
       .on('errorMessage', ({ code = '' }: pg.DatabaseError) => {
         this.#mustEnd ||= endsSession.has(code);
-        // A pooler whose server is gone accepts connections, and refuses each statement.
+        // A pooler whose server is gone accepts connections but refuses each statement.
         if (code === readOnly || code.startsWith('08')) this.#moveOn();
       })
       .on('notice', ({ routine }: pg.DatabaseError) => {
@@ -142,7 +142,7 @@ export class DatabaseClient extends pg.Client {
   async #isReadOnly(): Promise<boolean> {
     const { sessions } = this.#servers.target;
     if (reportsReadOnly[sessions].every((name) => this.#reported.get(name) === 'off')) return false;
-    // PostgreSQL 13 does not report it, and a pooler may report what its server was before.
+    // PostgreSQL 13 does not report this, and a pooler may report an earlier state of its server.
     const isReadOnly =
       sessions === 'primary' ? 'pg_is_in_recovery()' : "current_setting('transaction_read_only')::bool";
     const { rows }: pg.QueryResult<{ read_only: boolean }> = await this.query(
@@ -180,7 +180,7 @@ export class DatabaseClient extends pg.Client {
     if (!this.#isBusy && !this.#isInTransaction) this.#cut('the server no longer accepts writes', readOnly);
   }
 
-  /** Nothing that the server says afterwards counts. */
+  /** Fails the statement, and ignores what the server sends afterwards. */
   #failStatement(): void {
     const reason = 'the commit may not have reached a standby';
     this.connection.emit('errorMessage', Object.assign(new Error(reason), { code: outcomeUnknown }));

@@ -1,4 +1,4 @@
-// Reads and writes rows of entities by prepared statements. MikroORM's own reading takes several times as long.
+// Reads and writes entity rows with prepared statements. MikroORM's own reads take several times as long.
 
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 
@@ -11,7 +11,7 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
   const columns = props.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
     name,
     column,
-    // MikroORM has `pg` return times as text.
+    // MikroORM makes `pg` return times as text.
     convert: type.startsWith('timestamptz')
       ? (value: unknown) => (value instanceof Date ? value : new Date(String(value)))
       : customType
@@ -28,7 +28,7 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
   return {
     /** The columns for a SELECT, of the table or subquery with that alias. */
     of,
-    /** An INSERT of the rows that are `$1`, as JSON. */
+    /** An INSERT of the rows that `$1` holds as JSON. */
     insert: `insert into ${tableName} (${names}) select ${of('n')} from json_populate_recordset(null::${tableName}, $1) n`,
     /** Rows for `json_populate_recordset`. */
     json: (rows: readonly Row[]) =>
@@ -39,7 +39,7 @@ export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
           ),
         ),
       ),
-    /** The entity's row for a result of `pg`. */
+    /** Converts a row of `pg` to the entity's. */
     read(result: Readonly<Record<string, unknown>>): Row {
       const row: Record<string, unknown> = {};
       for (const { name, column, convert } of columns) {

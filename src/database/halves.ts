@@ -2,11 +2,11 @@ import { isDatabaseUnavailable, isStatementTimeout } from '../requests/unavailab
 import { preparedStatement, type RunPrepared } from './prepared.ts';
 
 /**
- * Runs `work` on the items. If a statement fails because of its items, each half is run again, down to single items, so that
- * one bad item does not hold up the others. An item that fails alone, twice, is passed to `alone`.
+ * Runs `work` on the items. If a statement fails because of its items, each half is run again, down to single
+ * items, so that one bad item does not hold up the others. An item that fails alone, twice, goes to `alone`.
  *
- * Nothing is halved if the database is at fault: a timeout is blamed on the statement only if the database then answers
- * another one. Errors for which `isFatal` is true are thrown at once.
+ * Nothing is halved if the database is at fault: a timeout is blamed on the statement only if the database
+ * then answers another one. Errors for which `isFatal` is true are thrown at once.
  */
 export async function inHalves<T, R>(
   items: readonly T[],

@@ -12,16 +12,16 @@ export function newUuid(createdAtMs: number = Date.now()): string {
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
 
-/** The most milliseconds that a UUIDv7 holds: the year 10889. */
+/** The most milliseconds that a UUIDv7 can hold: the year 10889. */
 const maxUuidMs = 2 ** 48 - 1;
 
-/** Returns the lowest UUIDv7 of that time (milliseconds since 1970), for ranges of ids; the nearest if no UUID holds it. */
+/** Returns the lowest UUIDv7 of a time (ms since 1970), for ranges of ids; the nearest if none holds it. */
 export function lowestUuid(ms: number): string {
   const msecs = Math.min(Math.max(0, ms), maxUuidMs);
   return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
 }
 
-/** SQL of the lowest UUIDv7 of so many milliseconds ago, by this machine's clock (`now`) or the database's, whichever is behind. */
+/** SQL: the lowest UUIDv7 of `age` ms before this machine's `now` or the database's, whichever is earlier. */
 export const lowestUuidOfAge = (age: string, now: string): string =>
   `(lpad(to_hex(greatest(0, least((extract(epoch from now()) * 1000)::bigint, ${now}::bigint) - ${age}::bigint)), 12, '0') || repeat('0', 20))::uuid`;
 
@@ -45,7 +45,7 @@ export function parseIdentifier(prefix: IdentifierPrefix, text: string): string 
   }
 }
 
-/** Returns why `parseIdentifier` refuses a text, as the end of a sentence with "it". Never repeats it: it may be a secret. */
+/** Why `parseIdentifier` refuses a text, as the end of a sentence. Never repeats it: it may be a secret. */
 export function identifierProblem(prefix: IdentifierPrefix, text: string): string {
   const suffixLength = 26;
   const suffix = text.slice(prefix.length + 1);
@@ -61,7 +61,7 @@ export function identifierProblem(prefix: IdentifierPrefix, text: string): strin
 
 const kinds = { pi: 'a payment intent', rf: 'a refund', evt: 'an event' };
 
-/** The violations of filters by id, by field name; a filter that is not set has none. */
+/** The violations of id filters, by field name. A filter that is not set has none. */
 export function idViolations(
   filters: Readonly<Record<string, readonly [id: string, prefix: keyof typeof kinds]>>,
 ): FieldViolation[] {

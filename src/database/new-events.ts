@@ -1,4 +1,4 @@
-// Events as they are written: in the transaction of the change that they report.
+// Creates events, and writes them in the transaction of the change that they report.
 
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import type { EventType } from '../contract/event-types.ts';
@@ -9,7 +9,7 @@ import { newUuid } from './identifiers.ts';
 
 const dataCodec = createJsonCodec(EventDataSchema);
 
-/** What it reports, and what it is about: the ids of resources, and its place among their events. */
+/** What an event reports, the resources it is about, and its place among their events. */
 interface Report
   extends Partial<Pick<EventRow, 'paymentIntent' | 'refund' | 'webhookEndpoint' | 'sequence'>> {
   type: EventType;
@@ -26,7 +26,7 @@ export function newEvent(
   return { id: newUuid(at.getTime()), merchantId, mode, createdAt: at, sequence: 0, ...report, data: text };
 }
 
-/** An INSERT of the events that are a parameter, from `jsonOfRows`. What they are joined with leaves some out. */
+/** An INSERT of the events in a parameter made by `jsonOfRows`. `joined` may leave some of them out. */
 export const insertEvents = (parameter: string, joined = '') => `
   insert into events (id, merchant_id, mode, type, created_at, payment_intent, refund, sequence, data, traceparent)
   select e.id, e."merchantId", e.mode, e.type, e."createdAt", e."paymentIntent", e.refund, e.sequence, e.data, e.traceparent

@@ -4,15 +4,15 @@ import { type DatabaseLocation, defaultConnectTimeoutMs } from '../config/databa
 import { DatabaseClient, serversOf } from './client.ts';
 
 const retryMs = 1_000;
-/** How often the connection is tried: one that broke without a word would never notify again. */
+/** How often the connection is tested: one that broke silently would never notify again. */
 const tryEveryMs = 8_000;
 const timeouts = { connectTimeoutMs: defaultConnectTimeoutMs, statementTimeoutMs: 2_000 };
 
 /**
- * Calls the handler of a channel whenever any process notifies it, with what it sent. Uses a connection of its own,
- * which LISTEN needs. If that connection is lost, it listens again and calls every handler, because notifications may
- * have been missed. Behind PgBouncer in transaction mode none arrive: each handler's owner has another way to learn what
- * it needs, only later.
+ * Calls a channel's handler whenever any process notifies the channel. Uses a connection of its own, which
+ * LISTEN needs. Each time it connects, it calls every handler, because notifications may have been missed.
+ * Behind PgBouncer in transaction mode none arrive: each handler's owner also learns what it needs in another
+ * way, only later.
  */
 export async function listenForNotifications(
   location: DatabaseLocation,

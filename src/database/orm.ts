@@ -26,7 +26,7 @@ import {
 import { faultOf, insufficientPrivilege, lockNotAvailable } from './remedies.ts';
 
 const migrationsTable = 'schema_migrations';
-/** The files of `migrations`, each a list of statements, by their date and number, which the names lack. Append only. */
+/** The `migrations`, lists of statements, by date and number; their names lack the number. Append only. */
 export const ourMigrations: readonly MigrationObject[] = await Promise.all(
   (await readdir(new URL('migrations', import.meta.url))).sort().map(async (file) => {
     const title = basename(file, '.ts');
@@ -42,16 +42,16 @@ export const ourMigrations: readonly MigrationObject[] = await Promise.all(
 
 /** Locks out a second `migrate` while one runs. The number is arbitrary. */
 const migrationLockId = 7_046_029_254_386_353;
-/** While a migration waits for a table's lock, such as one that a backup keeps, everybody else waits behind it. */
+/** While a migration waits for a table lock, such as a backup's, all other sessions wait behind it. */
 const tableLockMs = 3_000;
 const tableLockPauseMs = 3_000;
 const maxLockAttempts = 20;
-/** SQLSTATE: a lock was not granted in time, or only by undoing this migration, a deadlock. */
+/** SQLSTATEs: a lock was not granted in time, or only by undoing this migration (deadlock). */
 const blocked = new Set<string | undefined>([lockNotAvailable, '40P01']);
 
 /**
- * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a statement has
- * no time limit, as a migration needs.
+ * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a
+ * statement has no time limit, as a migration needs.
  */
 export function createOrm(
   location: DatabaseLocation,
@@ -60,7 +60,7 @@ export function createOrm(
   migrations: readonly MigrationObject[] = ourMigrations,
 ): MikroORM {
   const options: Options = {
-    // The client knows the address; MikroORM would drop the parameters of one.
+    // The client gets the address itself, because MikroORM would drop its parameters.
     driverOptions: {
       Client: DatabaseClient,
       servers: serversOf(location, timeouts),
@@ -100,13 +100,13 @@ export function createOrm(
   return new MikroORM(options);
 }
 
-/** Longest time that the end of a session is waited for. */
+/** How long to wait for the sessions to end. */
 const sessionEndMs = 2_000;
 
 /**
- * Closes the connections, and resolves once PostgreSQL has ended their sessions, or after two seconds: a server that does
- * not answer ends none. MikroORM's own `close` resolves as soon as the sessions are asked to end, so that somebody who
- * counts them next may still find them.
+ * Closes the connections. Resolves once PostgreSQL has ended their sessions, or after two seconds, because a
+ * server that does not answer ends none. MikroORM's own `close` resolves before that, so that a caller who
+ * counts the sessions next might still find them.
  */
 export async function endSessions(orm: MikroORM): Promise<void> {
   const pool: Pool = await orm.em.getConnection().getNativeClient();
@@ -126,7 +126,7 @@ export async function endSessions(orm: MikroORM): Promise<void> {
   });
 }
 
-/** Connects to the first host that accepts writes, each host once. Throws the last one's refusal. */
+/** Connects to the first host that accepts writes, trying each host once. Throws the last host's error. */
 export async function connectToAny({ em }: MikroORM, location: DatabaseLocation): Promise<void> {
   const others = 'url' in location ? urlsOf(location.url).length - 1 : 0;
   for (let i = 0; ; i++) {
@@ -145,7 +145,7 @@ function databaseName(location: DatabaseLocation): string {
     : location.database;
 }
 
-/** Returns the names of those of the migrations that this database still lacks. */
+/** Returns the names of the migrations that this database still lacks. */
 export async function pendingMigrations(em: EntityManager, all = ourMigrations): Promise<string[]> {
   const [table] = await em.execute<{ exists: boolean }[]>(
     `select to_regclass('${migrationsTable}') is not null as exists`,
@@ -158,10 +158,10 @@ export async function pendingMigrations(em: EntityManager, all = ourMigrations):
 }
 
 /**
- * Brings the schema up to date, and returns the names of the migrations it ran. A new schema is made in one transaction; after
- * that each migration has its own, so that no table is locked while a later one builds an index. If several processes call
- * it at once, one does the work and the others wait for it. Throws StartupError, with the rights to grant, if the
- * role may not change the schema.
+ * Brings the schema up to date, and returns the names of the migrations it ran. A new schema is made in one
+ * transaction. After that each migration has its own, so that no table is locked while a later one builds an
+ * index. If several processes call it at once, one does the work and the others wait. Throws StartupError,
+ * with the rights to grant, if the role may not change the schema.
  */
 export async function migrate(
   location: DatabaseLocation,

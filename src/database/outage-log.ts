@@ -1,20 +1,20 @@
-// Log lines of an outage of the database: one when it begins, one every 10 seconds, one when it is over. Each task and
-// request that fails meanwhile would write its own.
+// Log lines of a database outage: one when it begins, one every 10 seconds, one when it is over. Otherwise
+// each task and request that fails meanwhile would write its own.
 
 import type { Bindings, Logger } from 'pino';
 import { databaseGoneBy } from '../requests/unavailable.ts';
 
 const summaryEveryMs = 10_000;
-/** How long after its begin answers from before may arrive, and after its end the last attempts to connect may fail. */
+/** For this long, earlier answers may arrive after an outage begins, and late failures after it ends. */
 const lateMs = 2_000;
 
 export type OutageLog = ReturnType<typeof createOutageLog>;
 
-/** Wraps the log of a process. */
+/** Wraps a process's logger. */
 export function createOutageLog(logger: Logger) {
   let beganAtMs: number | undefined;
   let quietUntilMs = 0;
-  /** It has worked since it last failed. */
+  /** The database has worked since it last failed. */
   let isWorking = false;
   let summary: NodeJS.Timeout | undefined;
   let counts: Record<string, number> = {};
@@ -40,7 +40,7 @@ export function createOutageLog(logger: Logger) {
     stop();
   };
 
-  /** True if the line was counted instead. */
+  /** Returns true if the line was counted, and need not be written. */
   const takes = (fields: unknown): boolean => {
     const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
     const cause = databaseGoneBy(err);
@@ -59,7 +59,7 @@ export function createOutageLog(logger: Logger) {
     count('refused requests');
     return true;
   };
-  /** As pino makes its own child loggers. */
+  /** Uses prototypes, as pino does for its child loggers. */
   const wrap = (target: Logger): Logger =>
     Object.create(target, {
       warn: {
@@ -72,9 +72,9 @@ export function createOutageLog(logger: Logger) {
   return {
     /** Counts warnings about the unreachable database, and writes everything else. */
     logger: wrap(logger),
-    /** How often the database could not be reached since the start, by cause: a SQLSTATE or the socket's code. */
+    /** How often the database was unreachable since the start, by SQLSTATE or socket error code. */
     failures,
-    /** The database has done something. */
+    /** To be called when the database has worked. */
     onWorked(): void {
       isWorking = true;
       if (beganAtMs !== undefined && performance.now() >= beganAtMs + lateMs) end();

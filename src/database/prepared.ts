@@ -3,31 +3,31 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
 import { inChangeTurn, turnsOf } from './turns.ts';
 
-/** A statement for `prepare`. Its name has a digest of its text: releases share a pooler's sessions, never one name. */
+/** A statement to prepare. Releases share a pooler's sessions, so its name has a digest of its text. */
 export type PreparedStatement = { readonly name: string; readonly text: string };
 
-/** Names a statement, at most 63 bytes in all. */
+/** Names a statement. A name has at most 63 bytes in all. */
 export function preparedStatement(label: string, text: string): PreparedStatement {
   return { name: `${label}_${hash('sha256', text, 'hex').slice(0, 12)}`, text };
 }
 
 /**
- * Rows as one value of a statement, for `json_to_recordset`. Integers of 64 bits are written as texts. However many they
- * are, PostgreSQL expects the same number of rows, so it keeps the plan; with arrays it plans most runs anew, for a millisecond.
+ * Rows as one parameter, for `json_to_recordset`. 64-bit integers become strings. PostgreSQL always expects
+ * the same number of rows and keeps its plan. With arrays it replans most runs, which takes a millisecond.
  */
 export function jsonOfRows(rows: readonly object[]): string {
   return JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? String(value) : value));
 }
 
-/** Each of the ids once, as such rows. */
+/** The same for ids, each of them once. */
 export function jsonOfIds(ids: readonly string[]): string {
   return jsonOfRows(Array.from(new Set(ids), (id) => ({ id })));
 }
 
 /**
- * Begins a transaction. If the process or its machine stops, PostgreSQL ends the transaction, and frees its locks, after ten
- * seconds. A lock is waited for less long than the process waits for an answer, so that no abandoned statement stays in the
- * queue.
+ * Begins a transaction. If the process or its machine stops, PostgreSQL ends the transaction and frees its
+ * locks after ten seconds. The wait for a lock is shorter than the default of `DATABASE_TIMEOUT`, so that no
+ * abandoned statement stays in the queue.
  */
 const begin = "begin; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '5s'";
 
@@ -44,18 +44,18 @@ const notAsPrepared = /^(?:26000|42P05)$/;
 const isNotAsPrepared = (reason: unknown) => notAsPrepared.test((reason as { code?: string }).code ?? '');
 
 /**
- * Runs statements prepared on MikroORM's connections, and unprepared from the moment a pooler in transaction mode
- * shows itself: it hands out another session each time, where a statement is not prepared, or is already. The one
- * place that knows; every prepared statement goes through it.
+ * Runs prepared statements on MikroORM's connections. A pooler in transaction mode uses a different session
+ * each time, in which a statement is not prepared, or is already. From the first such error on, statements
+ * run unprepared. Only this function handles that: every prepared statement goes through it.
  */
 export function createPreparedStatements(em: EntityManager) {
   let mayPrepare = true;
 
-  /** Runs the work prepared, and once more unprepared if that fails for being prepared: then it did nothing. */
+  /** Runs the work prepared. If that fails for being prepared, nothing was done: runs it again unprepared. */
   const prepared = async <T>(work: (textOf: (statement: PreparedStatement) => object) => Promise<T>) => {
     const unprepared = () => work(({ text }) => ({ text }));
     if (!mayPrepare) return unprepared();
-    // Whatever others in flight learn meanwhile, this run was prepared, and is run unprepared if that fails.
+    // This run was prepared, whatever others have learned meanwhile, so it too is repeated unprepared.
     return work(({ name, text }) => ({ name, text })).catch((reason) => {
       if (!isNotAsPrepared(reason)) throw reason;
       mayPrepare = false;
@@ -89,19 +89,19 @@ export function createPreparedStatements(em: EntityManager) {
   };
 
   return {
-    /** Runs one statement, which is a transaction by itself. */
+    /** Runs one statement as its own transaction. */
     run,
-    /** Runs a statement that only reads, for a merchant that has asked, when it is its turn. Throws `unavailable`. */
+    /** Runs a merchant's read-only statement when it is the merchant's turn. Throws `unavailable`. */
     async read(merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> {
       return turnsOf(await poolOf(em), 'reads')(merchantId, () => run(...statement));
     },
     /**
-     * Runs several statements in one transaction: what they wrote is durable when this resolves, or none of it is there.
-     * Behind a pooler the work may be called twice, so it has no effects but those of its statements. `limits` sets
-     * what else is to hold for the transaction.
+     * Runs several statements in one transaction. When this resolves, everything they wrote is durable.
+     * Behind a pooler the work may be called twice, so it must have no effects except those of its
+     * statements. `limits` is SQL that sets further limits for the transaction.
      */
     transaction,
-    /** The same for a change that a merchant has asked for, when it is its turn. Throws `unavailable`. */
+    /** The same for a merchant's change, when it is the merchant's turn. Throws `unavailable`. */
     change: <T>(merchantId: string, work: (run: RunPrepared) => Promise<T>): Promise<T> =>
       inChangeTurn(em, merchantId, () => transaction(work)),
   };

@@ -1,4 +1,4 @@
-// Remedies for errors of the database: PostgreSQL's own messages name the fault, but seldom the remedy.
+// Remedies for database errors: PostgreSQL's own messages name the fault, but seldom the remedy.
 
 /** SQLSTATE: the role lacks a right. */
 export const insufficientPrivilege = '42501';
@@ -28,7 +28,7 @@ const remedies: Record<string, string> = {
 const untrustedCertificate =
   /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+|CERT_\w+)$/;
 
-/** Returns the first error of a chain of causes that has a code: a SQLSTATE, or a code of the system. */
+/** Returns the first error with a code in a chain of causes: a SQLSTATE, or a code of the system. */
 export function faultOf(error: unknown): { code: string; message: string } | undefined {
   for (let cause = error; cause instanceof Error; cause = cause.cause ?? previousOf(cause)) {
     const inner = cause instanceof AggregateError ? cause.errors[0] : cause;

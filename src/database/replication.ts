@@ -1,9 +1,9 @@
-// What the database is at the moment: primary or standby, in which history, which standbys have its commits, and its clock.
+// The state of the database: whether it is the primary, its timeline, its standbys and its clock.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Replication } from '../telemetry/metrics.ts';
 
-/** `pg_stat_replication` shows others' rows to this role and its members. */
+/** Only members of this role see all rows of `pg_stat_replication`. */
 export const replicationRole = 'pg_read_all_stats';
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
@@ -27,13 +27,13 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
   return row;
 }
 
-/** How far this machine's clock is at least ahead of the database's; negative if it is behind. */
+/** At least how far this machine's clock is ahead of the database's; negative if it is behind. */
 export async function readClockAheadMs(em: EntityManager): Promise<number> {
   const beganAtMs = Date.now();
   const [row] = await em
     .fork()
     .execute<{ ms: number }[]>('select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms');
   const ms = row?.ms ?? beganAtMs;
-  // It was read at some time between the beginning and now.
+  // The database's clock was read between `beganAtMs` and now.
   return Math.max(beganAtMs - ms, Math.min(Date.now() - ms, 0));
 }

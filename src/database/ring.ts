@@ -1,4 +1,4 @@
-// Round-robin over the rows that wait, by an index: what a turn costs does not depend on how many wait.
+// Round-robin over waiting rows by an index: the cost of a turn does not depend on how many rows wait.
 
 import { MAX as highestUuid } from 'uuid';
 
@@ -7,7 +7,7 @@ interface Ring {
   name: string;
   /** A column of UUIDs. */
   column: string;
-  /** SQL of the value behind which the ring begins. */
+  /** SQL of the value after which the ring begins. */
   begin: string;
   /** `table alias`. */
   from: string;
@@ -18,8 +18,8 @@ interface Ring {
 }
 
 /**
- * Returns a recursive query that visits the distinct values of a column as a ring: from the first after `begin`, around,
- * to `begin`. It skips the rows in between. Its first row, with `place` 0, is `begin` itself.
+ * Returns a recursive query that visits the distinct values of a column as a ring: from the first after
+ * `begin`, around, to `begin`. It skips equal rows. Its first row, with `place` 0, is `begin` itself.
  */
 export function ring({ name, column, begin, from, where, order }: Ring): string {
   const alias = from.split(' ').at(-1);

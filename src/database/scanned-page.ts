@@ -1,4 +1,4 @@
-// Pages of a list whose filter has no index: each page searches a bounded number of rows, and reads each once.
+// Pages of a list whose filter has no index. Each page searches a bounded number of rows, each row once.
 
 import { type PreparedStatements, preparedStatement } from './prepared.ts';
 
@@ -6,8 +6,8 @@ import { type PreparedStatements, preparedStatement } from './prepared.ts';
 const maxScanned = 10_000;
 
 /**
- * With so many values at most, a statement is prepared: planning takes longer than finding one row. The others, of
- * thousands of combinations of filters, would stay in the memory of every connection.
+ * A statement with at most this many values is prepared, because planning takes longer than finding one row.
+ * Longer ones have thousands of combinations of filters, which would stay in every connection's memory.
  */
 const maxPreparedValues = 5;
 
@@ -23,7 +23,7 @@ interface Scan {
 }
 
 /**
- * Returns a FROM clause with the matching rows and, if there may be more after it, the last searched row. They have
+ * Returns a FROM clause with the matching rows and, if more may follow it, the last row searched. They have
  * the columns `matches` and `is_last_scanned`. Use a `limit` of at least the page size plus two.
  */
 export function scannedRows({ table, alias, range, order, matching }: Scan): string {
@@ -57,7 +57,7 @@ export class Values {
   }
 }
 
-/** Reads a page by descending id: what the conditions of `values` find, at most `size` rows. */
+/** Reads a page by descending id, of at most `size` rows. */
 export async function readScannedPage(
   read: PreparedStatements['read'],
   merchantId: string,
@@ -72,8 +72,8 @@ export async function readScannedPage(
 }
 
 /**
- * Returns the page made of the rows of `scannedRows`, in their order: at most `size` rows that match, and the row after which
- * the next page begins; undefined on the last page.
+ * Returns the page made of the rows of `scannedRows`, in their order: at most `size` matching rows, and the
+ * row after which the next page begins, undefined on the last page.
  */
 export function pageOfScanned<Row extends { matches: boolean; is_last_scanned: boolean }>(
   found: readonly Row[],

@@ -1,5 +1,5 @@
-// Turns, so that one of many delays none of the others. Reads and changes take them by merchant, each kind within its own part
-// of the pool, so that creates have theirs; payers, by intent, to ask a chain's node.
+// Turns, so that no merchant delays the others. Reads and changes take turns by merchant, each kind in its
+// own part of the pool, so that creates have the rest. Payments by a signature take turns by intent.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
@@ -10,11 +10,11 @@ const { maxWaiting, maxWaitMs } = usualWaits;
 type RunInTurn = ReturnType<typeof createTurns>;
 type Kind = 'reads' | 'changes';
 
-/** The largest part of the connections that uncached reads hold together, and that changes hold together. */
+/** The largest part of the pool that uncached reads may hold together, and that changes may. */
 const shares: Readonly<Record<Kind, number>> = { reads: 1 / 4, changes: 1 / 2 };
 const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
 
-/** All reads of a pool take turns together, and all changes. */
+/** All reads of a pool share their turns, and so do all changes. */
 export function turnsOf(pool: Pool, kind: Kind): RunInTurn {
   const known = turnsOfPools[kind].get(pool);
   if (known !== undefined) return known;
@@ -23,15 +23,15 @@ export function turnsOf(pool: Pool, kind: Kind): RunInTurn {
   return turns;
 }
 
-/** Runs a merchant's change when it is its turn. Throws `unavailable` if its turn does not come in time. */
+/** Runs a merchant's change when it is the merchant's turn. Throws `unavailable` if that takes too long. */
 export async function inChangeTurn<T>(em: EntityManager, merchantId: string, work: () => Promise<T>) {
   return turnsOf(await em.getConnection().getNativeClient(), 'changes')(merchantId, work);
 }
 
 /**
- * Returns a function that runs the work when it is the turn of its key, such as a merchant. It throws `unavailable` without
- * running it if too much waits, or if it would wait too long. `slots` is how much may run at once. With several keys, each may
- * use all but one.
+ * Returns a function that runs the work when it is the turn of its key, such as a merchant. It throws
+ * `unavailable` without running the work if too much waits, or if it waits too long. At most `slots` run at
+ * once. If there are several, one key may use all but one.
  */
 export function createTurns(slots: number, kind: string) {
   const maxOfKey = Math.max(1, slots - 1);
@@ -55,7 +55,7 @@ export function createTurns(slots: number, kind: string) {
       if (runningCount >= slots) return;
       if (!mayBegin(key)) continue;
       const begin = queue.shift();
-      // After the others, if it has more.
+      // If the key has more, it goes to the end.
       waiting.delete(key);
       if (queue.length > 0) waiting.set(key, queue);
       waitingCount--;
@@ -66,7 +66,7 @@ export function createTurns(slots: number, kind: string) {
 
   const wait = (key: string): Promise<void> => {
     const queue = waiting.get(key) ?? [];
-    // Above the limit each key may have its share.
+    // Above the limit, each key may still have its share.
     if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
       return Promise.reject(overloaded(`${maxWaiting} ${kind} wait already`));
     }

@@ -36,17 +36,17 @@ const neededRights = {
   audit_log: ['select', 'insert', 'update', 'delete'],
 };
 
-/** Settings without which the service reads or writes something else than it means, and what they have to be. */
+/** Settings without which the service would misread or miswrite data, and the values they must have. */
 const neededSettings = {
   DateStyle: /^ISO/,
   bytea_output: /^hex$/,
   standard_conforming_strings: /^on$/,
   default_transaction_isolation: /^read committed$/,
-  // Otherwise a notice that a commit did not reach its standby is not sent.
+  // Otherwise PostgreSQL does not send the notice that a commit may not have reached its standby.
   client_min_messages: /^(?!error|fatal|panic)/,
 };
 
-/** Throws StartupError if the database or the role has a setting with which the service does not work. */
+/** Throws StartupError if the database or the role has a setting that the service does not work with. */
 export async function assertSettings(em: EntityManager): Promise<void> {
   const found = await em
     .fork()
@@ -91,15 +91,15 @@ export async function assertWritable(em: EntityManager): Promise<void> {
   await em.fork().execute('insert into payment_intents select * from payment_intents where false');
 }
 
-/** Megabytes that have to be free. */
+/** Megabytes that must be free. */
 export const minFreeMb = 16;
 /** Pages of 8 KB, each filled by one row. */
 const probePages = (minFreeMb * 1024) / 8;
 
 /**
- * Writes to the database's disk, and throws PostgreSQL's error if that fails. On a full disk PostgreSQL can still write
- * to the pages and log files that it has. Only a growing table shows the fault, so a temporary table grows here.
- * Returns false if the role may not create one: nothing is known then.
+ * Writes to the database's disk, and throws PostgreSQL's error if that fails. On a full disk PostgreSQL can
+ * still write to the pages and log files that it has. Only a growing table shows the fault, so a temporary
+ * table grows here. Returns false, which says nothing, if the role may not create one.
  */
 export async function probeDisk(entityManager: EntityManager): Promise<boolean> {
   const em = entityManager.fork();
@@ -132,18 +132,18 @@ async function isReadOnly(em: EntityManager): Promise<boolean> {
 /** SQLSTATE `disk_full`. */
 const diskFull = '53100';
 
-/** Commits nothing. What was committed before is on the standbys that a commit waits for when this resolves. */
+/** Commits no data. Once it resolves, the standbys that commits wait for have all earlier commits. */
 export const commitNothing = preparedStatement(
   'commit_nothing',
   "select pg_logical_emit_message(true, 'payment-intent-service', '')",
 );
 
-/** So long a probe that found room is not believed after a write has failed for lack of it: a host may limit what it stores. */
+/** How long not to trust a probe that found room just before a write failed: a host may have quotas. */
 const misledMs = 60_000;
-/** A commit within this time shows that the database commits. */
+/** A commit within this time shows that the database can commit. */
 const commitEveryMs = 5_000;
 
-/** Returns the probe for readiness: rights, read-only mode and commits, and also the disk after a failed write. */
+/** Returns the readiness probe: rights, read-only mode, commits and, after a failed write, the disk. */
 export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   let isDiskSuspect = false;
   let roomFoundAtMs = Number.NEGATIVE_INFINITY;
@@ -160,13 +160,13 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
       onCommitted();
     },
     /**
-     * Returns whether creates can be stored. Throws if the database does not respond. Commits, unless something was
-     * committed in the last 5 s: without its synchronous standby a database answers everything but a commit.
+     * Returns whether creates can be stored. Throws if the database does not respond. Commits unless it did
+     * in the last 5 s: without its synchronous standby a database answers everything but a commit.
      */
     async probe(): Promise<boolean> {
       if ((await findMissingRights(em)).length > 0) return false;
       if (await isReadOnly(em)) {
-        // Fails, and ends the session: the host's name may lead to another server by now.
+        // This fails and ends the session: the host's name may lead to another server by now.
         await assertWritable(em).catch(() => {});
         return false;
       }
@@ -187,7 +187,7 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
       isDiskSuspect = false;
       return true;
     },
-    /** To be called for each failed write. After `disk_full`, `probe` checks the disk until there is room again, or for a minute. */
+    /** To be called for each failed write. After `disk_full`, `probe` checks the disk until it finds room. */
     onFailedWrite(reason: unknown): void {
       if (faultOf(reason)?.code !== diskFull) return;
       isDiskSuspect = true;
