@@ -3,8 +3,8 @@ import { modeNames } from '../../contract/words.ts';
 import { MerchantEntity } from './merchant.ts';
 
 /**
- * The kind of a key's last six characters: `keyed`, an HMAC that only the service can make, or `crc32`, the checksum of
- * the first release, which anybody can make.
+ * The format of a key's last six characters: `keyed`, an HMAC that only the service can make, or `crc32`, the
+ * checksum of the first release, which anybody can make.
  */
 const apiKeyFormats = ['crc32', 'keyed'] as const;
 export type ApiKeyFormat = (typeof apiKeyFormats)[number];
@@ -16,13 +16,13 @@ export const ApiKeyEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: () => p.manyToOne(MerchantEntity).mapToPk().fieldName('merchant_id').index(),
-    /** The mode of every request with this key. The prefix of the key is for people. */
+    /** The mode of every request with this key. Its prefix shows the mode to people. */
     mode: p.enum(modeNames),
     /** Version of the pepper in `API_KEY_PEPPERS` that `keyHash` was made with. */
     pepperVersion: p.smallint(),
     /** HMAC-SHA256 of the whole key under the pepper. */
     keyHash: p.blob().unique(),
-    /** The kind of its last six characters. Keys issued before there were two formats have the old one. */
+    /** The format of its last six characters. Keys issued before there were two formats have the old one. */
     format: p.enum(apiKeyFormats).default('crc32'),
     /** The key's prefix and last four characters, for people to tell keys apart. */
     hint: p.text(),

@@ -4,10 +4,10 @@ import { modeNames } from '../../contract/words.ts';
 import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
-/** `submitted`: can be sent. `landed`: a transfer used it. `released`: the chain never will. `failed`: nobody was given it. */
+/** `submitted`: can be sent. `landed`: used by a transfer. `released`: unusable. `failed`: not given out. */
 const authorizationStatuses = ['submitted', 'landed', 'released', 'failed'] as const;
 
-/** A payer's signed authorization (EIP-3009) to transfer tokens for an intent. The signature itself is not kept. */
+/** A payer's signed authorization (EIP-3009) of a transfer for an intent. The signature is not kept. */
 export const AuthorizationEntity = defineEntity({
   name: 'Authorization',
   tableName: 'authorizations',
@@ -16,18 +16,18 @@ export const AuthorizationEntity = defineEntity({
     merchantId: p.uuid(),
     mode: p.enum(modeNames).nativeEnumName(modeType),
     paymentIntent: p.uuid(),
-    /** The network of the intent, which says the chain and the token. */
+    /** The network of the intent, which determines the chain and the token. */
     network: p.smallint(),
     fromAddress: p.type(AddressType).$type<WalletAddress>(),
-    /** Of the payer's choice, used once on the chain. */
+    /** Chosen by the payer. The chain accepts it once. */
     nonce: p.type(HexType).$type<string>(),
     /** The wallet that is paid. */
     wallet: p.type(AddressType).$type<WalletAddress>(),
     amountUnits: p.bigint(),
-    /** Blocks from this time on do not take it. */
+    /** Blocks from this time on do not accept it. */
     validBefore: p.datetime(3).columnType('timestamptz(3)'),
     status: p.enum(authorizationStatuses).nativeEnumName('authorization_status'),
-    /** What the facilitator says that it has sent. Nothing follows from it. */
+    /** The transaction hash that the facilitator reports. It is shown, but decides nothing. */
     reportedHash: p.type(HexType).$type<string>().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
   },

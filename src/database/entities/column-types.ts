@@ -5,8 +5,8 @@ import { Type } from '@mikro-orm/core';
 import { checksum } from 'ox/Address';
 
 /**
- * JSON in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and rewrite the
- * numbers, and a replayed creation would no longer return what the first one did.
+ * JSON in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and rewrite
+ * the numbers, and a replayed creation would no longer return what the first one did.
  */
 export class JsonTextType extends Type<JsonObject, string> {
   override convertToDatabaseValue(value: JsonObject): string {
@@ -20,7 +20,7 @@ export class JsonTextType extends Type<JsonObject, string> {
   }
 }
 
-/** Bytes as hexadecimal text: a Buffer for each would cost more than computing the hash. */
+/** Bytes as hexadecimal text: making a Buffer for each would cost more than computing the hash. */
 export class HexType extends Type<string | null, string | null> {
   override convertToDatabaseValue(value: string | null): string | null {
     return value == null ? null : `\\x${value}`;

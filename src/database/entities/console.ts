@@ -2,15 +2,15 @@ import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../../contract/words.ts';
 import { modeType } from './network.ts';
 
-/** A person's session of the console: first a code, then the token that it was exchanged for; of both, keyed hashes. */
+/** A console session: first a code, then the token it was exchanged for. Only keyed hashes are stored. */
 export const ConsoleSessionEntity = defineEntity({
   name: 'ConsoleSession',
   tableName: 'console_sessions',
   properties: {
     id: p.uuid().primary(),
-    /** Whose it is, for people. */
+    /** Whose session it is, for people to read. */
     name: p.text(),
-    /** Null for an operator, who sees all merchants; with a merchant there is a mode. */
+    /** Null for an operator, who sees all merchants. Set together with `mode`. */
     merchantId: p.uuid().nullable(),
     mode: p.enum(modeNames).nativeEnumName(modeType).nullable(),
     isReadOnly: p.boolean(),

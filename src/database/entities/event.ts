@@ -2,15 +2,15 @@ import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import { modeNames } from '../../contract/words.ts';
 import { modeType } from './network.ts';
 
-/** The channel on which PostgreSQL notifies every process that events have got their position. */
+/** The channel on which PostgreSQL notifies every process that events have been positioned. */
 export const eventsPositionedChannel = 'events_positioned';
 
 /**
- * An event, written in the transaction of the change that it reports. Only `position` ever changes: a later
- * transaction sets it, see `events/position-events.ts`. Readers see only events with a position.
+ * An event, written in the transaction of the change that it reports. Only `position` changes: a later
+ * transaction sets it, see `events/position-events.ts`. Readers see only events with one.
  *
- * Indexes: `merchant`, for lists and streams; `turns`, events without a position by merchant, in the order in which they
- * get one; `position`, new events for the streams of this process; `payment_intent`, also to list an intent's events.
+ * Indexes: `merchant`, for lists and streams; `turns`, events without a position, by merchant, in the order
+ * they get one; `position`, new events for streams; `payment_intent` and `refund`, also for lists.
  */
 export const EventEntity = defineEntity({
   name: 'Event',
@@ -21,9 +21,9 @@ export const EventEntity = defineEntity({
     mode: p.enum(modeNames).nativeEnumName(modeType),
     type: p.text(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** The intent that it is about, if it is about one. */
+    /** The intent that it is about, if any. */
     paymentIntent: p.uuid().nullable(),
-    /** The refund that it is about, if it is about one. */
+    /** The refund that it is about, if any. */
     refund: p.uuid().nullable(),
     /** The webhook endpoint that it is about, and the only one that it is sent to. */
     webhookEndpoint: p.uuid().nullable(),

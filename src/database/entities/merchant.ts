@@ -1,10 +1,10 @@
 import { defineEntity, p } from '@mikro-orm/core';
 import { chainNames, modeNames } from '../../contract/words.ts';
 
-/** The channel on which PostgreSQL notifies every process that its cached keys and wallets are out of date. */
+/** The channel on which PostgreSQL tells every process that its cached keys and wallets are out of date. */
 export const keysChangedChannel = 'api_keys_changed';
 
-/** A merchant, who is paid. */
+/** A merchant, who receives payments. */
 export const MerchantEntity = defineEntity({
   name: 'Merchant',
   tableName: 'merchants',
@@ -28,7 +28,7 @@ export const PayoutWalletEntity = defineEntity({
   },
 });
 
-/** The origins of a merchant's own pages: the checkout returns to them and speaks to them, and to no others. */
+/** The origins of a merchant's pages. The checkout returns and sends messages only to these. */
 export const CheckoutSettingsEntity = defineEntity({
   name: 'CheckoutSettings',
   tableName: 'checkout_settings',

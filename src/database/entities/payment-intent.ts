@@ -11,19 +11,19 @@ export const minExpiryMinutes = 5;
 export const maxExpiryMinutes = 60;
 
 /**
- * A payment intent at rest. Everything about the chain and the token follows from `network`, whose row never changes,
- * so a later release cannot change an open intent.
+ * A payment intent at rest. Everything about the chain and the token follows from `network`, whose row never
+ * changes, so a later release cannot change an open intent.
  *
- * The idempotency key and the fingerprint of the request live on the same row, so that one insert decides who was
- * first. Unique constraints cover one merchant, or the UUID itself: the table can be distributed by merchant.
+ * The row has the idempotency key and the request's fingerprint, so that one insert decides who was first.
+ * Unique constraints cover one merchant, or the UUID: the table can be distributed by merchant.
  *
- * Every constraint slows inserts (`npm run bench -- --schema`). The table has types, NOT NULL and one check. It has no
- * foreign keys, because each insert would lock the one row of its merchant; instead, merchants and networks cannot be
- * deleted. The rules that only the code enforces are in `payment-intents/intent-rules.ts`, and `doctor` checks the rows against them.
+ * Every constraint slows inserts (`npm run bench -- --schema`). The table has types, NOT NULL and one check.
+ * With foreign keys each insert would lock its merchant's row; instead, merchants and networks cannot be
+ * deleted. Only code enforces the rules in `payment-intents/intent-rules.ts`; `doctor` checks the rows.
  *
- * Its indexes are in the migrations: `open`, what has to expire, for each network by the clock that it has; `wallet`, whose
- * payment a transfer to a wallet may be; `partial`, intents that are partly paid, or ended so: they expect what is missing;
- * `labels` and `refunded`, those that may need a person.
+ * Its indexes are in the migrations: `open`, intents to expire, by network, because each has its own clock;
+ * `wallet`, intents that a transfer may pay; `partial`, intents that are or ended partly paid, and expect the
+ * rest; `labels` and `refunded`, intents that may need a person.
  */
 export const PaymentIntentEntity = defineEntity({
   name: 'PaymentIntent',
@@ -53,9 +53,9 @@ export const PaymentIntentEntity = defineEntity({
     paymentsCount: p.integer().default(0),
     /** Sum of the confirmed transfers of its refunds. */
     amountRefundedUnits: p.bigint().nullable(),
-    /** The number of its signed authorizations. Each that is stored changes the row, and who has read it notices. */
+    /** The number of its signed authorizations. If it has changed, a row read before is out of date. */
     authorizationsCount: p.integer().nullable(),
-    /** The number of its events: each change of the row adds one, and is made only on the number that it has read. */
+    /** The number of its events. A change with events is stored only if this is the number it read. */
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
     succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
@@ -66,11 +66,11 @@ export const PaymentIntentEntity = defineEntity({
 
 export type PaymentIntentRow = InferEntity<typeof PaymentIntentEntity>;
 
-/** What happens to an intent after its creation. Its row is created with the defaults of these columns. */
+/** What happens to an intent after its creation. A new row has the defaults of these columns. */
 export const laterProperties = [
   ...(['amountReceivedUnits', 'paymentsCount', 'amountRefundedUnits', 'authorizationsCount'] as const),
   ...(['eventCount', 'labels', 'succeededAt', 'canceledAt', 'expiredAt'] as const),
 ] as const;
 
-/** A row as it is created. */
+/** A row at its creation. */
 export type NewPaymentIntentRow = Omit<PaymentIntentRow, (typeof laterProperties)[number]>;

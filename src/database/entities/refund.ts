@@ -8,9 +8,9 @@ import { modeType } from './network.ts';
 /**
  * Money to return to a payer. Its transfers are rows of `transfers`.
  *
- * Indexes `amount`, `wallet` and `equal`: the refunds that a transfer to their destination may be, by its amount, by its
- * sender, or by both. Each look-up finds one row, however many there are. `equal` has one value for the three: of two
- * indexes that begin with the same column, the planner takes either. `waiting` and `labels`: those that may need a person.
+ * Indexes `amount`, `wallet` and `equal` find the refund of a transfer to its destination by amount, sender
+ * or both: one row, however many there are. `equal` has one value for its three columns: of two indexes that
+ * begin with the same one, the planner takes either. `waiting` and `labels`: those that may need a person.
  */
 export const RefundEntity = defineEntity({
   name: 'Refund',
@@ -20,7 +20,7 @@ export const RefundEntity = defineEntity({
     merchantId: p.uuid(),
     mode: p.enum(modeNames).nativeEnumName(modeType),
     paymentIntent: p.uuid(),
-    /** The network of the intent, which says the chain and the token. */
+    /** The network of the intent, which determines the chain and the token. */
     network: p.smallint(),
     amountUnits: p.bigint(),
     destination: p.type(AddressType).$type<WalletAddress>(),
@@ -34,7 +34,7 @@ export const RefundEntity = defineEntity({
     succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** Transfers may be its own until then: for 30 days after its end, and without one for ever. */
+    /** Until then transfers may belong to it: 30 days after its end, or for ever while it is open. */
     watchedUntil: p.datetime(3).columnType('timestamptz(3)'),
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),

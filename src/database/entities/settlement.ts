@@ -4,9 +4,9 @@ import { AddressType, HexType } from './column-types.ts';
 import { modeType } from './network.ts';
 
 /**
- * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line removes
- * it. While it exists, intents of this chain expire by the chain's clock. Triggers notify of new and removed rows, not of
- * updates: the watcher makes one every two seconds.
+ * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line
+ * removes it. While it exists, intents of this chain expire by the chain's clock. Triggers notify of new and
+ * removed rows, but not of updates, which the watcher makes every two seconds.
  */
 export const WatchedChainEntity = defineEntity({
   name: 'WatchedChain',
@@ -24,9 +24,9 @@ export const WatchedChainEntity = defineEntity({
     cursorTime: p.datetime(3).columnType('timestamptz(3)'),
     /** Everything up to this block is final and was verified. */
     verifiedNumber: p.bigint().fieldName('second_number'),
-    /** The node's newest block, when it was last asked. */
+    /** The node's newest block when it was last asked. */
     headNumber: p.bigint(),
-    /** The node's newest final block, when it was last asked. */
+    /** The node's newest final block when it was last asked. */
     finalizedNumber: p.bigint(),
     /** When the node last answered, by the database's clock. */
     seenAt: p.datetime(3).columnType('timestamptz(3)'),
@@ -43,12 +43,12 @@ export type WatchedChainRow = InferEntity<typeof WatchedChainEntity>;
 const stateNames = ['pending', 'confirmed', 'reorged'] as const;
 
 /**
- * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer that a reorganisation
- * moves to another block keeps its row: it is identified by its transaction, token, sender, recipient, amount and ordinal.
+ * A transfer to a merchant's wallet. If two merchants have the wallet, each has a row. A transfer moved to
+ * another block keeps its row: its transaction, token, sender, recipient, amount and ordinal identify it.
  *
- * Indexes: `payment_intent` and `refund`, their transfers in chain order; `time`, those of a merchant in a range of time;
- * `pending`, those to confirm; `reorged`, those to look for; `block`, those to revert in a reorganisation;
- * `plain_refund`, those that look like a refund's and lack its id.
+ * Indexes: `payment_intent` and `refund`, their transfers in chain order; `time`, a merchant's by time;
+ * `pending`, to confirm; `reorged`, to look for; `block`, to revert; `plain_refund`, a refund's without its
+ * id.
  */
 export const TransferEntity = defineEntity({
   name: 'Transfer',
@@ -70,14 +70,14 @@ export const TransferEntity = defineEntity({
     /** Numbers the equal transfers of a transaction, from 0. */
     ordinal: p.integer(),
     state: p.enum(stateNames).nativeEnumName('transfer_state'),
-    /** Undefined while it is unattributed. */
+    /** Null while it is unattributed, and for a transfer of a refund. */
     paymentIntent: p.uuid().nullable(),
     attributedByHand: p.boolean().default(false),
-    /** It was attributed by hand and detached: now only its id or a manual attribution counts. */
+    /** It was attributed by hand and then detached: now only its id or a manual attribution counts. */
     isDetached: p.boolean().default(false),
     /**
-     * It goes to the destination of a refund, and is never a payment of this merchant. Without `refund` it could be one
-     * by its wallets and its amount, but has no id.
+     * It goes to the destination of a refund, and is never a payment of this merchant. Without `refund`, its
+     * wallets and its amount fit a refund, but it has no id.
      */
     isRefund: p.boolean().default(false),
     refund: p.uuid().nullable(),

@@ -19,7 +19,7 @@ export const WebhookEndpointEntity = defineEntity({
     description: p.text().nullable(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
     deletedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** Failed attempts since the last success, and the first of them. */
+    /** Failed attempts since the last success, and the time of the first. */
     failures: p.integer().default(0),
     failingSince: p.datetime(3).columnType('timestamptz(3)').nullable(),
     idempotencyKey: p.text().nullable(),
@@ -40,7 +40,7 @@ export const WebhookSecretEntity = defineEntity({
     /** The version of the key in `WEBHOOK_SECRET_KEYS`. */
     keyVersion: p.smallint(),
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    /** Until when a replaced generation signs. */
+    /** When a replaced generation stops signing. */
     expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
     /** The idempotency key of the rotation that created it. */
     idempotencyKey: p.text().nullable(),
@@ -49,8 +49,8 @@ export const WebhookSecretEntity = defineEntity({
 });
 
 /**
- * One event for one endpoint. The pending rows are the delivery queue. Index `turns`: due deliveries by merchant and
- * endpoint, for the round-robin; `failed`: those that can be redelivered.
+ * One event for one endpoint. The pending rows are the delivery queue. Index `turns`: due deliveries by
+ * merchant and endpoint, for the round-robin; `failed`: those that can be redelivered.
  */
 export const WebhookDeliveryEntity = defineEntity({
   name: 'WebhookDelivery',
@@ -65,7 +65,7 @@ export const WebhookDeliveryEntity = defineEntity({
     createdAt: p.datetime(3).columnType('timestamptz(3)'),
     /** When it is due, while pending; during an attempt, when its lease expires. */
     nextAttemptAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    /** `nextAttemptAt` as set by the last claim: an attempt is in flight while both are equal and in the future. */
+    /** `nextAttemptAt` of the last claim: an attempt is in flight while both are equal and in the future. */
     leasedUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
     /** Attempts since creation or the last redelivery. */
     scheduled: p.smallint().default(0),
@@ -76,7 +76,7 @@ export const WebhookDeliveryEntity = defineEntity({
 
 export type WebhookDeliveryRow = InferEntity<typeof WebhookDeliveryEntity>;
 
-/** An attempt. The newest ones of each delivery are kept. */
+/** An attempt. The newest of each delivery are kept. */
 export const WebhookAttemptEntity = defineEntity({
   name: 'WebhookAttempt',
   tableName: 'webhook_attempts',
@@ -88,7 +88,7 @@ export const WebhookAttemptEntity = defineEntity({
     durationMs: p.integer(),
     statusCode: p.smallint().nullable(),
     error: p.text().nullable(),
-    /** The beginning of the answer, which need not be text. */
+    /** The beginning of the response, which need not be text. */
     response: p.blob().nullable(),
   },
 });

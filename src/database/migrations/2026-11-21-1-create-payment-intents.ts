@@ -1,4 +1,4 @@
-/** Changes that every process must hear of at once: what it has cached of keys and wallets is then out of date. */
+/** Changes that every process must hear of at once, because it caches keys and wallets. */
 const announcedChanges = {
   api_keys: 'update or delete',
   payout_wallets: 'insert or update or delete',

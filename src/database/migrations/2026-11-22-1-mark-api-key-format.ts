@@ -1,4 +1,4 @@
-/** Which API keys end in the CRC-32 of the first release. A process of that release goes on issuing those. */
+/** Marks API keys that end in the CRC-32 of the first release. Processes of that release still issue them. */
 export default [
   `
       alter table api_keys

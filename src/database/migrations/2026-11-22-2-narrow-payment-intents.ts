@@ -13,11 +13,11 @@ const kept = {
 };
 
 /**
- * Intents refer to a row of `networks` in place of repeating chain, token and confirmations, and lose the rules that
- * halved the pace of inserts. One ALTER TABLE rewrites the table once and keeps what was granted on it; a row with other
- * facts than a network's makes the migration fail, and nothing is changed.
+ * Intents refer to a row of `networks` instead of repeating chain, token and confirmations, and lose the
+ * rules that halved the rate of inserts. One ALTER TABLE rewrites the table once and keeps its grants. If the
+ * values of a row are not those of a network, the migration fails and changes nothing.
  *
- * Processes of the version before cannot write to this table: stop them first.
+ * Processes of the previous version cannot write to this table: stop them first.
  */
 export default [
   "create type payment_mode as enum ('testnet', 'mainnet')",
@@ -58,7 +58,7 @@ export default [
         drop constraint payment_intents_idempotency_check,
         drop constraint payment_intents_idempotency_key_check,
         drop constraint payment_intents_request_fingerprint_check`,
-  // The old values decide: chain id and token follow from mode and chain by the constraint that was dropped above.
+  // This reads the old values. By the constraint dropped above, mode and chain imply chain id and token.
   `
       alter table payment_intents
         alter column mode type payment_mode using mode::payment_mode,

@@ -1,8 +1,8 @@
 /**
- * What happens to an intent after its creation, and the events that report it. The columns have constant defaults, so no
- * row is rewritten. The index is built while creates wait: a second for a few million intents.
+ * What happens to an intent after its creation, and the events that report it. The columns have constant
+ * defaults, so no row is rewritten. Creates wait for the index: a second for a few million intents.
  *
- * Processes of the version before go on creating intents beside new ones.
+ * Processes of the previous version may go on creating intents beside new ones.
  */
 export default [
   `

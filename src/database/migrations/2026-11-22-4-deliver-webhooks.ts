@@ -1,4 +1,4 @@
-/** Webhook endpoints, their secrets' generations, and the queue of what has to be sent to them. */
+/** Webhook endpoints, the generations of their secrets, and the queue of their deliveries. */
 export default [
   `
       create table webhook_endpoints (

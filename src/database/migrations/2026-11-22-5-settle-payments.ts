@@ -1,9 +1,9 @@
 /**
- * Watched chains, their headers, and the transfers that were seen on them. The indexes on intents are built while creates
- * wait: a few seconds for a few million intents.
+ * Watched chains, their headers, and the transfers seen on them. Creates wait while the indexes on intents
+ * are built: a few seconds for a few million intents.
  *
- * Processes of the version before go on beside new ones. They expire intents by the clock, also those of a watched chain:
- * start the first watcher when they have ended.
+ * Processes of the previous version may go on beside new ones. They expire intents by the clock, even those
+ * of a watched chain: start the first watcher after they have ended.
  */
 export default [
   `

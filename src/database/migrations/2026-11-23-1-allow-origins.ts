@@ -1,4 +1,4 @@
-/** The origins of a merchant's pages, which the checkout returns to and speaks to. */
+/** The origins of a merchant's pages, to which the checkout returns and sends messages. */
 export default [
   `
       create table checkout_settings (

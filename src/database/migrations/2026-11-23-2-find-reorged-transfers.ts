@@ -1,4 +1,4 @@
-/** What was reverted is looked for again. Few transfers are. */
+/** Finds reverted transfers, which are looked for again. There are few. */
 export default [
   "create index transfers_reorged_index on transfers (chain_id, created_at) where state = 'reorged'",
 ];

@@ -1,4 +1,4 @@
-/** Every process hears at once that a chain is watched, or no longer is: it decides whether intents are created there. */
+/** Tells every process at once whether a chain is watched, and so whether to create intents there. */
 export default [
   `
       create function watched_chains_watched_chains_changed_fn() returns trigger as $$

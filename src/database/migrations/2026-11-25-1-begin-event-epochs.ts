@@ -1,9 +1,9 @@
 /**
- * Positions of events belong to an epoch: see `events/event-epochs.ts`. The first one has what was given before, and
- * its id 0 stands for it in positions that were given to readers without one.
+ * Positions of events belong to an epoch: see `events/event-epochs.ts`. The first epoch has all earlier
+ * positions. Its id is 0, which is implied in positions that readers got without an epoch.
  *
- * Processes of the release before give positions without looking for a new history. Where a standby is promoted while
- * they run, the epoch begins with the next positions that a process of this release gives.
+ * Processes of the previous release assign positions without looking for a new history. If a standby is
+ * promoted while they run, the epoch begins with the next positions that a process of this release assigns.
  */
 export default [
   `

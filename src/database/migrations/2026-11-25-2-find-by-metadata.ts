@@ -1,4 +1,4 @@
-/** Intents are found by their metadata. Those of before are entered in the background, some 2,200 a second. */
+/** Finds intents by their metadata. Earlier ones are entered in the background, some 2,200 a second. */
 export default [
   `
       create table payment_intent_metadata (

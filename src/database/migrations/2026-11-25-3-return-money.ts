@@ -1,8 +1,8 @@
 /**
- * Refunds, their transfers among the others, and their events. The indexes read the tables of transfers and events once, while
- * everybody waits for them.
+ * Refunds, their transfers in the table of all transfers, and their events. Building the indexes reads the
+ * tables of transfers and events once, and blocks them meanwhile.
  *
- * Processes of the release before do not recognise a refund's transfer. Create the first refund after they have ended.
+ * Processes of the previous release do not recognise a refund's transfer: end them before the first refund.
  */
 export default [
   "create type refund_status as enum ('requires_transfer', 'processing', 'succeeded', 'canceled', 'expired')",
@@ -30,7 +30,7 @@ export default [
         idempotency_key     text,
         request_fingerprint bytea
       )`,
-  // As for intents: a planner that has sampled few rows takes the index that begins with the column all the same.
+  // As for intents: the planner takes the index that begins with the column even if it has sampled few rows.
   'alter table refunds alter column destination set (n_distinct = -1)',
   'create index refunds_merchant_index on refunds (merchant_id, mode, id)',
   'create index refunds_payment_intent_index on refunds (payment_intent, id)',

@@ -1,6 +1,6 @@
 /**
- * Signed authorizations. Processes of the release before do not recognise the transfers that use them: name a facilitator
- * after they have ended.
+ * Signed authorizations. Processes of the previous release do not recognise the transfers that use them:
+ * configure a facilitator after they have ended.
  */
 export default [
   "create type authorization_status as enum ('submitted', 'landed', 'released', 'failed')",

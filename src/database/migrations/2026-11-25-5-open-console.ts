@@ -1,4 +1,4 @@
-/** The sessions of the console, and what was done with them. */
+/** The sessions of the console, and the audit log of what was done with them. */
 export default [
   `
       create table console_sessions (

@@ -1,4 +1,4 @@
-/** Confirmed transfers in the token of their intent, or of a refund, in the hour of their block. */
+/** Confirmed transfers of a refund or in the token of their intent, by the hour of their block. */
 const bookedTransfers = (from: string) => `
   select t.sign, t.merchant_id, t.mode, date_trunc('hour', t.block_time, 'UTC') as hour, t.chain_id,
          case when t.refund is null then 'received' else 'refunded' end::report_kind as kind, t.amount_units as units
@@ -7,7 +7,7 @@ const bookedTransfers = (from: string) => `
      and (t.refund is not null
           or t.payment_intent is not null and not coalesce('wrong_token' = any (t.labels), false))`;
 
-/** Intents that have ended, in the hour of their end. */
+/** Ended intents, by the hour of their end. */
 const bookedIntents = (from: string) => `
   select i.sign, i.merchant_id, i.mode,
          date_trunc('hour', case i.status when 'succeeded' then i.succeeded_at when 'expired' then i.expired_at
@@ -23,12 +23,12 @@ const booked = [
 ] as const;
 
 /**
- * What the console shows at first: what needs a person, and figures of each change of money and of an intent's end. Triggers
- * book them, so that processes of the old release book them, too, and need no new right. What was before is counted here;
- * meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
+ * The console's first page: what needs a person, and figures of money and of ended intents. Triggers book
+ * them, so that processes of the previous release do so too, without a new right. Existing rows are counted
+ * here. Meanwhile transfers, intents and refunds cannot be written: about two seconds for a million.
  */
 export default [
-  // In the order of the ledger, which would otherwise wait for this, and this for it.
+  // In the ledger's order, to prevent a deadlock with it.
   'lock table transfers, payment_intents, refunds in share row exclusive mode',
   `create type report_kind as enum ('received', 'refunded', 'succeeded', 'expired', 'canceled')`,
   `
@@ -93,7 +93,7 @@ export default [
           return null;
         end;
         $$ language plpgsql security definer`,
-    // Whoever makes a change must not choose what its names mean; and nobody but the triggers calls it.
+    // The caller must not choose what the names mean, and only the triggers may call the function.
     `
         do $do$ begin
           execute format('alter function report_${table}() set search_path = pg_catalog, %I, pg_temp', current_schema());

@@ -8,9 +8,9 @@ const changes = [
 ] as const;
 
 /**
- * The sums of intents with very many payments, so that none has to be read again for each of them. Triggers keep the sums of
- * the intents that have rows here, whatever release changes a transfer. Meanwhile transfers cannot be written: about a second
- * for a million.
+ * The sums of intents with very many payments, so that a payment does not read all of them again. Triggers
+ * keep the sums of the intents that have rows here, whichever release changes a transfer. Meanwhile transfers
+ * cannot be written: about a second for a million.
  */
 export default [
   `

@@ -1,6 +1,6 @@
-/** The sums of refunds are kept like those of intents, by the same triggers and in the same table, under the refund's id. */
+/** The sums of refunds are kept like those of intents: same triggers, same table, with the refund's id. */
 export default [
-  // No transfer is written between the rows that are summed here and those that the triggers see.
+  // Otherwise a transfer written meanwhile could be missed both here and by the triggers.
   'lock table transfers in share row exclusive mode',
   ...['insert', 'update'].flatMap((change) => [
     `

@@ -1,6 +1,6 @@
 /**
- * Keeps which authorizations a transfer may have used whose receipt no node serves. Processes of the release before do not know
- * of it: a trigger keeps them from releasing one.
+ * Marks authorizations that may have been used by a transfer whose receipt no node serves. Processes of the
+ * previous release do not know the mark: a trigger keeps them from releasing such an authorization.
  */
 export default [
   'alter table authorizations add column is_doubtful boolean not null default false',

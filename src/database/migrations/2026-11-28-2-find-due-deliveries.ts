@@ -1,4 +1,4 @@
-/** Finds the merchants that have deliveries to send now. Meanwhile no webhook is sent: about a second for a million deliveries. */
+/** Finds merchants with due deliveries. Meanwhile no webhook is sent: about a second for a million. */
 export default [
   `
       create index webhook_deliveries_due_index on webhook_deliveries (next_attempt_at) where status = 'pending'`,

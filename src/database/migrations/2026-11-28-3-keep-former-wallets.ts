@@ -1,4 +1,4 @@
-/** Keeps the payout wallets that a merchant had before: no refund goes to one. A trigger does, whatever release changes one. */
+/** Keeps a merchant's former payout wallets, whatever release changes them: no refund goes to one. */
 export default [
   `alter table payout_wallets add column former_addresses text[] not null default '{}'`,
   `

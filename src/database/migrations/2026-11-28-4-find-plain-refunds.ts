@@ -1,6 +1,6 @@
 /**
- * Finds the transfers that look like a refund's and lack its id. Meanwhile no transfer is recorded: about a second for two
- * million.
+ * Finds transfers that look like a refund's but lack its id. Meanwhile no transfer is recorded: about a
+ * second for two million.
  */
 export default [
   `

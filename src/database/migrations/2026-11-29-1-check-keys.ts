@@ -1,4 +1,4 @@
-/** Keeps what tells a key of the configuration from another with the same version. */
+/** Keeps a value for each configured key that distinguishes it from another with the same version. */
 export default [
   `
       create table key_checks (

@@ -1,6 +1,6 @@
 /**
- * Until a vacuum, every search for what is overdue, to be confirmed or to be delivered steps over the entries of all rows that
- * have ended since: by default, up to a fifth of the table.
+ * Until a vacuum, every search for what is overdue, unconfirmed or undelivered steps over the index entries
+ * of all rows that have ended since the last one: by default, up to a fifth of the table.
  */
 export default ['payment_intents', 'transfers', 'webhook_deliveries'].map(
   (table) =>
