@@ -3,7 +3,7 @@ import { Access, access } from './gen/payments/v1/access_pb.ts';
 
 export { Access };
 
-/** What a session of the console needs to call the method: an operator's, if the method does not say. */
+/** Returns the access that a console session needs to call the method. The default is an operator's. */
 export function accessOf(method: DescMethod): Access {
   const given = getOption(method, access);
   return given === Access.UNSPECIFIED ? Access.OPERATE : given;

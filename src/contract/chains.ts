@@ -1,5 +1,5 @@
-// Everything that a chain is. A new one is an entry here, a value of the contract's enum, a migration for its rows in the
-// table `networks`, and the variable with its node.
+// Everything about the chains. A new one needs an entry here, a value of the contract's enum, a migration for
+// its rows in the table `networks`, and the variable with its nodes.
 
 import type { Token } from './gen/words.ts';
 import type { ChainName, ModeName } from './words.ts';
@@ -11,24 +11,24 @@ interface ChainFacts {
   chain: ChainName;
   /** EIP-155. */
   chainId: number;
-  /** Of block 0. Source: the genesis files of Base and of Polygon's Bor. */
+  /** The hash of block 0. Source: the genesis files of Base and of Polygon's Bor. */
   genesisHash: `0x${string}`;
   /** As payers know it. */
   name: string;
   /** The environment variable with its nodes. */
   rpcVariable: string;
-  /** Contracts of the tokens that intents are paid in, with EIP-55 checksum. Source: Circle's lists of addresses. */
+  /** Contracts of the tokens of intents, with EIP-55 checksum. Source: Circle's lists of addresses. */
   tokenAddresses: Readonly<Partial<Record<Token, Address>>>;
-  /** The usual time between two blocks: what is counted in blocks elsewhere follows from it. */
+  /** The usual time between two blocks. Numbers of blocks elsewhere are calculated from it. */
   blockTimeMs: number;
   /**
-   * A payment counts as final only once its block is so much older than the newest one, whatever its confirmations: Base's
-   * sequencer has taken back 16 s of blocks (https://github.com/base/base/issues/3793).
+   * A payment counts as final only once its block is this much older than the newest one, whatever its
+   * confirmations: Base's sequencer has taken back 16 s of blocks (https://github.com/base/base/issues/3793).
    */
   minDepthMs: number;
   /** A payment counts as final only at or below the chain's own `finalized` block. */
   needsFinality: boolean;
-  /** The token that pays the fee of a transaction. Source, of the two addresses, too: the definitions of viem/chains. */
+  /** The token of transaction fees. Source, also of the next two: the definitions of viem/chains. */
   feeToken: string;
   /** A public node, for a payer's wallet that does not know the chain. */
   publicRpcUrl: string;
@@ -39,24 +39,24 @@ interface ChainFacts {
 export interface Network extends Pick<ChainFacts, 'mode' | 'chain' | 'chainId'> {
   /** The reference stored in an intent's row. */
   id: number;
-  /** What its intents are paid in. */
+  /** The token in which its intents are paid. */
   tokenSymbol: Token;
   tokenAddress: Address;
   decimals: number;
-  /** Blocks after which a payment counts as final, the block of the payment being the first of them. */
+  /** Blocks after which a payment counts as final. The block of the payment is the first of them. */
   confirmationsRequired: number;
 }
 
-/** In USDC unless they name another token. */
+/** In USDC unless another token is named. */
 type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'> & Partial<Pick<Network, 'tokenSymbol'>>;
 
 /** A chain that payments can be made on. */
 export interface ChainSettings extends ChainFacts {
   /** The networks that intents of this chain refer to. */
   networks: readonly Network[];
-  /** Contracts whose transfers are read, in lower case: what intents are paid in, and what is taken for it. */
+  /** Contracts whose transfers are read, in lower case: tokens of intents, and tokens mistaken for them. */
   tokens: readonly Address[];
-  /** How deep a transfer has to be, its own block being the first: the most that an intent of this chain requires. */
+  /** Blocks that make a transfer final, its own included: the most that the chain's networks require. */
   confirmations: number;
 }
 
@@ -68,15 +68,15 @@ export const bridgedUsdcAddresses = {
   usdbC: '0xd9aAEc86B65D86f6A7B5B1b0c42FFA531710b6CA',
 } as const satisfies Record<string, Address>;
 
-/** The same in both modes. 200 ms since Denim: https://docs.base.org/base-chain/specs/upgrades/denim/overview */
+/** In both modes. 200 ms since Denim: https://docs.base.org/base-chain/specs/upgrades/denim/overview */
 const baseTimes = { blockTimeMs: 200, minDepthMs: 20_000, needsFinality: false } as const;
 const polygonTimes = { blockTimeMs: 1_500, minDepthMs: 0, needsFinality: true } as const;
 const onBase = { chain: 'base', feeToken: 'ETH', ...baseTimes } as const;
 const onPolygon = { chain: 'polygon', feeToken: 'POL', ...polygonTimes } as const;
 
 /**
- * Every chain, each with the terms of the networks that an intent was ever created for: append only, together with a
- * migration that adds the row to the table `networks`. New intents take the last of their chain and token.
+ * Every chain, with the terms of the networks that intents were ever created for: append only, together with
+ * a migration that adds the row to the table `networks`. New intents take the last of their chain and token.
  */
 export const chains: readonly ChainSettings[] = [
   chainOf([{ id: 1, confirmationsRequired: 10 }], {
@@ -152,14 +152,14 @@ export const networks: readonly Network[] = chains
 
 const networkById = new Map(networks.map((network) => [network.id, network]));
 
-/** The chain with that name in that mode. */
+/** Returns the chain with that name in that mode. */
 export function chainNamed(mode: ModeName, name: ChainName): ChainSettings {
   const found = chains.find((each) => each.mode === mode && each.chain === name);
   if (found === undefined) throw new Error(`there is no chain ${name} for ${mode}`);
   return found;
 }
 
-/** The network for new intents of a mode and chain in that token; undefined if there are none. */
+/** Returns the network for new intents of a mode and chain in that token; undefined if there is none. */
 export function networkIn(mode: ModeName, chain: ChainName, token: Token): Network | undefined {
   return chainNamed(mode, chain).networks.findLast(({ tokenSymbol }) => tokenSymbol === token);
 }
@@ -169,12 +169,12 @@ export function networkFor(mode: ModeName, chain: ChainName): Network {
   return networkIn(mode, chain, 'USDC') as Network;
 }
 
-/** The network with that id, or undefined if only a newer version knows it. */
+/** Returns the network with that id, or undefined if only a newer version knows it. */
 export function networkOf(id: number): Network | undefined {
   return networkById.get(id);
 }
 
-/** True for a token that an intent of that network is paid in; the others are taken for it by mistake. */
+/** True for the token that intents of the network are paid in. Others are paid by mistake. */
 export function isRightToken({ tokenAddress }: Network, token: string): boolean {
   return lowerCase(tokenAddress) === token.toLowerCase();
 }

@@ -1,10 +1,10 @@
-// EIP-3009, as Circle's contract of USDC (FiatTokenV2_2, github.com/circlefin/stablecoin-evm) has it: a payer signs a
-// transfer, and anybody may send it.
+// EIP-3009, as in Circle's contract of USDC (FiatTokenV2_2, github.com/circlefin/stablecoin-evm): a payer
+// signs a transfer, and anybody may send it.
 
-/** `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`: the log before that of its transfer. */
+/** `AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)`: the log before the transfer's. */
 export const authorizationUsedTopic = '0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5';
 
-/** `transferWithAuthorization` and `receiveWithAuthorization`, each with `v, r, s` and with the bytes of a signature. */
+/** `transferWithAuthorization`, `receiveWithAuthorization`, each in its `v, r, s` and its `bytes` form. */
 export const authorizationSelectors = ['e3ee160e', 'cf092995', 'ef55bec6', '88b7ab63'];
 
 /** `transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)`. */
@@ -23,10 +23,10 @@ export const authorizationTypes = {
   ],
 } as const;
 
-/** The 16 bytes of an intent's UUID, which is of version 7, and 16 others. */
+/** The 16 bytes of an intent's UUIDv7, then 16 others. */
 const nonceOfIntent = /^0x(.{8})(.{4})(7.{3})([89ab].{3})(.{12})/i;
 
-/** The UUID that a nonce begins with, where the checkout puts that of the intent; undefined if there is none. */
+/** Returns the UUID at the start of a nonce, where the checkout puts the intent's; undefined without one. */
 export function uuidInNonce(nonce: string): string | undefined {
   const parts = nonceOfIntent.exec(nonce);
   return parts === null ? undefined : parts.slice(1).join('-').toLowerCase();

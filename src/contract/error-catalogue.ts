@@ -4,12 +4,12 @@ export interface CatalogueRow {
   httpStatus: number;
   /** The name in Connect's `Code`. */
   grpcCode: string;
-  /** The client's message, unless the code that refuses has a more exact one. */
+  /** The message for the client, unless the refusing code has a more exact one. */
   message: string;
   httpHeaders?: Readonly<Record<string, string>>;
 }
 
-/** One row for each code. Messages are written for the client and never contain anything internal. */
+/** One row for each code. Messages are for the client and never contain anything internal. */
 export const catalogue = {
   api_key_missing: {
     httpStatus: 401,
@@ -113,10 +113,10 @@ export const catalogue = {
   },
 } as const satisfies Record<string, CatalogueRow>;
 
-/** Every code with which this service refuses a request. Both doors use the same codes. */
+/** Every code with which this service refuses a request, over HTTP and gRPC. */
 export type ErrorCode = keyof typeof catalogue;
 
-/** True if the same request may succeed when sent again. A client may meet codes newer than itself. */
+/** True if the same request may succeed when sent again. A client may receive codes newer than itself. */
 export function isRetryable(code: string): boolean {
   const { httpStatus } = Object.hasOwn(catalogue, code) ? catalogue[code as ErrorCode] : { httpStatus: 0 };
   return httpStatus === 429 || httpStatus >= 500;
@@ -128,19 +128,19 @@ export interface FieldViolation {
   message: string;
 }
 
-/** A refusal, as both doors send it. */
+/** A refusal, as sent over HTTP and gRPC. */
 interface Refusal {
   code: ErrorCode;
   message: string;
   violations: readonly FieldViolation[];
-  /** Of `cursor_expired`: the id of the event to continue after. */
+  /** For `cursor_expired`: the id of the event to continue after. */
   resumeAfter?: string | undefined;
 }
 
-/** The maximum of faults listed in one answer. More would not fit in a gRPC trailer. */
+/** The most faults listed in one answer. More would not fit in a gRPC trailer. */
 export const maxViolations = 20;
 
-/** Returns the refusal that lists every faulty field. Its message names the first: a log may have only the message. */
+/** Returns a refusal that lists the faulty fields. Its message names the first, for logs without the list. */
 export function invalidBodyOf(violations: readonly FieldViolation[]): Refusal {
   const [first, ...others] = violations;
   const listed = violations.slice(0, maxViolations);

@@ -1,8 +1,8 @@
 import { nearestName } from './nearest-name.ts';
 
 /**
- * The types of events and what they say. Creation is answered to its caller and has no event. Append only: a type stays
- * in stored events and in the settings of webhook endpoints.
+ * The types of events and their meanings. Creation has no event: its caller gets the answer. Append only:
+ * types stay in stored events and in the settings of webhook endpoints.
  */
 export const eventDescriptions = {
   'payment_intent.partially_paid': 'A payment has come that does not reach the amount yet.',
@@ -37,7 +37,7 @@ export const eventTypes = Object.keys(eventDescriptions) as readonly EventType[]
 /** `succeeded` of `payment_intent.succeeded`. */
 const lastParts = eventTypes.map((type) => type.slice(type.indexOf('.') + 1));
 
-/** What a text that is no type of event must be, as the end of a sentence; undefined if it is one. */
+/** Returns what a text must be instead, as the end of a sentence; undefined if it is an event type. */
 export function wantedEventType(text: string): string | undefined {
   if ((eventTypes as readonly string[]).includes(text)) return undefined;
   const nearest =

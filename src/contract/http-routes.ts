@@ -1,4 +1,4 @@
-// Reads HTTP routes from the google.api.http annotations of a service. No library for Node supports them.
+// Reads HTTP routes from a service's google.api.http annotations. No Node.js library supports them.
 
 import type { DescField, DescMethodUnary, DescService } from '@bufbuild/protobuf';
 import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
@@ -14,7 +14,7 @@ export interface HttpRoute {
   /** The path as annotated: `/v1/payment_intents/{id}/cancel`. */
   path: string;
   segments: readonly PathSegment[];
-  /** The fields that the path's variables take, in their order. */
+  /** The fields that the path's variables fill, in their order. */
   pathFields: readonly DescField[];
   method: DescMethodUnary;
   /** True if the fields that are not in the path come in the body, false if they come in the query. */
@@ -28,9 +28,9 @@ export interface HttpRoute {
 /**
  * Returns the routes of a service's annotated methods. Methods without the annotation have none.
  *
- * A path has literal segments and variables of one segment, `{id}`, each a string field of the request. The other
- * fields come in the body (`body: "*"`) or, without one, in the query. Any other form throws and names the method, so
- * that a partly supported contract never starts.
+ * A path has literal segments and variables of one segment, `{id}`, each a string field of the request. The
+ * other fields come in the body (`body: "*"`) or else in the query. Any other form throws an error with the
+ * method's name, so that the service does not start with a partly supported contract.
  */
 export function httpRoutesOf(service: DescService): HttpRoute[] {
   return service.methods
@@ -91,7 +91,7 @@ function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
     });
 }
 
-/** A query can hold words, numbers and times, each at most once. */
+/** A query can hold scalars, enums and times, each at most once. */
 function assertFitsQuery(field: DescField): void {
   const fits =
     field.fieldKind === 'scalar' ||

@@ -1,14 +1,14 @@
 // Plain functions without imports: the client package compiles them too.
 
-/** What follows in a longer name is not compared. */
+/** The rest of a longer name is ignored. */
 const longestMeant = 64;
 
-/** What other services call the same thing, both as `plain` writes them. */
+/** Other services' names for ours, both as `plain` writes them. */
 const synonyms: Record<string, string> = { limit: 'pagesize', perpage: 'pagesize', cursor: 'pagetoken' };
 
 /**
- * Returns the name that was probably meant: a different spelling (`wallet_address`), up to two typing mistakes
- * (`walletAdress`), a prefix (`wallet`), or another word for it (`limit`). Undefined if none is near.
+ * Returns the name that was probably meant: in another spelling (`wallet_address`), with up to two typing
+ * mistakes (`walletAdress`), as a prefix (`wallet`) or a synonym (`limit`). Undefined if none is near.
  */
 export function nearestName(name: string, names: readonly string[]): string | undefined {
   const given = plain(name.slice(0, longestMeant));
@@ -21,7 +21,7 @@ export function nearestName(name: string, names: readonly string[]): string | un
   return names.find((known) => given.length >= 4 && plain(known).startsWith(given));
 }
 
-/** How many typing mistakes are between the two, whatever their spelling; more than 2 counts as 3. */
+/** The number of typing mistakes between the two, ignoring case and punctuation. Exact up to 2. */
 export function slipsFrom(name: string, known: string): number {
   return slipsBetween(plain(name), plain(known));
 }
@@ -30,7 +30,7 @@ function plain(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }
 
-/** The number of insertions, deletions, replacements and swaps of neighbours between the two; more than 2 counts as 3. */
+/** Insertions, deletions, replacements and swaps of neighbours between the two. Exact up to 2. */
 function slipsBetween(a: string, b: string): number {
   if (Math.abs(a.length - b.length) > 2) return 3;
   let beforeLast: number[] = [];
@@ -52,7 +52,7 @@ function slipsBetween(a: string, b: string): number {
   return last[b.length] ?? 0;
 }
 
-/** Returns `walletAdress is not a field here; did you mean walletAddress?` from its second word on. */
+/** Returns `walletAdress is not a field here; did you mean walletAddress?` without its first word. */
 export function notAName(kind: string, name: string, names: readonly string[]): string {
   const nearest = nearestName(name, names);
   return `is not ${kind} here; ${nearest === undefined ? `there are ${names.join(', ')}` : `did you mean ${nearest}?`}`;

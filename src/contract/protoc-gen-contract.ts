@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 
-// The plugin with which `buf generate` writes what is made of the contract besides its messages: the OpenAPI document, with
-// the contract's comments and the introduction; the words of enums; the client's resources, requests and methods; and the
-// checkout's JSON. None of it imports protobuf.
+// The `buf generate` plugin for what is made from the contract besides its messages: the OpenAPI document,
+// with the contract's comments and the introduction; the words of enums; the client's resources, requests and
+// methods; and the checkout's JSON. None of these files imports protobuf.
 
 import { readFileSync } from 'node:fs';
 import type { DescEnum, DescField, DescFile, DescMessage } from '@bufbuild/protobuf';
@@ -23,7 +23,7 @@ import {
 } from './typescript/client.ts';
 import { type Contract, createContract, docComment, fileHead, isOurs } from './typescript/text.ts';
 
-/** The table of event types, where the introduction asks for it. */
+/** The table of event types, for its place in the introduction. */
 const eventTable = [
   '| type | what has happened |',
   '| ---- | ----------------- |',
@@ -34,13 +34,13 @@ const description = readFileSync(new URL('./openapi/introduction.md', import.met
   .trim()
   .replace('<!-- table of event types -->', eventTable);
 
-/** What a reader comes for. The others follow in the order of their files. */
+/** The service that most readers look for. The others follow in the order of their files. */
 const firstService = 'PaymentIntentService';
 
 function openApiSource(files: readonly DescFile[], event: DescMessage): string {
   const services = files
     .flatMap((file) => file.services)
-    // The console's own is not served here.
+    // The console's own service is not served over the public API.
     .filter(({ methods }) => methods.some((method) => hasOption(method, http)))
     .sort((a, b) => Number(b.name === firstService) - Number(a.name === firstService));
   const document = createOpenApi({

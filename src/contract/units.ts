@@ -1,11 +1,11 @@
 // Plain functions without imports: the client package compiles them too.
 
-/** Digits of USDC behind the point: a unit is a millionth. */
+/** Decimals of USDC: a unit is a millionth. */
 const decimals = 6;
 
 /**
- * Returns what a unit is, and what an amount with a fraction is in units, for those who send `12.50` where 12500000 is
- * meant. For any other value it returns an example.
+ * Returns what a unit is, and the given fraction in units, for those who send `12.50` but mean 12500000. For
+ * any other value it returns an example.
  */
 export function unitsHint(given: unknown): string {
   const text = typeof given === 'string' || typeof given === 'number' ? String(given).trim() : '';

@@ -1,15 +1,15 @@
-// Text that a terminal or a browser shows as it is written. A description of a webhook endpoint is written by whoever
-// holds a merchant's key, and read by the operator of the service.
+// Keeps control and invisible characters out of terminals and browsers. Whoever has a merchant's key writes
+// the description of a webhook endpoint, and the operator of the service reads it.
 
 /**
- * C0, DEL and C1, which a terminal obeys, line separators, what changes the direction of the text around it, and what
- * shows nothing. The two joiners U+200C and U+200D are kept, because Persian, Hindi and emoji are written with them. So
- * is U+FE0F after a symbol, which it turns into an emoji.
+ * C0, DEL and C1, which terminals obey; line separators; characters that change the direction of the text
+ * around them; and invisible ones. The joiners U+200C and U+200D are kept, because Persian, Hindi and emoji
+ * need them. So is U+FE0F after a symbol, which it turns into an emoji.
  */
 const invisible =
   /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\u2800\ufff9-\ufffb]|(?![\u200c\u200d]|(?<=\p{Extended_Pictographic})\ufe0f)\p{Default_Ignorable_Code_Point}/u;
 const everyInvisible = new RegExp(invisible, 'gu');
-/** Most text has none of these, and is tested in a fraction of the time. */
+/** Most text has none of these. This test takes a fraction of the time. */
 const unusual = /[^\n\x20-\x7e]/;
 
 /** What is wrong with a text of one line, as the end of a sentence; undefined if nothing is. */
@@ -25,12 +25,12 @@ export function visible(text: string): string {
   return text.replace(everyInvisible, escapeOf);
 }
 
-/** The same for a text of several lines, whose line breaks stay. JSON means the same as before. */
+/** The same for a text of several lines, whose line breaks stay. JSON keeps its meaning. */
 export function visibleLines(text: string): string {
   return unusual.test(text) ? text.split('\n').map(visible).join('\n') : text;
 }
 
-/** As in JSON, a character beyond the first 65,536 is two escapes. */
+/** As in JSON, a character above U+FFFF becomes two escapes. */
 function escapeOf(character: string): string {
   return Array.from({ length: character.length }, (_, i) => `\\u${hexOf(character.charCodeAt(i))}`).join('');
 }

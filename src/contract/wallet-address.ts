@@ -5,14 +5,14 @@ import { tokenContractAddresses } from './chains.ts';
 export type WalletAddress = `0x${string}`;
 
 /**
- * Addresses up to here are not wallets on any supported chain: the zero address, Ethereum's precompiled contracts (from
- * 0x01), P256VERIFY (0x100, RIP-7212) and Polygon's system contracts (0x1000 to 0x1010).
+ * Addresses up to here are not wallets on any supported chain: the zero address, Ethereum's precompiled
+ * contracts (from 0x01), P256VERIFY (0x100, RIP-7212) and Polygon's system contracts (0x1000 to 0x1010).
  */
 const lastReservedAddress = 0xffffn;
 
 /**
- * Parses a payout wallet: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid EIP-55
- * checksum. Returns it with its checksum, or the problem in words that follow the field's name.
+ * Parses a payout wallet: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid
+ * EIP-55 checksum. Returns it with its checksum, or the problem in words that follow the field's name.
  */
 export function parseWalletAddress(text: string): { address: WalletAddress } | { problem: string } {
   if (!/^0x[0-9a-fA-F]{40}$/.test(text)) {

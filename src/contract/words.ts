@@ -1,5 +1,5 @@
-// The words of the contract's enums, made from proto/ as everybody writes them: the database, JSON and the command line.
-// In the server `Chain` is the number in a message, and `ChainName` its word.
+// The words of the contract's enums, as the database, JSON and the command line write them. On the server,
+// `Chain` is the number in a message, and `ChainName` is its word.
 
 import {
   chainWords,
@@ -30,7 +30,7 @@ export const modeNames = namesIn(modeWords);
 export const refundStatusNames = namesIn(refundStatusWords);
 export const statusNames = namesIn(paymentIntentStatusWords);
 
-/** The contract's number for a word in the database. Throws for one of a newer process, which must not pass as another. */
+/** The contract's number for a word in the database. Throws for a word that only newer processes know. */
 export function numberOf<Word extends string, Table extends Words<Word>>(
   words: Table,
   word: Word,
@@ -38,12 +38,12 @@ export function numberOf<Word extends string, Table extends Words<Word>>(
   return words[word] ?? isNewer(word);
 }
 
-/** The word for the contract's number, or undefined if the contract has none with that number. */
+/** The word for the contract's number, or undefined if there is none. */
 export function nameOf<Word extends string>(words: Words<Word>, number: number): Word | undefined {
   return namesIn(words).find((word) => words[word] === number);
 }
 
-/** The fault of a value that is none of the words, behind the name of its field. */
+/** The fault of a value that is none of the words, to follow the name of its field. */
 export function mustBe(words: Words<string>): string {
   return `must be "${namesIn(words).join('" or "')}"`;
 }

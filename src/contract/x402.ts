@@ -1,6 +1,6 @@
-// x402, version 2, over HTTP, with the scheme `exact` and EIP-3009: what a payment is asked for with, and what a client
-// answers. Source: specs/x402-specification-v2.md, transports-v2/http.md and schemes/exact/scheme_exact_evm.md of
-// github.com/x402-foundation/x402.
+// x402, version 2, over HTTP, with the scheme `exact` and EIP-3009: the request for a payment, and the
+// client's answer. Source: specs/x402-specification-v2.md, transports-v2/http.md and
+// schemes/exact/scheme_exact_evm.md of github.com/x402-foundation/x402.
 
 import type { FieldViolation } from './error-catalogue.ts';
 
@@ -19,7 +19,7 @@ export interface PaymentRequirements {
   extra: Readonly<Record<string, unknown>>;
 }
 
-/** A signed EIP-3009 authorization, and the way to pay that it accepts. Addresses and the nonce are in lower case. */
+/** A signed EIP-3009 authorization and the way to pay it accepts. Its addresses and nonce are lower case. */
 export interface SignedPayment {
   readonly accepted: PaymentRequirements;
   readonly signature: `0x${string}`;
@@ -32,7 +32,7 @@ export interface SignedPayment {
   readonly nonce: `0x${string}`;
 }
 
-/** What is answered with status 402. */
+/** The answer with status 402, in its header and its body. */
 export interface PaymentRequired {
   x402Version: number;
   error: string;
@@ -40,7 +40,7 @@ export interface PaymentRequired {
   accepts: readonly PaymentRequirements[];
 }
 
-/** Why a payment is refused: x402's words, and ours where it has none. */
+/** Why a payment is refused: x402's words, and ours if it has none. */
 export const refusalReasons = [
   ...(['invalid_scheme', 'invalid_network', 'invalid_payment_requirements'] as const),
   ...(['invalid_exact_evm_recipient_mismatch', 'invalid_exact_evm_token_name_mismatch'] as const),
@@ -54,7 +54,7 @@ export const refusalReasons = [
 ] as const;
 export type RefusalReason = (typeof refusalReasons)[number];
 
-/** What a facilitator or a server says of a payment. */
+/** The result of a payment, from a facilitator or a server. */
 export interface SettleResponse {
   success: boolean;
   errorReason?: string;
@@ -70,7 +70,7 @@ export function networkName(chainId: number): string {
   return `eip155:${chainId}`;
 }
 
-/** The text of a header. */
+/** Returns the text of a header. */
 export function encodeHeader(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64');
 }
@@ -126,7 +126,7 @@ export function readPayment(header: string): SignedPayment | { violations: Field
   };
 }
 
-/** The JSON object that a text is, or undefined. */
+/** Returns the JSON object that a text contains, or undefined. */
 export function objectIn(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);

@@ -1,45 +1,45 @@
-// What the contract says of the public JSON of its fields and enums: which are required, which may be absent, their
-// words and ranges.
+// The contract's rules for the public JSON of fields and enums: which fields are required, which may be
+// absent, and their words and ranges.
 
 import type { DescEnum, DescEnumValue, DescField, DescMessage } from '@bufbuild/protobuf';
 import { getOption, hasOption, ScalarType } from '@bufbuild/protobuf';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
 import { json_field, json_word } from '../gen/payments/v1/json_pb.ts';
 
-/** True if the field is required in a request, or always in an answer but that of creation. */
+/** True if a request must have the field, and an answer always does, except perhaps that of creation. */
 export function isRequiredField(field: DescField): boolean {
   return getOption(field, json_field).required;
 }
 
-/** True if a request has a required field besides those in `without`. */
+/** True if a request has a required field other than those in `without`. */
 export function hasRequiredField(desc: DescMessage, without: readonly DescField[]): boolean {
   return desc.fields.some((field) => isRequiredField(field) && !without.includes(field));
 }
 
-/** True if an answer leaves the field out where there is nothing to say. */
+/** True if an answer may leave the field out. */
 export function mayBeAbsent(field: DescField): boolean {
   const { omitEmpty, keepEmpty, secret } = getOption(field, json_field);
   if (field.fieldKind === 'list') return !keepEmpty;
   return omitEmpty || secret || field.presence !== FeatureSet_FieldPresence.IMPLICIT;
 }
 
-/** True if a request may not have the list empty. */
+/** True if a request must not have an empty list in this field. */
 export function refusesEmptyList(field: DescField): boolean {
   return getOption(field, json_field).refuseEmpty;
 }
 
-/** What the contract's JSON schema of the field says. */
+/** Returns the JSON schema keywords that the contract gives the field. */
 export function schemaOf(field: DescField): { examples?: unknown[]; maximum?: number } {
   return JSON.parse(getOption(field, json_field).schema || '{}');
 }
 
-/** How to write the field in JSON, for an error message: `, such as ["*"]`. Empty if the contract has no example. */
+/** Returns an example of the field in JSON, for errors: `, such as ["*"]`. Empty if it has none. */
 export function suchAs(field: DescField): string {
   const [example] = schemaOf(field).examples ?? [];
   return example === undefined ? '' : `, such as ${JSON.stringify(example)}`;
 }
 
-/** The words of an enum in the public JSON, in the contract's order. Zero, "unspecified", has none: JSON omits the field. */
+/** The words of an enum in the public JSON, in the contract's order. Zero, "unspecified", has none. */
 export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
   return desc.values
     .filter(({ number }) => number !== 0)
@@ -61,5 +61,5 @@ const integerRanges: Partial<Record<ScalarType, IntegerRange>> = {
   [ScalarType.INT64]: { min: -(2n ** 63n), max: 2n ** 63n - 1n },
 };
 
-/** The range of an integer scalar, or undefined if the scalar is not an integer that the contract has. */
+/** Returns the range of an integer scalar, or undefined if the public JSON does not support the scalar. */
 export const integerRangeOf = (scalar: ScalarType): IntegerRange | undefined => integerRanges[scalar];

@@ -1,5 +1,5 @@
-// A strict reader of I-JSON (RFC 7493). No library, JSON.parse included, refuses duplicate names, distinguishes a
-// number's text from the double it rounds to, and limits the nesting.
+// A strict reader of I-JSON (RFC 7493). No library, JSON.parse included, refuses duplicate names, keeps a
+// number's text apart from the double it rounds to, and limits the nesting.
 
 /** Deepest nesting of objects and arrays, including the outermost. */
 const maxNesting = 16;
@@ -14,8 +14,8 @@ export type IJsonValue =
   | { [name: string]: IJsonValue };
 
 /**
- * A JSON number that a double would change: `9007199254740993`, `1.0000000000000001`, `1e400`. It keeps its text. The
- * code that expects a number decides what to do, and no rounded amount is mistaken for the one that was sent.
+ * A JSON number that a double would change: `9007199254740993`, `1.0000000000000001`, `1e400`. It keeps its
+ * text. The code that expects a number decides what to do. No rounded amount is mistaken for the original.
  */
 export class InexactNumber {
   readonly text: string;
@@ -30,7 +30,7 @@ export class InexactNumber {
     return this.#decimal.exponent >= 0;
   }
 
-  /** Returns the nearest integer within the range. Only for an integer. */
+  /** Returns the nearest integer within the range. Call it only if `isInteger`. */
   toBigInt(min: bigint, max: bigint): bigint {
     const { negative, digits, exponent } = this.#decimal;
     // Longer than any requested range. This avoids writing out a billion zeros.
@@ -52,9 +52,9 @@ export class IJsonError extends Error {
 }
 
 /**
- * Parses one JSON value and nothing after it. Throws IJsonError if the text is not JSON, is nested deeper than
- * `maxNesting`, or has a duplicate name in one object. `__proto__` is an ordinary name. Lone surrogates written as
- * escapes pass; the field's reader refuses them with the field's name.
+ * Parses one JSON value and nothing after it. Throws IJsonError if the text is not JSON, is nested deeper
+ * than `maxNesting`, or has a duplicate name in one object. `__proto__` is an ordinary name. Lone surrogates
+ * written as escapes pass; the field's reader refuses them with the field's name.
  */
 export function parseIJson(text: string): IJsonValue {
   const reader = new Reader(text);
@@ -132,7 +132,7 @@ class Reader {
     return result;
   }
 
-  /** Reads what is between an opening bracket and its counterpart. */
+  /** Reads the entries between an opening bracket and its closing one. */
   #entries(end: number, depth: number, readOne: () => void): void {
     if (depth > maxNesting) {
       throw new IJsonError(`nested deeper than ${maxNesting} levels`, this.#text, this.#at);

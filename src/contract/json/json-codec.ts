@@ -1,5 +1,5 @@
-// The public JSON of a protobuf message: snake_case names, integers as JSON numbers, enums as lower-case words.
-// protobuf-es supports only the standard mapping (camelCase, 64-bit integers as strings, CHAIN_BASE).
+// The public JSON of a protobuf message: snake_case names, numbers for integers, lower-case words for enums.
+// protobuf-es has only the standard mapping (camelCase, strings for 64-bit integers, CHAIN_BASE).
 
 import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
 import { create, ScalarType } from '@bufbuild/protobuf';
@@ -20,14 +20,14 @@ export interface Decoded<Desc extends DescMessage> {
 
 export interface JsonCodec<Desc extends DescMessage> {
   /**
-   * Decodes a message from JSON. Collects every fault of shape, including unknown names, instead of stopping at the
-   * first. `null` means absent. An integer beyond its field's width becomes the nearest one that fits. JSON's integers
-   * have no width, and the field's own rule refuses or clamps a value out of range.
+   * Decodes a message from JSON. Collects every fault of shape, including unknown names, instead of stopping
+   * at the first. `null` means absent. An integer too wide for its field becomes the nearest one that fits:
+   * JSON's integers have no width, and the field's own rule refuses or clamps a value out of range.
    */
   decode(json: IJsonValue): Decoded<Desc>;
   /**
-   * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists, and empty fields with
-   * the mark `omit_empty`; writes everything else.
+   * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists without the
+   * mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`. Writes everything else.
    */
   encode(message: MessageShape<Desc>): string;
 }
@@ -36,8 +36,8 @@ export interface JsonCodec<Desc extends DescMessage> {
 const storedTexts = new WeakMap<object, string>();
 
 /**
- * Makes every codec encode the message as this JSON text, and returns the message. For an answer that was stored as
- * text and has to come back unchanged, including what an older release wrote and this one would write differently.
+ * Makes every codec encode the message as this JSON text, and returns the message. For an answer that was
+ * stored as text and must be returned unchanged, even if an older release wrote it differently.
  */
 export function encodedAs<Shape extends Message>(message: Shape, text: string): Shape {
   storedTexts.set(message, text);
@@ -45,9 +45,9 @@ export function encodedAs<Shape extends Message>(message: Shape, text: string): 
 }
 
 /**
- * Creates the codec of a message from its descriptor. Throws at once if a field has a type without a form in the public
- * JSON (maps, oneofs, bytes, floating point, extensions), so that the service does not start. Fields in `without` come from elsewhere,
- * such as the path of a request, and are not part of its JSON.
+ * Creates the codec of a message from its descriptor. Throws at once if a field's type has no form in the
+ * public JSON (maps, oneofs, bytes, floating point), so that the service does not start. Fields in `without`
+ * are not part of the JSON: they come from elsewhere, such as the path of a request.
  */
 export function createJsonCodec<Desc extends DescMessage>(
   desc: Desc,
@@ -64,8 +64,8 @@ export function createJsonCodec<Desc extends DescMessage>(
 }
 
 /**
- * Reads and writes one value. `decode` returns undefined if it has added a violation to the list. `encode` returns JSON
- * text directly; building an object for JSON.stringify takes twice as long.
+ * Reads and writes one value. `decode` returns undefined if it has added a violation to the list. `encode`
+ * returns JSON text. Building an object for JSON.stringify would take twice as long.
  */
 interface ValueCodec {
   decode(json: IJsonValue, path: string, violations: FieldViolation[]): unknown;
@@ -181,7 +181,7 @@ const boolCodec: ValueCodec = {
 /** True for an amount of money in the token's smallest unit. */
 const isAmount = ({ name }: DescField) => name.endsWith('_units');
 
-/** The fault of a value that is no integer. Where it is an amount with a fraction, says what it would be in units. */
+/** The fault of a value that is not an integer. For an amount, explains how to write it in units. */
 export function notAnInteger(field: DescField, json: IJsonValue): string {
   if (!isAmount(field)) return 'must be an integer';
   return `must be an integer, ${unitsHint(json instanceof InexactNumber ? json.text : json)}`;
@@ -235,7 +235,7 @@ function compileEnum(desc: DescEnum): ValueCodec {
   };
 }
 
-/** The fault of an empty list where saying nothing and naming nothing differ, which a message cannot tell apart. */
+/** The fault of an empty list that differs in meaning from none. Messages cannot tell the two apart. */
 export const emptyList = 'must not be empty: leave it out instead';
 
 function listOf(field: DescField, item: ValueCodec): ValueCodec {
@@ -267,7 +267,7 @@ const structCodec: ValueCodec = {
   encode: (value) => JSON.stringify(value),
 };
 
-/** `google.protobuf.Timestamp`: RFC 3339. Decodes any time zone and nine digits of a second; encodes UTC with milliseconds. */
+/** `google.protobuf.Timestamp`: RFC 3339. Decodes any time zone and 9 decimals; encodes UTC with ms. */
 const timestampCodec: ValueCodec = {
   decode(json, path, violations) {
     const [, date = '', time, fraction = '', zone] = (typeof json === 'string' && rfc3339.exec(json)) || [];
@@ -321,7 +321,7 @@ function join(path: string, name: string): string {
   return path === '' ? name : `${path}.${name}`;
 }
 
-/** The violation for an unknown name, with the one probably meant, unless `violationsBefore` others keep it from the list. */
+/** The violation for an unknown name. Suggests the name meant unless the list is full before it. */
 export function notAField(path: string, name: string, names: readonly string[], violationsBefore: number) {
   const field = join(path, printable(name));
   if (violationsBefore >= maxViolations) return { field, message: 'is not a field here' };
@@ -331,12 +331,12 @@ export function notAField(path: string, name: string, names: readonly string[], 
   return { field, message: `is not a field here${hint}; ${known}` };
 }
 
-/** Describes a number that a double rounds. */
+/** The fault of a number that a double rounds. */
 export function unsafeNumber({ text }: InexactNumber): string {
   return `holds the number ${text.slice(0, 40)}, which would come back changed; send it as a string`;
 }
 
-/** A name from a client, made short and well-formed enough to be sent back. */
+/** A name from a client, short and well-formed enough to be sent back. */
 function printable(name: string): string {
   if (name === '') return '""';
   const short = name.length > 64 ? `${name.slice(0, 64)}…` : name;
