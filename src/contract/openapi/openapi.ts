@@ -1,5 +1,5 @@
-// Creates the public door's OpenAPI document from the contract: annotations become paths, messages schemas, comments
-// descriptions. Names and enum words follow the same rules as in json-codec.ts.
+// Creates the public door's OpenAPI document from the contract: annotations become paths, messages become
+// schemas, comments become descriptions. Names and enum words follow the same rules as in json-codec.ts.
 
 import type { DescField, DescMessage, DescMethod, DescService } from '@bufbuild/protobuf';
 import { getOption } from '@bufbuild/protobuf';
@@ -16,7 +16,7 @@ interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
   /** Markdown for the top of the page. */
   description: string;
   services: readonly DescService[];
-  /** What the service sends by itself: a message of this type, for each of these names. */
+  /** What the service sends to webhooks: a message of this type, for each of these names. */
   webhooks?: { message: DescMessage; descriptions: Readonly<Record<string, string>> };
 }
 
@@ -34,7 +34,7 @@ const notModified = {
   headers: refsTo('X-Request-Id', 'ETag'),
 };
 
-/** Creates the whole document (OpenAPI 3.1). Throws if the contract has a form that the public JSON does not support. */
+/** Creates the whole document (OpenAPI 3.1). Throws if the public JSON does not support the contract. */
 export function createOpenApi(options: OpenApiOptions): object {
   const context: SchemaContext = { schemas: new Map(), commentOf: options.commentOf };
   const paths: Record<string, Record<string, object>> = {};
@@ -144,7 +144,7 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
   };
 }
 
-/** A request of the service to an endpoint, for each type of event. */
+/** The service's request to an endpoint, for each type of event. */
 function webhooksOf(
   { message, descriptions }: NonNullable<OpenApiOptions['webhooks']>,
   context: SchemaContext,
@@ -199,7 +199,7 @@ const signatureHeaders = [
   ),
 ];
 
-/** By what is made. That of an intent is not the key of the quickstart, whose request is another one. */
+/** By method. An intent's key is not the quickstart's, because the quickstart's request is different. */
 const exampleKeys: Readonly<Record<string, string>> = {
   createPaymentIntent: 'order-1001/1',
   createRefund: 'refund-1001/1',
@@ -273,7 +273,7 @@ function nounOf(service: DescService): string {
 
 // The examples of the OpenAPI document, from those of the contract's fields.
 
-/** Shows required fields and those with a default. Others, such as another payout wallet, need thought before copying. */
+/** Shows required fields and those with a default. Others, such as another wallet, need thought first. */
 function requestExample({ method, pathFields }: HttpRoute): JsonSchema {
   return Object.fromEntries(
     method.input.fields
@@ -302,7 +302,7 @@ const isAlwaysThere = (field: DescField) => {
   return !omitEmpty && !secret;
 };
 
-/** The fields that have an example, as an answer shows them. Messages inside it do not have the fields it may leave out. */
+/** The fields with an example, as answers show them. Messages within lack fields that may be left out. */
 function exampleOfMessage(
   desc: DescMessage,
   isShown: (field: DescField) => boolean = () => true,
@@ -311,7 +311,7 @@ function exampleOfMessage(
     const [example] = schemaOptionsOf(field).examples ?? [];
     const { message } = field;
     if (message === undefined || message.typeName.startsWith('google.protobuf.')) return example;
-    // A message is shown if the contract says so: an event is about one of several.
+    // A message is shown only if it has an example: an event is about one of several.
     if (field.fieldKind === 'message' && example === undefined) return undefined;
     const inside = { ...exampleOfMessage(message, isAlwaysThere), ...(example as JsonSchema | undefined) };
     if (field.fieldKind !== 'list') return inside;
@@ -325,7 +325,7 @@ function exampleOfMessage(
   );
 }
 
-/** The example of an event of that type: about the one resource that the type is named after. */
+/** The example of an event of that type. It is about the resource that the type is named after. */
 function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
   const kinds = message.fields.find(({ name }) => name === 'data')?.message?.fields;
   const [resource = '', word = ''] = type.split('.');
@@ -336,12 +336,12 @@ function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
   const example = exampleOfMessage(field.message, isAlwaysThere);
   const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
   const data = { [resource]: { ...example, ...ended } };
-  // Only the events of an intent are counted.
+  // Only examples about an intent show a `sequence`.
   const counted = resource === 'payment_intent' ? {} : { sequence: null };
   return withoutNulls({ ...exampleOfMessage(message), type, data, ...counted });
 }
 
-/** The moment at which a resource got a status, if it has a field for it. */
+/** The time at which a resource got a status, if it has a field for it. */
 function endOf({ fields }: DescMessage, word: string): JsonSchema {
   const name = `${word}_at`;
   return fields.some((field) => field.name === name) ? { [name]: '2026-11-21T12:04:02.000Z' } : {};

@@ -1,4 +1,4 @@
-// What the OpenAPI document says of refusals: which a method may answer with, and their one form.
+// The refusals in the OpenAPI document: which a method may answer with, and their form.
 
 import { getOption } from '@bufbuild/protobuf';
 import type { CatalogueRow, ErrorCode } from '../error-catalogue.ts';
@@ -17,7 +17,7 @@ export function refusalsOf(route: HttpRoute): [status: string, answer: object][]
   ];
 }
 
-/** Their codes, derived from the method's route. */
+/** The codes of these refusals, derived from the method's route. */
 function codesOf(route: HttpRoute): ErrorCode[] {
   const takesKey = takesIdempotencyKey(route);
   return [

@@ -22,7 +22,7 @@ import {
 export type JsonSchema = { [keyword: string]: unknown };
 export type Direction = 'request' | 'response';
 
-/** A document in the making. */
+/** The state of a document that is being created. */
 export interface SchemaContext {
   /** Schemas of messages by their names. */
   schemas: Map<string, { desc: DescMessage; direction: Direction; schema: JsonSchema }>;
@@ -30,7 +30,7 @@ export interface SchemaContext {
   commentOf: (desc: DescField | DescMessage | DescEnum | DescEnumValue | DescMethod | DescService) => string;
 }
 
-/** Returns a reference to the schema of a message, which is made when it is first asked for. */
+/** Returns a reference to the schema of a message. Creates the schema when it is first needed. */
 export function refTo(
   desc: DescMessage,
   direction: Direction,
@@ -52,7 +52,7 @@ export function refTo(
     const schema: JsonSchema = {};
     schemas.set(desc.name, { desc, direction, schema });
     const isRequired = (field: DescField) =>
-      // Creation answers the same message.
+      // Creation returns the same message without the fields marked `after_creation`.
       (isRequiredField(field) && !getOption(field, json_field).afterCreation) ||
       (direction === 'response' && !mayBeAbsent(field));
     const fields = desc.fields.filter((field) => !without.includes(field));
@@ -63,7 +63,7 @@ export function refTo(
         fields.map((field) => [field.name, propertyOf(field, direction, context)]),
       ),
       required: fields.filter(isRequired).map(({ name }) => name),
-      // An unknown field in a request is refused. A new field in an answer must not make the answer invalid.
+      // A request with an unknown field is refused. An answer with a new field must stay valid.
       ...(direction === 'request' ? { additionalProperties: false } : {}),
     });
   }
@@ -87,8 +87,8 @@ function propertyOf(field: DescField, direction: Direction, context: SchemaConte
 }
 
 /**
- * The schema of an answer's field. Its known values are listed, but later values are valid too, so that neither a
- * validator nor a generated type refuses them. `x-extensible-enum` is the keyword of Zalando's API guidelines for that.
+ * The schema of an answer's field. Its known values are listed, but later values are valid too, so that
+ * neither validators nor generated types refuse them. `x-extensible-enum` is from Zalando's API guidelines.
  */
 function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): JsonSchema {
   const known = words ?? (only === undefined ? undefined : [only]);
@@ -96,9 +96,9 @@ function openToGrowth({ enum: words, const: only, ...schema }: JsonSchema): Json
 }
 
 /**
- * The schema of a request's field. The default is in the description and under our own keyword. Type generators such as
- * openapi-typescript make a field with JSON Schema's `default` mandatory, because they do not know that the schema is
- * only for requests.
+ * The schema of a request's field. The default is in the description and under our own keyword. Type
+ * generators such as openapi-typescript make a field with JSON Schema's `default` mandatory, because they do
+ * not know that the schema is only for requests.
  */
 function withoutDefault({ default: value, ...schema }: JsonSchema, isRequired: boolean): JsonSchema {
   const withDefault = value === undefined ? schema : { ...schema, 'x-default': value };

@@ -1,4 +1,4 @@
-// Writes the reference page of an OpenAPI document: node src/contract/reference/generate.ts openapi.json FOLDER
+// Writes the reference page: node src/contract/reference/generate.ts openapi.json FOLDER
 
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { stripTypeScriptTypes } from 'node:module';

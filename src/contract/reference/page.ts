@@ -1,4 +1,4 @@
-// Renders the reference page of an OpenAPI document, with guides in Markdown. It is readable without JavaScript.
+// Renders an OpenAPI document and Markdown guides as a reference page, readable without JavaScript.
 
 import * as openapi from './document.ts';
 import { credentialOf, exampleOfParameter, samplesOf } from './samples.ts';
@@ -7,12 +7,12 @@ import { blockOf, codeOnly, Html, html, inlineOf, jsonBlock, sectionsOf } from '
 
 interface PageOptions {
   document: openapi.OpenApiDocument;
-  /** Each with a title as its first heading. */
+  /** Each begins with a heading, which is its title. */
   guides?: readonly string[];
   changelog?: string;
 }
 
-/** Returns the page and what its search finds. Throws if the document has a reference to a missing component. */
+/** Returns the page and its search index. Throws if the document refers to a missing component. */
 export function renderPage({ document, guides = [], changelog = '' }: PageOptions) {
   const { title, version, description } = document.info;
   const topics = topicsOf(document);
@@ -81,7 +81,7 @@ function itemsOf({ id, routes, objects }: Topic): Item[] {
   return [[id, 'Overview'], ...operations, ...rest];
 }
 
-/** A group of the contents. The browser keeps one of them open. */
+/** A group of the table of contents. The browser keeps only one open. */
 function groupOf([title, items]: Group): Html {
   const rows = items.map(([id, label]) => html`<li><a href="#${id}">${label}</a></li>`);
   return html`${rows.length > 0 && html`<details name="contents"><summary>${title}</summary><ul role="list">${rows}</ul></details>`}
@@ -105,7 +105,7 @@ function topicsOf(document: openapi.OpenApiDocument): Topic[] {
   const taken = new Set(['Error']);
   const homeOf = (name: string) =>
     document.tags.find((tag) => slugOf(tag.name) === slugOf(`${nameOf(name)}s`))?.name;
-  /** The messages that a part of the document refers to, and those within them, that no other topic has. */
+  /** The messages that a part of the document refers to, directly or not, and no other topic has. */
   const objectsIn = (part: object, topic: string): string[] =>
     [...JSON.stringify(part).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].flatMap(
       ([, name = '']) => {
@@ -124,7 +124,7 @@ function topicsOf(document: openapi.OpenApiDocument): Topic[] {
   });
 }
 
-/** A guide: its first section has its title, and the others are parts of it. */
+/** A guide. Its first section has its title; the others are parts of it. */
 function guideSection({ index }: PageContext, parts: readonly Section[]): Html {
   const owner = parts[0]?.title ?? '';
   const guideId = slugOf(owner);
@@ -228,7 +228,7 @@ function samples(document: openapi.OpenApiDocument, route: openapi.Route): Html 
   return html`<fieldset class="code samples"><legend>Language of the sample: ${titleOf(route.operation)}</legend>${tabs}</fieldset>`;
 }
 
-/** The form that sends an operation's request. Hidden until its script, try-it.ts, has checked that this page may send. */
+/** The form that sends an operation's request. Hidden until try-it.ts has checked that the page may send. */
 function tryItForm(document: openapi.OpenApiDocument, { method, path, operation }: openapi.Route): Html {
   const id = `${operation.operationId}-try`;
   const body = openapi.exampleOf(document, openapi.jsonOf(operation.requestBody?.content));
@@ -305,19 +305,19 @@ function capitalized(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Something that the search finds. The owner is what it is a part of; by the text it is found, too. */
+/** An entry of the search. `owner` is what it is part of. `text` is searched too. */
 type SearchEntry = [id: string, title: string, kind: string, owner: string, text: string];
 
 interface PageContext {
   document: openapi.OpenApiDocument;
-  /** Messages with their own section. A field links to the section instead of repeating them. */
+  /** Messages with their own section. A field links to it instead of repeating them. */
   sections: ReadonlySet<string>;
-  /** What the search finds. Each part of the page adds itself. */
+  /** The search index. Each part of the page adds itself. */
   index: SearchEntry[];
 }
 
 interface FieldsContext extends PageContext {
-  /** Whether to show which fields are required. An answer always has all of them. */
+  /** Whether to show which fields are required. Answers always have the required ones. */
   isRequest: boolean;
   /** What the fields belong to, as the search shows it. */
   owner: string;

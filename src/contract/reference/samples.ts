@@ -1,5 +1,5 @@
-// The request of an operation in several languages: with our packages in TypeScript, with standard tools elsewhere. A
-// sample reads the address and the key from the environment and runs unchanged.
+// The request of an operation in several languages: with our packages in TypeScript, and with standard tools
+// elsewhere. A sample reads the address and the key from the environment and runs unchanged.
 
 import * as openapi from './document.ts';
 
@@ -12,7 +12,7 @@ export function samplesOf(document: openapi.OpenApiDocument, route: openapi.Rout
   return { TypeScript: typescript(request), curl: curl(request), Python: python(request), Go: go(request) };
 }
 
-/** Returns a parameter's example, if it has one. Throws for a required one without. */
+/** Returns a parameter's example, if it has one. Throws if a required one has none. */
 export function exampleOfParameter(parameter: openapi.Parameter): string | undefined {
   const value = parameter.example ?? parameter.schema.examples?.[0];
   if (value === undefined && parameter.required) throw new Error(`${parameter.name} has no example`);
@@ -26,7 +26,7 @@ const credentials = {
   clientSecret: { variable: 'CLIENT_SECRET', label: 'Client secret', placeholder: 'pi_…_secret_…' },
 } as const;
 
-/** What authenticates an operation; undefined for one that takes nothing. */
+/** What authenticates an operation; undefined if nothing does. */
 export function credentialOf(document: openapi.OpenApiDocument, operation: openapi.Operation) {
   const [scheme = {}] = operation.security ?? document.security ?? [];
   const [name] = Object.keys(scheme);
@@ -39,7 +39,7 @@ function requestOf(document: openapi.OpenApiDocument, route: openapi.Route) {
   const given = (place: openapi.Parameter['in']) =>
     parameters
       .filter((parameter) => parameter.in === place)
-      // A filter should not be copied without thought.
+      // Readers should think before they copy a filter.
       .filter(({ required }) => place !== 'query' || required === true)
       .map((parameter): [string, string] => [parameter.name, exampleOfParameter(parameter) ?? ''])
       .filter(([, value]) => value !== '');
@@ -49,7 +49,7 @@ function requestOf(document: openapi.OpenApiDocument, route: openapi.Route) {
   const media = openapi.jsonOf(requestBody?.content);
   const example = openapi.exampleOf(document, media);
   const isEmpty = Object.keys(example ?? {}).length === 0;
-  // A change of nothing would be no sample.
+  // A change needs something to change.
   const change =
     route.method === 'PATCH' ? openapi.exampleOf(document, media && { schema: media.schema }) : undefined;
   const body = isEmpty && requestBody?.required !== true ? change : example;
@@ -67,7 +67,7 @@ function requestOf(document: openapi.OpenApiDocument, route: openapi.Route) {
   };
 }
 
-/** The call of our client, whose names follow from the operation. A payer's operation is in the checkout's package. */
+/** The call of our client, named after the operation. Payers' operations are in the checkout's package. */
 function typescript({ operationId, pathValues, headers, body, credential, answer }: SampleRequest): string {
   const method = operationId.replace(/^get/, 'retrieve');
   const isForPayers = credential === credentials.clientSecret.variable;
@@ -163,7 +163,7 @@ function pythonLiteral(value: unknown): string {
   return literal(value, 4, (token) => words[token] ?? token).replaceAll('\n', '\n    ');
 }
 
-/** JSON over several lines, with a comma after each entry, and its strings, names and words as `write` returns them. */
+/** Multi-line JSON with a comma after each entry. `write` returns its strings, names and words. */
 function literal(value: unknown, indent: number, write: (token: string) => string): string {
   return JSON.stringify(value, null, indent)
     .replace(/"(?:[^"\\]|\\.)*":?|null|true|false/g, write)

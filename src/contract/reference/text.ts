@@ -23,11 +23,11 @@ function codeBlock(code: string, language: string, label: string): Html {
 export function codeOnly(code: string, language: string, label: string): Html {
   const isKnown = hljs.getLanguage(language) !== undefined;
   const colored = isKnown && hljs.highlight(code, { language }).value;
-  // Most marks of this kind have no colour of their own.
+  // Most of these spans have no colour of their own.
   const content = colored
     ? new Html(colored.replace(/<span class="hljs-p\w+">([^<]*)<\/span>/g, '$1'))
     : code;
-  // Long lines of JSON may wrap, because it is only read. A sample is copied.
+  // JSON may wrap long lines, because it is only read. Samples are copied.
   return html`<pre${language === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
 }
 
@@ -43,10 +43,10 @@ export function inlineOf(text: string): Html {
   return new Html(markdown.renderInline(text));
 }
 
-/** A part of a text under one heading. Its code blocks stand beside it. */
+/** A part of a text under one heading. Its code blocks are shown beside it. */
 export type Section = { title: string; body: Html; side: Html | undefined };
 
-/** Splits a text at its first- and second-level headings. The first section has no title if the text begins without. */
+/** Splits a text at its h1 and h2 headings. Text before the first becomes a section without a title. */
 export function sectionsOf(text: string): Section[] {
   const tokens = markdown.parse(text, {});
   const isStart = ({ type, tag }: (typeof tokens)[number]) => type === 'heading_open' && tag < 'h3';

@@ -1,6 +1,6 @@
-// The client's source. What its methods return: a type and a table of fields for each message of the answers, and for
-// each form in which answers have it. Its methods and their requests: types with the contract's comments, and the tables
-// that both protocols work from. The id is an argument of its own, and pages are asked for by their token.
+// The client's source. For answers: a type and a table of fields for each form of each message. For methods
+// and requests: types with the contract's comments, and the tables that both protocols work from. The id is
+// an argument of its own, and the client asks for pages by token.
 
 import { type DescEnum, type DescField, type DescMessage, getOption, ScalarType } from '@bufbuild/protobuf';
 import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt';
@@ -11,24 +11,24 @@ import { schemaOptionsOf } from '../openapi/schemas.ts';
 import type { Contract } from './text.ts';
 import { docComment, fileHead, isAnswer, isOurs, isSecret } from './text.ts';
 
-/** A field's type in the client, and what its row in a table says, as client/resource-fields.ts reads it. */
+/** A field's type in the client, and its row in a table, as client/resource-fields.ts reads it. */
 interface FieldSource {
   type: string;
   row: string;
 }
 
-/** One form in which answers have a message. */
+/** One form of a message in answers. */
 interface Form {
   name: string;
-  /** The form whose fields it has besides its own. */
+  /** The form that it extends. */
   base?: string;
-  /** What the form is, if its message's comment does not say so. */
+  /** What the form is, if the message's comment does not say so. */
   about?: string;
   fields: readonly DescField[];
   /** The fields that its base lacks. */
   own: readonly DescField[];
   isReplayable?: boolean;
-  /** True if only other forms have it, and no answer. */
+  /** True if other forms extend it but no answer has it. */
   isBase?: boolean;
 }
 
@@ -79,7 +79,7 @@ function formInside(desc: DescMessage): string {
   return (forms.find(({ name }) => name.endsWith('State')) ?? forms[0])?.name ?? desc.name;
 }
 
-/** The form in which a method answers its message. */
+/** The form of the message that a method returns. */
 function formAnswered(route: HttpRoute): string {
   const { method } = route;
   const { output } = method;
@@ -88,7 +88,7 @@ function formAnswered(route: HttpRoute): string {
   return takesIdempotencyKey(route) ? output.name : `Retrieved${output.name}`;
 }
 
-/** A table of fields, with what `rowOf` says of each. */
+/** The source of a table of fields, with the row that `rowOf` returns for each. */
 function tableSource(name: string, fields: readonly DescField[], rowOf: (field: DescField) => string) {
   const rows = fields.map((field) => `  ${field.localName}: { ${rowOf(field)} },\n`);
   return `export const ${name}: Fields = {\n${rows.join('')}};\n`;
@@ -138,7 +138,7 @@ function typeSource(contract: Contract, desc: DescMessage, form: Form): string {
   return `${about}export interface ${form.name} extends ${form.base ?? 'ApiResource'} {\n${members.join('')}}\n`;
 }
 
-/** Texts of which the known ones have a type. */
+/** Texts whose known values have a type. */
 const namedTexts: Readonly<Record<string, string>> = {
   type: 'EventType',
   event_type: 'EventType',
@@ -146,7 +146,7 @@ const namedTexts: Readonly<Record<string, string>> = {
   labels: 'Label',
 };
 
-/** True for a text that callers keep to go on with, or decide by: an empty one would lose money or events. */
+/** True for a text that callers store or decide by: if it were empty, they would lose money or events. */
 const isKept = (field: DescField) => isSecret(field) || ['id', 'type', 'position'].includes(field.name);
 
 function sourceOf(field: DescField): FieldSource {
@@ -155,7 +155,7 @@ function sourceOf(field: DescField): FieldSource {
   if (field.fieldKind === 'list') return { type: `${type}[]`, row: as('list') };
   const { required, omitEmpty } = getOption(field, json_field);
   if (omitEmpty) return { type: `${type} | undefined`, row: as('omitted') };
-  // No metadata is an empty object.
+  // Without metadata it is an empty object.
   if (field.presence === FeatureSet_FieldPresence.IMPLICIT || type === 'JsonObject') return { type, row };
   if (required) return { type, row: as('required') };
   return { type: `${type} | undefined`, row: as('optional') };
@@ -192,7 +192,7 @@ function messageSource(desc: DescMessage): FieldSource {
   return { type: form, row: `type: 'resource', fields: ${fieldsOf(form)}` };
 }
 
-// The words of the contract's enums: the only table of them, for the database, the doors, the clients and the checkout.
+// The words of the contract's enums: the one table for database, doors, clients and checkout.
 
 /** The name of the table of an enum's words. */
 const wordsOf = ({ name }: DescEnum) => `${lowerFirst(name)}Words`;
@@ -228,7 +228,7 @@ export function fieldsSource(contract: Contract): string {
 export function methodsSource(contract: Contract): string {
   const signatures = contract.routes.map((route) => ({ route, ...signatureOf(route) }));
   const types = signatures.map(({ route, name, typeParameter, parameters, returns }) => {
-    // The client makes keys and asks for pages without being told.
+    // The client creates keys and asks for pages by itself.
     const about = contract
       .clientParagraphsOf(route.method)
       .filter((text) => !/`Idempotency-Key`|`nextPageToken`/.test(text));
@@ -248,14 +248,14 @@ export function methodsSource(contract: Contract): string {
   );
 }
 
-/** What a method takes and returns, as the client has it. */
+/** The client's signature of a method. */
 function signatureOf(route: HttpRoute) {
   const { method, pathFields, httpMethod, path, successStatus } = route;
   const { input } = method;
   const name = method.localName.replace(/^get/, 'retrieve');
   const given = givenFields(route);
   const isList = method.output.fields.some((field) => field.name === 'next_page_token');
-  // What changes a resource has to say what.
+  // A change must say what to change.
   const isOptional = !given.some(isRequiredField) && httpMethod !== 'PATCH';
   const options = takesIdempotencyKey(route) ? 'CreateOptions' : 'CallOptions';
   const argument = isList
@@ -292,12 +292,12 @@ function signatureOf(route: HttpRoute) {
   };
 }
 
-/** What the client returns of an answer: its resource, or the one field of an answer that is none. */
+/** What the client returns: the answer, if it is a resource, or else its first field. */
 function answerOf(route: HttpRoute): { form: string; type: string; field?: DescField } {
   const { output } = route.method;
   if (!isAnswer(output)) {
     const form = formAnswered(route);
-    // The forms that have a secret say so themselves.
+    // The forms with a secret have `replayed` already.
     const isPlain = takesIdempotencyKey(route) && form === formInside(output);
     return { form, type: `resources.${form}${isPlain ? ' & { replayed: boolean }' : ''}` };
   }
@@ -309,14 +309,14 @@ function answerOf(route: HttpRoute): { form: string; type: string; field?: DescF
   return { form, type: output.fields.length > 1 ? item : `${item}[]`, field };
 }
 
-/** The name of a request's type: what its method does. */
+/** The name of a request's type, which is what its method does. */
 const requestType = ({ name }: DescMessage) => name.replace(/Request$/, '');
 
 /** The fields that the caller gives besides the id. */
 const givenFields = ({ method, pathFields }: HttpRoute) =>
   method.input.fields.filter((field) => !pathFields.includes(field) && field.name !== 'page_token');
 
-/** True for a request with JSON of the caller's own, whose type it keeps. */
+/** True for a request with JSON of the caller's own, whose type the client keeps. */
 const hasMetadata = ({ fields }: DescMessage) => fields.some(isStruct);
 
 const isStruct = ({ message }: DescField) => message?.typeName === 'google.protobuf.Struct';
@@ -362,7 +362,7 @@ function typeOf(field: DescField): string {
   return field.scalar === ScalarType.INT64 ? 'number | bigint' : type;
 }
 
-/** What a field's row says, as client/request-fields.ts reads it. */
+/** A field's row, as client/request-fields.ts reads it. */
 function rowOf(field: DescField): string {
   if (field.fieldKind === 'list') return sourceOf(field).row;
   const row = valueRowOf(field);
@@ -371,7 +371,7 @@ function rowOf(field: DescField): string {
 
 function valueRowOf(field: DescField): string {
   const { row } = valueSource(field);
-  // Without presence, over gRPC the field's zero means that it was not given.
+  // Without presence, zero over gRPC means that the field was not given.
   const isFilled = field.presence === FeatureSet_FieldPresence.IMPLICIT;
   if (field.scalar === ScalarType.STRING) return isFilled ? "type: 'filledText'" : "type: 'text'";
   if (field.scalar === ScalarType.INT32) {

@@ -1,4 +1,4 @@
-// What the generated files have in common: which definitions they are made of, and their comments.
+// What the generated files share: the definitions they are made from, and their comments.
 
 import type {
   DescEnum,
@@ -41,11 +41,11 @@ export function createContract(files: readonly DescFile[]) {
     enums: files.flatMap((file) => file.enums),
     /** The methods that a merchant's key calls over HTTP. */
     routes,
-    /** Their answers, and every message in those, which comes first. */
+    /** The messages that they return, each after the messages within it. */
     answers: [...answers],
     message,
     paragraphsOf,
-    /** A comment in the client's terms: its names of fields, its moments as dates. */
+    /** A comment in the client's terms, with its names of fields and with dates for moments. */
     clientParagraphsOf: (desc: Described) => paragraphsOf(desc).map((text) => clientText(text, names)),
   };
 }
@@ -57,10 +57,10 @@ function paragraphsOf(desc: Described): string[] {
     .map((text) => text.replaceAll(/\s+/g, ' ').trim());
 }
 
-/** False for the messages of Google. */
+/** False for Google's messages. */
 export const isOurs = ({ typeName }: DescMessage) => !typeName.startsWith('google.');
 
-/** True for a message that is no resource, only what a method answers. */
+/** True for a message that is not a resource, only the answer of a method. */
 export const isAnswer = ({ name }: DescMessage) => /^(?!Watch).*Response$/.test(name);
 
 /** True for a field that only some answers have. */
@@ -80,7 +80,7 @@ const camelCase = (name: string) => name.replaceAll(/_([a-z])/g, (_, letter) => 
 
 const lineWidth = 110;
 
-/** A doc comment of paragraphs, each line behind that many spaces. */
+/** A doc comment of these paragraphs, each line indented by that many spaces. */
 export function docComment(paragraphs: readonly string[], indent = 0): string {
   const margin = ' '.repeat(indent);
   const [only = ''] = paragraphs;
