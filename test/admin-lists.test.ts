@@ -138,12 +138,15 @@ describe('intent', () => {
 
   test('a list that did not search every row says so', async () => {
     const firstAtMs = Date.now() - 86_400_000;
-    await insertIntents(service, { merchantId: two.id, count: 10_001, firstAtMs });
+    const rows = { merchantId: two.id, firstAtMs };
+    await insertIntents(service, { ...rows, count: 10_001 });
+    const mainnet = { mode: "'mainnet'", network: String(networkFor('mainnet', 'base').id) };
+    await insertIntents(service, { ...rows, count: 2_000, columns: mainnet });
     const args = ['intent', 'list', '--merchant', two.merchantId, '--lane', 'manual'];
     expect(await admin(...args)).toEqual({
       code: 0,
       stdout: 'There are none.\n',
-      stderr: 'admin: note: only the newest 10000 rows were searched; there may be older matches\n',
+      stderr: 'admin: note: only the newest 12000 rows were searched; there may be older matches\n',
     });
     expect((await admin(...args, '--created-before', new Date(firstAtMs + 9_000).toISOString())).stderr).toBe(
       '',

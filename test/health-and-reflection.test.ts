@@ -7,7 +7,7 @@ import { Code, createClient, createRouterTransport } from '@connectrpc/connect';
 import { createAsyncIterable } from '@connectrpc/connect/protocol';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import grpc from '@grpc/grpc-js';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { file_google_rpc_error_details } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import {
   ServerReflection,
@@ -21,6 +21,7 @@ import { TransferService } from '../src/contract/gen/payments/v1/transfer_servic
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { registerReflection } from '../src/doors/internal/reflection.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
+import { Strangers } from '../src/doors/strangers.ts';
 import { httpRequest, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -81,6 +82,15 @@ describe('gRPC health', () => {
     expect(await check(client, '')).toBe(1);
     expect(await check(client, 'payments.v1.PaymentIntentService')).toBe(1);
     expect(await check(client, 'payments.v1.Nothing')).toBe('NOT_FOUND');
+    client.close();
+  });
+
+  test('Check makes the connection of a payer an ordinary one again', async () => {
+    const noteOther = vi.spyOn(Strangers.prototype, 'noteOther');
+    onTestFinished(() => noteOther.mockRestore());
+    const client = open(service.server.ports.grpc);
+    expect(await check(client, '')).toBe(1);
+    expect(noteOther).toHaveBeenCalledOnce();
     client.close();
   });
 

@@ -38,7 +38,7 @@ test.each(events)('the example of %s is about the resource that its name says', 
   const [resource] = type.split('.');
   expect([event.type, Object.keys(data)]).toEqual([type, [resource]]);
   // Only the events of an intent are counted.
-  expect('sequence' in event).toBe(resource === 'payment_intent');
+  expect('sequence' in event).toBe(resource === 'payment_intent' || resource === 'refund');
 });
 
 test('every type of event has an example', () => {

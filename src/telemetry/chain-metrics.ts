@@ -56,7 +56,7 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
     ),
     settled: histogram(
       'chain_authorization_settled_seconds',
-      "Time from a payer's signature to the block of its transfer.",
+      'Time from storing a signed authorization to the block of its transfer.',
       settledBuckets,
       [...labels],
     ),

@@ -336,8 +336,8 @@ function exampleOfEvent(message: DescMessage, type: string): JsonSchema {
   const example = exampleOfMessage(field.message, isAlwaysThere);
   const ended = words.includes(word) ? { status: word, ...endOf(field.message, word) } : {};
   const data = { [resource]: { ...example, ...ended } };
-  // Only examples about an intent show a `sequence`.
-  const counted = resource === 'payment_intent' ? {} : { sequence: null };
+  // Only the events of an intent or a refund have a `sequence`.
+  const counted = resource === 'payment_intent' || resource === 'refund' ? {} : { sequence: null };
   return withoutNulls({ ...exampleOfMessage(message), type, data, ...counted });
 }
 
