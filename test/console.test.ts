@@ -349,7 +349,7 @@ describe('a session', () => {
     ['its time is over', "expires_at = now() - interval '1 second'"],
     ['nobody has called for an hour', "used_at = now() - interval '61 minutes'"],
   ])('ends when %s', async (_, change) => {
-    const { call, sessionId } = await open({ merchant });
+    const { call } = await open({ merchant });
     expect((await call('TransferService/ListTransfers')).status).toBe(200);
     await service.query(`update console_sessions set ${change}`);
     await revokeSession(em, (await newLink()).sessionId);

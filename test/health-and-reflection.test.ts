@@ -86,11 +86,11 @@ describe('gRPC health', () => {
   });
 
   test('Check makes the connection of a payer an ordinary one again', async () => {
-    const noteOther = vi.spyOn(Strangers.prototype, 'noteOther');
-    onTestFinished(() => noteOther.mockRestore());
+    const noteNoCredential = vi.spyOn(Strangers.prototype, 'noteNoCredential');
+    onTestFinished(() => noteNoCredential.mockRestore());
     const client = open(service.server.ports.grpc);
     expect(await check(client, '')).toBe(1);
-    expect(noteOther).toHaveBeenCalledOnce();
+    expect(noteNoCredential).toHaveBeenCalledOnce();
     client.close();
   });
 

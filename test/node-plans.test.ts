@@ -82,7 +82,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
 }, async () => {
   const urls = await openNodes(3);
   const places: number[] = [];
-  const times = { failsMs: 200, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
+  const times = { failsMs: 200, standsStillMs: 300, healthyMs: 500, probeEveryMs: 50 };
   const observer = { reader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
   const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
   watcher = current;
@@ -146,7 +146,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
   const urls = await openNodes(2);
   const [, second] = nodes as [LyingNode, LyingNode];
   const places: number[] = [];
-  const times = { failsMs: 100, standsStillMs: 300, wellMs: 60_000, probeEveryMs: 50 };
+  const times = { failsMs: 100, standsStillMs: 300, healthyMs: 60_000, probeEveryMs: 50 };
   const observer = { reader: (place: number) => void (places.at(-1) !== place && places.push(place)) };
   const current = createTestWatcher(service, { urls, nodeChoice: times, observer });
   watcher = current;
@@ -181,7 +181,7 @@ test('a node that asks for a long pause is not waited for', async () => {
 test('with one of two nodes down, payments are seen but no intent succeeds', async () => {
   const urls = await openNodes(2);
   const [first] = nodes as [LyingNode];
-  const times = { failsMs: 100, standsStillMs: 300, wellMs: 500, probeEveryMs: 50 };
+  const times = { failsMs: 100, standsStillMs: 300, healthyMs: 500, probeEveryMs: 50 };
   const current = createTestWatcher(service, { urls, nodeChoice: times });
   watcher = current;
   await current.catchUp();

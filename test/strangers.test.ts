@@ -44,7 +44,7 @@ test('it is a payer if payers hold most of it, and not whoever has just come', (
 test('it is a payer too whose request was refused', () => {
   const [refused, other, third] = [open(), open(), open()];
   strangers.noteClientSecret(refused);
-  strangers.noteOther(refused);
+  strangers.noteNoCredential(refused);
   for (const each of [refused, other, third]) hold(each);
   expect(closed(refused, other, third)).toEqual([true, false, false]);
 });
@@ -54,7 +54,7 @@ test('it is none whose key is looked up', () => {
   strangers.noteIssuedKey(looked);
   for (const each of [looked, other, third, last]) hold(each);
   expect(closed(looked, other, third, last)).toEqual([false, true, false, false]);
-  strangers.noteOther(looked);
+  strangers.noteNoCredential(looked);
   for (const each of [third, last]) strangers.release(each);
   for (const each of [looked, open(), open()]) hold(each);
   expect(closed(looked)).toEqual([true]);

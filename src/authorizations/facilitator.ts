@@ -28,9 +28,9 @@ export interface FacilitatorAnswer {
   /** The hash of the transaction that the facilitator claims to have sent. */
   transaction?: `0x${string}`;
   /** The facilitator was never given the authorization. */
-  isUnasked?: boolean;
+  wasNeverSent?: boolean;
   /** The same request may get another answer in a moment. */
-  isFault?: boolean;
+  mayPass?: boolean;
 }
 
 /** The facilitator does not accept our token, perhaps only for now. */
@@ -63,8 +63,8 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       const { isValid, invalidReason } = await answerOf('/verify', payload);
       return isValid === true ? undefined : { isAccepted: false, reason: wordOf(invalidReason) };
     } catch (reason) {
-      const isUnasked = unconnected.has(codeOf(reason) ?? '');
-      return { isAccepted: false, reason: faultOf(reason), isUnasked, isFault: !isUnasked };
+      const wasNeverSent = unconnected.has(codeOf(reason) ?? '');
+      return { isAccepted: false, reason: faultOf(reason), wasNeverSent, mayPass: !wasNeverSent };
     }
   };
 
@@ -79,10 +79,10 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
         reason: isAccepted ? '' : wordOf(errorReason),
         ...(isHash && { transaction: transaction.toLowerCase() as `0x${string}` }),
         // The facilitator verified the payment before it refused to send it.
-        isFault: !isAccepted && !isHash,
+        mayPass: !isAccepted && !isHash,
       };
     } catch (reason) {
-      return { isAccepted: false, reason: faultOf(reason), isFault: true };
+      return { isAccepted: false, reason: faultOf(reason), mayPass: true };
     }
   };
 
@@ -124,10 +124,10 @@ async function repeat<T extends FacilitatorAnswer | undefined>(
   const beganAtMs = performance.now();
   for (let left = maxRepeats, isAsked = false; ; left--) {
     const answer = await work();
-    isAsked ||= answer?.isUnasked !== true;
-    const mayRepeat = answer?.isFault === true && left > 0 && performance.now() - beganAtMs < maxRepeatingMs;
+    isAsked ||= answer?.wasNeverSent !== true;
+    const mayRepeat = answer?.mayPass === true && left > 0 && performance.now() - beganAtMs < maxRepeatingMs;
     if (mayRepeat) await sleep(repeatAfterMs, undefined, { signal: landed }).catch(() => {});
-    if (!mayRepeat || landed.aborted) return answer && { ...answer, isUnasked: !isAsked };
+    if (!mayRepeat || landed.aborted) return answer && { ...answer, wasNeverSent: !isAsked };
   }
 }
 

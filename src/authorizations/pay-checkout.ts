@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
 import { type ChainSettings, type Network, networkOf } from '../contract/chains.ts';
-import { isNewer } from '../contract/words.ts';
+import { throwNewer } from '../contract/words.ts';
 import type { PaymentRequired, SettleResponse, SignedPayment } from '../contract/x402.ts';
 import { encodeHeader, networkName, readPayment, x402Version } from '../contract/x402.ts';
 import { Batcher } from '../database/batcher.ts';
@@ -111,7 +111,7 @@ class PayCheckout {
     // Even with another signature: a payer who was told to sign again would pay twice.
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
     const current = (await this.#store.currentOf([intent])).get(intent.id);
-    if (current?.status === 'submitted') throw occupied(current);
+    if (current?.status === 'submitted') throw otherPaymentPending(current);
     if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
     const chain = this.#options.gasless.on(network.chainId);
     if (chain === undefined) {
@@ -176,8 +176,8 @@ class PayCheckout {
     if (hash !== undefined) landed.abort();
     // A stopping process first waits for the facilitator: nobody would send the payment again.
     if (hash === undefined && this.#options.stopping.aborted) await Promise.race([asked, sleep(maxAskingMs)]);
-    if (hash === undefined && declined.signal.aborted && (await asked).isUnasked) {
-      return this.#refuse(network, payment, unsent);
+    if (hash === undefined && declined.signal.aborted && (await asked).wasNeverSent) {
+      return this.#refuse(network, payment, neverSent);
     }
     return this.#answer(request, row, network, hash);
   }
@@ -192,7 +192,7 @@ class PayCheckout {
   ): Promise<FacilitatorAnswer> {
     const { metrics, logger } = this.#options;
     const answer = await facilitator.send(payment, landed);
-    const { isAccepted, reason, transaction, isUnasked } = answer;
+    const { isAccepted, reason, transaction, wasNeverSent } = answer;
     metrics.answered(settings, isAccepted);
     const { mode, chain } = settings;
     const about = { mode, chain, payment_intent: opened.typeId };
@@ -204,11 +204,11 @@ class PayCheckout {
     }
     try {
       if (transaction !== undefined) await this.#store.noteReported(id, transaction);
-      if (isUnasked) await this.#store.noteFailed(id);
+      if (wasNeverSent) await this.#store.noteFailed(id);
     } catch (error) {
       logger.warn({ ...about, err: error }, 'could not store what the facilitator has said');
       // The authorization stays submitted until its end.
-      return { ...answer, isUnasked: false };
+      return { ...answer, wasNeverSent: false };
     }
     return answer;
   }
@@ -222,7 +222,7 @@ class PayCheckout {
     const hash = row.status === 'landed' ? await this.#store.landingOf(row.id) : undefined;
     if (hash !== undefined) return this.#answer(request, row, network, hash);
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
-    return refusalAnswer(network, row.fromAddress, row.status === 'failed' ? unsent : lapsed);
+    return refusalAnswer(network, row.fromAddress, row.status === 'failed' ? neverSent : released);
   }
 
   async #wait(id: string, declined: AbortSignal): Promise<string | undefined> {
@@ -268,7 +268,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
       const { rows } = await run(find, [jsonOfIds(ids)]);
       const found = rows.map((row): Found => {
         const intent = columns.read(row);
-        const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
+        const network = networkOf(intent.network) ?? throwNewer(`network ${intent.network}`);
         const headTimeMs = row.cursor_time == null ? 0 : new Date(row.cursor_time).getTime();
         return { intent, network, headTimeMs };
       });
@@ -296,11 +296,11 @@ function paymentIn(signature: string): SignedPayment {
   return payment;
 }
 
-const unsent = refused(
+const neverSent = refused(
   'facilitator_unreachable',
   'The payment was not sent: the facilitator could not be reached. Sign a new one, or pay by a transfer.',
 );
-const lapsed = refused(
+const released = refused(
   'authorization_released',
   'The chain will no longer take this authorization. Sign a new one.',
 );
@@ -363,7 +363,7 @@ function ended(status: 'expired' | 'canceled'): ServiceError {
 }
 
 /** Another authorization can still be used. */
-function occupied({ validBefore }: Pick<AuthorizationRow, 'validBefore'>): ServiceError {
+function otherPaymentPending({ validBefore }: Pick<AuthorizationRow, 'validBefore'>): ServiceError {
   return invalidState(
     `A signed payment for this payment intent can still arrive until ${validBefore.toISOString()}, and some minutes later ` +
       'it is known whether it has. Wait: a second payment could be charged too.',

@@ -21,7 +21,7 @@ import { readClockAheadMs } from '../database/replication.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { clocksMs } from '../settlement/ledger/known-transfers.ts';
+import { clockAllowanceMs } from '../settlement/ledger/known-transfers.ts';
 import { Node } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
@@ -236,7 +236,7 @@ function createFindRefunded(em: EntityManager) {
  */
 const looksLikeIt = `t.merchant_id = r.merchant_id and t.is_refund and t.refund is null and t.state <> 'reorged'
     and t.to_address = r.destination and t.from_address = r.wallet and t.amount_units = r.amount_units
-    and t.created_at >= (select min(o.created_at) - interval '${clocksMs} milliseconds' from refunds o where o.payment_intent = r.payment_intent
+    and t.created_at >= (select min(o.created_at) - interval '${clockAllowanceMs} milliseconds' from refunds o where o.payment_intent = r.payment_intent
                             and o.destination = r.destination and o.amount_units = r.amount_units)
     and n.id = r.network and n.chain_id = t.chain_id`;
 const findOfRefund = preparedStatement(

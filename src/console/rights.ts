@@ -14,7 +14,7 @@ import type { RequestHeader } from '../requests/request-header.ts';
 import type { Session } from './sessions.ts';
 
 /** Throws `permission_denied` if the session may not call a method with this access. */
-export function assertMay({ isReadOnly, merchant }: Session, access: Access): void {
+export function assertAccess({ isReadOnly, merchant }: Session, access: Access): void {
   if (access === Access.READ) return;
   if (access !== Access.CHANGE && merchant !== undefined) {
     throw new ServiceError('permission_denied', { message: "This needs an operator's session." });

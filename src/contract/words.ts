@@ -35,7 +35,7 @@ export function numberOf<Word extends string, Table extends Words<Word>>(
   words: Table,
   word: Word,
 ): Table[Word] {
-  return words[word] ?? isNewer(word);
+  return words[word] ?? throwNewer(word);
 }
 
 /** The word for the contract's number, or undefined if there is none. */
@@ -51,6 +51,6 @@ export function mustBe(words: Words<string>): string {
 /** The database holds a value that only a newer process knows. */
 export class NewerThanProcess extends Error {}
 
-export function isNewer(what: string): never {
+export function throwNewer(what: string): never {
   throw new NewerThanProcess(`the database holds ${what}, which is newer than this process`);
 }

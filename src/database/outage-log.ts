@@ -2,7 +2,7 @@
 // each task and request that fails meanwhile would write its own.
 
 import type { Bindings, Logger } from 'pino';
-import { databaseGoneBy } from '../requests/unavailable.ts';
+import { databaseOutageCause } from '../requests/unavailable.ts';
 
 const summaryEveryMs = 10_000;
 /** For this long, earlier answers may arrive after an outage begins, and late failures after it ends. */
@@ -43,7 +43,7 @@ export function createOutageLog(logger: Logger) {
   /** Returns true if the line was counted, and need not be written. */
   const takes = (fields: unknown): boolean => {
     const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
-    const cause = databaseGoneBy(err);
+    const cause = databaseOutageCause(err);
     if (cause !== undefined) {
       if (beganAtMs === undefined && performance.now() >= quietUntilMs) {
         beganAtMs = performance.now();

@@ -63,7 +63,7 @@ export async function serveCall(
   try {
     caller = await gate(service, implementation, context, header);
   } catch (reason) {
-    if (connection !== undefined) strangers.noteOther(connection);
+    if (connection !== undefined) strangers.noteNoCredential(connection);
     throw reason;
   }
   if (connection !== undefined)

@@ -69,7 +69,7 @@ export class Strangers extends EventEmitter<Record<'validKey' | 'clientSecret', 
   }
 
   /** A request was refused or had no credential: the connection is an ordinary stranger's until one has. */
-  noteOther(connection: Connection): void {
+  noteNoCredential(connection: Connection): void {
     this.#withIssuedKey.delete(connection);
     this.#payers.delete(connection);
   }

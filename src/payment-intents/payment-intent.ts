@@ -9,7 +9,7 @@ import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_p
 import { PaymentIntentSchema, PaymentIntentStatus } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { chainWords, laneWords, modeWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
-import { isNewer, laneNames, numberOf, statusNames } from '../contract/words.ts';
+import { laneNames, numberOf, statusNames, throwNewer } from '../contract/words.ts';
 import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
@@ -55,7 +55,7 @@ export function presentFields(
 /** The fields that are fixed at creation; with the client secret if its keys are given. */
 function frozenFields(row: NewPaymentIntentRow, clientSecretKeys: KeyRing | undefined) {
   const id = formatIdentifier('pi', row.id);
-  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
+  const network = networkOf(row.network) ?? throwNewer(`network ${row.network}`);
   return {
     id,
     ...(clientSecretKeys && { clientSecret: clientSecret(clientSecretKeys, row.clientSecretVersion, id) }),

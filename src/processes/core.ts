@@ -92,20 +92,20 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     onFailedWrite: databaseProbe.onFailedWrite,
   });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
-  const forKeys = createServices(em, store, clientSecretKeys, work);
+  const merchantServices = createServices(em, store, clientSecretKeys, work);
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
   const readCheckout = createReadCheckout(em, isGasless);
   const checkout = createCheckoutService(readCheckout);
   const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
   const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
-  const takeOfCheckout = (context: RequestContext) => takeFromLimit(context, 'checkout');
-  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), takeOfCheckout);
+  const chargeCheckout = (context: RequestContext) => takeFromLimit(context, 'checkout');
+  const bySecret = authenticateBySecret((secret) => intentOpenedBy(clientSecretKeys, secret), chargeCheckout);
   const audit = createAudit(em, (reason, requestId) =>
     logger.warn({ err: reason, request_id: requestId }, 'the outcome of a change could not be written'),
   );
   const services = [
-    ...forKeys.map((service) => authenticated(auditedService(service, audit), byKey)),
+    ...merchantServices.map((service) => authenticated(auditedService(service, audit), byKey)),
     authenticated(checkout, bySecret),
   ];
   const sessions = createSessions(em, peppers);
@@ -113,7 +113,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     apiKeys,
     /** What the console's door needs, except its address and pages. */
     forConsole: {
-      services: forKeys,
+      services: merchantServices,
       consoleService,
       sessions,
       audit,
@@ -136,7 +136,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     /** The gate of the checkout page's requests that are not RPCs. */
     async admitPayer(context: RequestContext, header: RequestHeader) {
       const opened = await bySecret(context, header);
-      takeOfCheckout(context);
+      chargeCheckout(context);
       return opened;
     },
     readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),

@@ -52,7 +52,7 @@ export async function assertSecrets(database: Database): Promise<void> {
   const given = checksOf(keyRing, names);
   const known = await readChecks(orm.em);
   assertSame(known, given);
-  if (given.every((key) => known.some(isOf(key)))) return;
+  if (given.every((key) => known.some(isSameKey(key)))) return;
   await noteKeys(orm.em, given);
   // Another process may have recorded other keys meanwhile.
   assertSame(await readChecks(orm.em), given);
@@ -64,7 +64,7 @@ export async function assertKeys({ orm, keyRing }: Database, names: readonly Sec
   assertSame(known, checksOf(keyRing, names));
   for (const name of names) {
     const version = keyRing(name).newestVersion;
-    if (known.some((row) => row.name === name) && !known.some(isOf({ name, version }))) {
+    if (known.some((row) => row.name === name) && !known.some(isSameKey({ name, version }))) {
       throw new StartupError(
         `no server was started with version ${version} of ${name} yet: add it to the servers first`,
       );
@@ -79,11 +79,11 @@ interface KeyCheck {
   value: string;
 }
 
-const isOf = (key: Omit<KeyCheck, 'value'>) => (row: KeyCheck) =>
+const isSameKey = (key: Omit<KeyCheck, 'value'>) => (row: KeyCheck) =>
   row.name === key.name && row.version === key.version;
 
 function assertSame(known: readonly KeyCheck[], given: readonly KeyCheck[]): void {
-  const other = given.find((key) => known.some((row) => isOf(key)(row) && row.value !== key.value));
+  const other = given.find((key) => known.some((row) => isSameKey(key)(row) && row.value !== key.value));
   if (other === undefined) return;
   throw new StartupError(
     `version ${other.version} of ${other.name} is not the key that this database was used with: restore that key, or give the new one a version of its own. If that one was wrong from the first, delete its row in key_checks`,

@@ -116,8 +116,8 @@ export async function startServer(
       core.readiness.drain();
       const requestsMs = drainTimeForRequests(config);
       const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
-      core.store.endWithin(requestsMs * answeredWithin);
-      core.apiKeys.endWithin(requestsMs * answeredWithin);
+      core.store.endWithin(requestsMs * partForQueues);
+      core.apiKeys.endWithin(requestsMs * partForQueues);
       const closed = [publicListener, internalListener, consoleListener].map((each) =>
         each.close(requestsMs, delayMs),
       );
@@ -291,7 +291,7 @@ async function reportUnwatched(
 }
 
 /** After this part of the drain time, waiting creates and lookups are refused, so that answers arrive. */
-const answeredWithin = 0.8;
+const partForQueues = 0.8;
 
 /** The drain timeout minus a second, and the last spans' time, to close the rest; at least half of it. */
 function drainTimeForRequests({ drainTimeoutMs, tracing }: Config): number {

@@ -5,7 +5,7 @@ import { networkOf, networks } from '../contract/chains.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import { type ChainName, isNewer } from '../contract/words.ts';
+import { type ChainName, throwNewer } from '../contract/words.ts';
 import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -96,7 +96,7 @@ async function build(
   identity: Identity,
   idempotencyKey: string | null,
 ): Promise<RefundRow> {
-  const network = networkOf(intent.network) ?? isNewer(`network ${intent.network}`);
+  const network = networkOf(intent.network) ?? throwNewer(`network ${intent.network}`);
   if (!watchedChains.allows(identity.mode, network.chain)) throw unwatched(network.chain);
   const destination = destinationOf(request);
   const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);

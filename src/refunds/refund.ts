@@ -4,7 +4,7 @@ import { networkOf } from '../contract/chains.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
 import { chainWords, modeWords, refundStatusWords } from '../contract/gen/words.ts';
-import { isNewer, numberOf } from '../contract/words.ts';
+import { numberOf, throwNewer } from '../contract/words.ts';
 import type { RefundRow } from '../database/entities/refund.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { momentField } from '../payment-intents/payment-intent.ts';
@@ -15,7 +15,7 @@ const transferSelector = '0xa9059cbb';
 /** The current state of a refund. Throws if only a newer version knows a value of the row. */
 export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund {
   const id = formatIdentifier('rf', row.id);
-  const network = networkOf(row.network) ?? isNewer(`network ${row.network}`);
+  const network = networkOf(row.network) ?? throwNewer(`network ${row.network}`);
   const chainId = BigInt(network.chainId);
   return create(RefundSchema, {
     id,

@@ -75,19 +75,19 @@ export function mayBeStoredError(cause: unknown): Error {
 }
 
 /** Errors of sockets to the database: other sockets have the same errors. MikroORM throws copies of them. */
-const ofDatabase = new WeakSet<Error>();
+const databaseErrors = new WeakSet<Error>();
 
 export function noteDatabaseError(error: unknown): void {
-  if (error instanceof Error) ofDatabase.add(error);
+  if (error instanceof Error) databaseErrors.add(error);
 }
 
 /** Returns why the database was gone: a SQLSTATE, its socket's code or `connection lost`, or undefined. */
-export function databaseGoneBy(reason: unknown): string | undefined {
+export function databaseOutageCause(reason: unknown): string | undefined {
   if (isStatementTimeout(reason)) return undefined;
   const found = causesOf(reason).find(
     (error) =>
       showsServerGone(error) &&
-      (ofDatabase.has(error) ||
+      (databaseErrors.has(error) ||
         error instanceof DriverException ||
         !transientErrno.test(codeOf(error) ?? '')),
   );

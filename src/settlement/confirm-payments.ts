@@ -15,7 +15,7 @@ import { heldByAll } from './verify-payments.ts';
 const maxConfirmingMs = 5_000;
 
 /** Stored instead of a time: the block has only failed together with others. */
-const onceTogether = -1;
+const failedTogether = -1;
 
 /** Faults that would affect every other block too. */
 const wholeNodeFaults: ReadonlySet<NodeFault> = new Set(['unreachable', 'rate_limited', 'another_chain']);
@@ -112,7 +112,7 @@ async function confirmSome(
   const startedAtMs = performance.now();
   let hasMore = false;
   // A block that failed before is asked for alone: at the end, or first if it failed together with others.
-  const isTogether = (each: RecordedTransfer) => unanswered.get(blockOf(each)) === onceTogether;
+  const isTogether = (each: RecordedTransfer) => unanswered.get(blockOf(each)) === failedTogether;
   const isFresh = (each: RecordedTransfer) => !unanswered.has(blockOf(each)) && !deniedIn.has(blockOf(each));
   const isKnown = (each: RecordedTransfer) => !isTogether(each) && !isFresh(each);
   const byBlock = (some: readonly RecordedTransfer[]) => Map.groupBy(some, blockOf).values();
@@ -133,10 +133,10 @@ async function confirmSome(
       );
       for (const number of left.keys()) {
         // Another block may be at fault, or none if this is the first time.
-        const isAgain = (unanswered.get(number) ?? onceTogether) > onceTogether;
+        const isAgain = (unanswered.get(number) ?? failedTogether) > failedTogether;
         unanswered.delete(number);
         const alone = isAgain ? performance.now() + deniedAgainMs : 0;
-        unanswered.set(number, left.size > 1 ? onceTogether : alone);
+        unanswered.set(number, left.size > 1 ? failedTogether : alone);
       }
       if (left.size > 1) turns.push(...left.values());
       observer.nodeFault?.(reason);

@@ -11,7 +11,7 @@ export interface NodeChoiceTimes {
   /** Moves the reader if it has no new block for this long and another node has. */
   standsStillMs: number;
   /** Moves the reader back to an earlier node that has been healthy for this long. */
-  wellMs: number;
+  healthyMs: number;
   /** A node that is this many blocks below another one is behind. */
   behindBlocks: number;
   /** How often the other nodes are asked for their newest block. */
@@ -21,7 +21,7 @@ export interface NodeChoiceTimes {
 const defaultTimes: NodeChoiceTimes = {
   failsMs: 15_000,
   standsStillMs: 120_000,
-  wellMs: 600_000,
+  healthyMs: 600_000,
   behindBlocks: 20,
   probeEveryMs: 15_000,
 };
@@ -90,13 +90,13 @@ export function createNodeChoice(
   logger: Logger,
   times: Partial<NodeChoiceTimes> = {},
 ): NodeChoice {
-  const { failsMs, standsStillMs, wellMs, behindBlocks, probeEveryMs } = { ...defaultTimes, ...times };
+  const { failsMs, standsStillMs, healthyMs, behindBlocks, probeEveryMs } = { ...defaultTimes, ...times };
   const health = nodes.map(unknownHealth);
   let place = 0;
   /** Since when the reader has failed to finish a pass. */
   let stuckSinceMs: number | undefined;
 
-  const isTrusted = ({ failedAtMs }: Health) => performance.now() - failedAtMs >= wellMs;
+  const isTrusted = ({ failedAtMs }: Health) => performance.now() - failedAtMs >= healthyMs;
 
   /** Returns why a node must not be the reader, or undefined. */
   const problemOf = ({ node, head, movedAtMs }: Health): string | undefined => {
@@ -133,7 +133,7 @@ export function createNodeChoice(
   /** The nodes to try: any healthy one if the reader has a problem, else earlier ones, healthy for long. */
   const placesToTry = (problem: string | undefined): number[] => {
     const now = performance.now();
-    const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= wellMs;
+    const isLongHealthy = ({ healthySinceMs }: Health) => now - (healthySinceMs ?? now) >= healthyMs;
     const before = health.slice(0, place).flatMap((of, i) => (isLongHealthy(of) ? [i] : []));
     if (problem === undefined) return before;
     const others = health.map((_, i) => (place + 1 + i) % health.length).filter((i) => i !== place);
@@ -148,7 +148,7 @@ export function createNodeChoice(
     },
     get confirmer() {
       const others = health.filter((_, i) => i !== place);
-      const best = bestConfirmer(others, (of) => problemOf(of) === undefined, wellMs);
+      const best = bestConfirmer(others, (of) => problemOf(of) === undefined, healthyMs);
       return best?.node ?? nodes[0];
     },
     get place() {

@@ -76,7 +76,7 @@ export class Node {
   /** Since when every request has failed, by `performance.now()`. A rate limit is not a failure. */
   failingSinceMs: number | undefined;
   /** The node had receipts from block `from` on, and is not checked again until `untilMs`. */
-  #kept = { from: Number.POSITIVE_INFINITY, untilMs: 0 };
+  #receiptsChecked = { from: Number.POSITIVE_INFINITY, untilMs: 0 };
   readonly #address: URL;
   readonly #options: NodeOptions;
   readonly #wanted: ReadonlySet<string>;
@@ -133,7 +133,7 @@ export class Node {
    * 2026, and Erigon, return no logs for blocks whose receipts they have pruned.
    */
   async assertReceipts(from: number, to: number): Promise<void> {
-    if (from >= this.#kept.from && performance.now() < this.#kept.untilMs) return;
+    if (from >= this.#receiptsChecked.from && performance.now() < this.#receiptsChecked.untilMs) return;
     for (const at of new Set([0, 1, 2, 3].map((part) => from + Math.floor((part * (to - from)) / 3)))) {
       const hash = await this.#ask('eth_getBlockByNumber', [hex(at), false], readFirstTransaction);
       if (hash === undefined) continue;
@@ -144,7 +144,7 @@ export class Node {
         );
       }
       // Older receipts are pruned first.
-      this.#kept = { from, untilMs: performance.now() + keptMs };
+      this.#receiptsChecked = { from, untilMs: performance.now() + keptMs };
       return;
     }
   }

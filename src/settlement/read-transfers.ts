@@ -26,7 +26,7 @@ import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { createFindTransfer } from './change-transfer.ts';
-import { clocksMs } from './ledger/known-transfers.ts';
+import { clockAllowanceMs } from './ledger/known-transfers.ts';
 import { toTransfer } from './transfer.ts';
 
 type Methods = MethodsOf<typeof TransferService>;
@@ -49,7 +49,7 @@ export function getTransfer(em: EntityManager): Methods['getTransfer'] {
       row.merchantId,
       String(row.amountUnits),
       networks.filter(({ chainId }) => chainId === row.chainId).map(({ id }) => id),
-      lowestUuid(row.blockTime.getTime() + clocksMs),
+      lowestUuid(row.blockTime.getTime() + clockAllowanceMs),
       lowestUuid(row.blockTime.getTime() + 1_000),
     ]);
     return rows.map(({ id, amount_units, status, created_at }) =>

@@ -35,9 +35,9 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   if (place === 0)
     throw new NodeError('contradiction', `${state.node.name} returned a block with a wrong parent hash`);
   // The same ancestor has to be reported in two passes.
-  const said = `${ancestor.number} ${ancestor.hash}`;
-  if (state.suspected !== said) {
-    state.suspected = said;
+  const reported = `${ancestor.number} ${ancestor.hash}`;
+  if (state.suspected !== reported) {
+    state.suspected = reported;
     throw new NodeError(
       'contradiction',
       `${state.node.name} reports that the chain has reorganised to block ${ancestor.number}; asked again`,

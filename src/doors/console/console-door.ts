@@ -14,7 +14,7 @@ import { createAsyncIterable } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { type Actor, type Audit, auditedMethod } from '../../console/audit.ts';
 import type { OpenExport } from '../../console/export-payments.ts';
-import { assertMay, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
+import { assertAccess, type ConsoleCaller, callerOf, merchantOf } from '../../console/rights.ts';
 import type { Session, Sessions } from '../../console/sessions.ts';
 import { accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
@@ -105,8 +105,8 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       if (path === exportPath) return await sendExport(request, response, options);
       if (handler === undefined) return send(response, 200, await exchangeCode(request, options));
       const values = createContextValues().set(requestContextKey, context);
-      const asked = universalRequestFromNodeRequest(request, response, undefined, values);
-      const answer = await unlessKnown(await handler(asked), header);
+      const universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
+      const answer = await notModifiedIfKnown(await handler(universalRequest), header);
       // If the write fails, the client has gone.
       await universalResponseToNodeResponse(answer, response).catch(() => {});
     };
@@ -115,7 +115,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
 }
 
 /** Returns 304 if the page already has the answer: pages ask every few seconds, mostly for nothing new. */
-async function unlessKnown(answer: UniversalServerResponse, header: RequestHeader) {
+async function notModifiedIfKnown(answer: UniversalServerResponse, header: RequestHeader) {
   if (answer.status !== 200 || answer.body === undefined) return answer;
   const body = await buffer(answer.body);
   const tag = `"${hash('sha256', body, 'base64url')}"`;
@@ -245,7 +245,7 @@ function serve(
   const admit = async (context: RequestContext, header: Headers) => {
     const session = await sessionOf(sessions, header);
     context.onIssuedKey?.();
-    assertMay(session, access);
+    assertAccess(session, access);
     const caller = await callerOf(session, header, findMerchant);
     if (caller.merchant !== undefined) context.identity = caller.merchant;
     takeFromLimit(context, ratePolicy);

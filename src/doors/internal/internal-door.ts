@@ -207,7 +207,7 @@ async function serve(
   if (session !== undefined) {
     if (context.identity) options.strangers.noteValidKey(session);
     // As on the public door.
-    else if (context.openedIntent === undefined) options.strangers.noteOther(session);
+    else if (context.openedIntent === undefined) options.strangers.noteNoCredential(session);
   }
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {

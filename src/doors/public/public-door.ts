@@ -140,7 +140,7 @@ export function createPublicDoor(
       .then((outcome) => {
         // Any other request makes a payer's connection an ordinary stranger's.
         const isSecret = (context.identity ?? context.openedIntent) !== undefined;
-        if (outcome !== 'ok' || !isSecret) options.strangers.noteOther(connection);
+        if (outcome !== 'ok' || !isSecret) options.strangers.noteNoCredential(connection);
         options.onEnd(context, rpc, outcome);
       })
       .catch((reason) => {

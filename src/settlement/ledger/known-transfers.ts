@@ -31,7 +31,7 @@ export interface FoundTransfer {
 }
 
 /** How far the chain's clock may be from ours. */
-export const clocksMs = 120_000;
+export const clockAllowanceMs = 120_000;
 
 /** A transfer for one of its merchants, and its row if it was recorded before. */
 export interface KnownTransfer {
@@ -84,7 +84,7 @@ export async function matchKnown(
       merchantId,
       refund,
       isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
-      isOlder: !namesIntent && transfer.blockTime.getTime() < sinceMs - clocksMs,
+      isOlder: !namesIntent && transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
     }));
   });
   return mapInSlices(entries, (entry) => {

@@ -95,9 +95,9 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const refund = id === undefined ? undefined : refunds.get(id);
         if (id === undefined || refund === undefined) return transfer;
         if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
-          // `isFew` marks entries of this list as taken, which also affects the following transfers.
+          // `takeSeen` marks entries of this list as taken, which also affects the following transfers.
           const seen = refund.seen as string[];
-          if (!isAskedFor(refund, transfer) || !isFew(seen, transfer.log.transactionHash)) return transfer;
+          if (!isAskedFor(refund, transfer) || !takeSeen(seen, transfer.log.transactionHash)) return transfer;
         }
         const merchantId = refund.merchant_id as string;
         const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
@@ -206,12 +206,12 @@ function isAskedFor(
 }
 
 /** One, and one by mistake: money sent in circles from other wallets must not use up what can be returned. */
-const maxFromOthers = 2;
+const maxFromOtherWallets = 2;
 
 /** True if `seen` has this transaction, or room for another one. Marks its entry, or a new one, as taken. */
-function isFew(seen: string[], transactionHash: Hash): boolean {
+function takeSeen(seen: string[], transactionHash: Hash): boolean {
   const place = seen.indexOf(transactionHash);
-  if (place < 0 && seen.length >= maxFromOthers) return false;
+  if (place < 0 && seen.length >= maxFromOtherWallets) return false;
   seen[place < 0 ? seen.length : place] = taken;
   return true;
 }
