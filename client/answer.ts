@@ -1,4 +1,4 @@
-// Errors for HTTP answers that are not what was asked for, over either protocol.
+// Errors for HTTP answers other than the expected one, over either protocol.
 
 import { codeOf, PaymentIntentsError } from './error.ts';
 import { secrets } from './metadata.ts';
@@ -15,7 +15,7 @@ const maxRefusalBytes = 2 ** 20;
 /** Far more than any answer of the service: a page holds 100 intents, each with metadata and 100 payments. */
 export const maxAnswerBytes = 2 ** 26;
 
-/** Returns a body as text, or its beginning: a server that is not the service may send without end. */
+/** Returns a body as text. Stops after `maxBytes`: a server other than the service may never stop sending. */
 export async function readText(body: AsyncIterable<Uint8Array>, maxBytes: number = maxRefusalBytes) {
   const decoder = new TextDecoder();
   let text = '';
@@ -69,12 +69,12 @@ export function unexpectedAnswer({ status, headers, text }: HttpAnswer, why = ''
   );
 }
 
-/** True for Request Timeout, Too Early, Too Many Requests, and server errors that may pass (not 501 and 505). */
+/** True for Request Timeout, Too Early, Too Many Requests, and server errors other than 501 and 505. */
 function isTransient(status: number): boolean {
   return [408, 425, 429].includes(status) || (status >= 500 && status !== 501 && status !== 505);
 }
 
-/** Returns what the service's own refusal says; undefined for any other body. */
+/** Returns the fields of the service's own refusal, or undefined for any other body. */
 function errorIn(text: string) {
   let body: unknown;
   try {
@@ -97,7 +97,7 @@ function errorIn(text: string) {
   };
 }
 
-/** Reads Retry-After: seconds, or the date of RFC 9110 that a proxy may send. */
+/** Reads Retry-After: seconds, or an HTTP date (RFC 9110), which a proxy may send. */
 function retryAfterMsOf(header: string | null): number {
   const ms = Number.isFinite(Number(header)) ? Number(header) * 1_000 : Date.parse(header ?? '') - Date.now();
   return Number.isNaN(ms) ? 0 : Math.max(0, ms);

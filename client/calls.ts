@@ -1,4 +1,4 @@
-// Calls with their tries, and the pauses between them.
+// Makes a call in one or more tries, with pauses between them.
 
 import { PaymentIntentsError } from './error.ts';
 import type { CheckedCallOptions, CheckedOptions } from './options.ts';
@@ -7,15 +7,15 @@ import type { Answer, Method, Send, Try } from './protocol.ts';
 /** What a call asks for. */
 export type Asked = Pick<Try, 'id' | 'request'>;
 
-/** Makes a call: tries until one is answered, or fails for good. */
+/** Makes a call: tries until it is answered or fails for good. */
 export type Call = (method: Method, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
 
 const firstPauseMs = 100;
 export const maxPauseMs = 5_000;
-/** If the server asks for more, the call fails instead, and a watch goes on. */
+/** If the server asks for a longer pause, a call fails. A watch waits this long and goes on. */
 const maxRetryAfterMs = 60_000;
 
-/** Returns a function that sends each call by `send`, and again after a failure that may pass. */
+/** Returns a function that makes calls with `send`, and retries them after a temporary failure. */
 export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send: Send): Call {
   return async (method, asked, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
     const startedAtMs = performance.now();
@@ -45,14 +45,14 @@ export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send:
   };
 }
 
-/** How long to wait after that many tries, and at least as long as the server asks, within limits. */
+/** Returns how long to wait after `tried` tries: at least as long as the server asks, within limits. */
 export function pauseMsAfter(tried: number, { retryAfterMs }: PaymentIntentsError): number {
   // Half of it is random, so that clients that failed together do not retry together.
   const backOffMs = Math.min(firstPauseMs * 2 ** tried, maxPauseMs) * (0.5 + Math.random() / 2);
   return Math.max(backOffMs, Math.min(retryAfterMs, maxRetryAfterMs));
 }
 
-/** `AbortSignal.any`, which some edge runtimes do not have. */
+/** `AbortSignal.any`, with a fallback for edge runtimes that lack it. */
 export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
   const given = signals.filter((signal) => signal !== undefined);
   if (AbortSignal.any !== undefined) return AbortSignal.any(given);
@@ -75,7 +75,7 @@ function timeoutError(
   return new PaymentIntentsError('network', `No answer came within ${time}${earlier}`, options);
 }
 
-/** Resolves after that time. Throws the signal's reason if it is aborted before. */
+/** Resolves after `ms`. Rejects with the signal's reason if the signal is aborted first. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);

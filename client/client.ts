@@ -12,36 +12,36 @@ import { readId, readRequest } from './request-fields.ts';
 export type AnyTransfer = Payment | Transfer;
 
 /**
- * Every call is tried again after a failure that may pass (`rate_limited`, `unavailable`, `internal`, a broken
- * connection), with the same idempotency key if it has one, after the server's Retry-After or a growing pause.
+ * Every call is retried after a temporary failure (`rate_limited`, `unavailable`, `internal`, a broken
+ * connection), with its idempotency key if it has one, after the longer of Retry-After and a growing pause.
  *
- * It throws PaymentIntentsError for anything else, when the tries or the time are used up, and if the server asks to
- * wait for more than a minute. It throws the reason of `signal` once that is aborted, and a TypeError for an option that
- * does not exist. A field that does not exist is refused as `invalid_body` before anything is sent.
+ * It throws PaymentIntentsError for other failures, if its tries or time are used up, and if Retry-After
+ * exceeds a minute. It throws the reason of `signal` once that is aborted, and a TypeError for an unknown
+ * option. An unknown field is refused as `invalid_body` before anything is sent.
  */
 export interface PaymentIntentsClient extends Methods {
-  /** Only over gRPC: see {@link GrpcPaymentIntentsClient}. Over JSON it does not compile, and throws a TypeError. */
+  /** Over gRPC only: {@link GrpcPaymentIntentsClient}. Over JSON: a compile error, and a TypeError. */
   watchEvents(
     this: "Events are watched over gRPC: create the client with protocol 'grpc'",
     options?: WatchEvents,
   ): AsyncIterable<WatchedEvent>;
 }
 
-/** A client over gRPC, which has a stream of events besides. */
+/** A client over gRPC. It can also stream events. */
 export interface GrpcPaymentIntentsClient extends PaymentIntentsClient {
   /**
-   * Watches events, in the order that every reader sees, without losing or repeating one. Whenever the stream is lost it
-   * is opened again behind the last message, after a growing pause, for as long as it takes.
+   * Watches events in the one order that every reader sees, without losing or repeating any. If the stream is
+   * lost, it is reopened after the last message, with a growing pause between tries, for as long as it takes.
    *
-   * Throws PaymentIntentsError for a refusal that stays, such as `cursor_expired` and `api_key_invalid`, and the reason
-   * of `signal` once that is aborted.
+   * Throws PaymentIntentsError for a permanent refusal, such as `cursor_expired` or `api_key_invalid`, and
+   * the reason of `signal` once that is aborted.
    */
   watchEvents(options?: WatchEvents): AsyncIterable<WatchedEvent>;
 }
 
 /**
- * Returns a client that sends each try of a call by `send`. Without `openStream` it cannot watch events, whatever its
- * type says.
+ * Returns a client that sends each try of a call with `send`. Without `openStream`, it cannot watch events,
+ * although its type has `watchEvents`.
  */
 export function createClient(
   options: CheckedOptions,
@@ -62,7 +62,7 @@ export function createClient(
   };
 }
 
-/** Returns the function of a method: of its id, its request and options, as far as it takes them. */
+/** Returns a method's function, which takes an id, a request and options, as far as the method has them. */
 function callable(method: Method, call: Call, options: CheckedOptions) {
   const { takesId, takesKey, isRequestOptional, lists } = method;
   const read = (given: unknown[]) => {
@@ -100,13 +100,13 @@ export type { WatchedEvent };
 /** Where to begin watching, and when to stop. */
 export interface WatchEvents {
   /**
-   * Where to go on: the last `position` that you have stored, or the id of the last event that you have handled. Leave
-   * it out to begin now.
+   * Where to resume: the last `position` that you have stored, or the id of the last event that you have
+   * handled. Leave it out to begin now.
    */
   after?: string | undefined;
-  /** Ends the watch, which throws the signal's reason. */
+  /** Ends the watch, which then throws the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** Called each time the stream is lost, before it is opened again; for your log. */
+  /** Called each time the stream is lost, before it is reopened; for your log. */
   onInterruption?: ((error: PaymentIntentsError) => void) | undefined;
 }
 
@@ -116,8 +116,8 @@ const silenceMs = 65_000;
 const names = ['after', 'signal', 'onInterruption'] as const;
 
 /**
- * Watches events. Opens the stream again behind the last message whenever it is lost. Throws a TypeError for a wrong
- * option. `firstMessageMs` is the longest time to the first message of a stream, which comes at once.
+ * Watches events. Reopens a lost stream after its last message. Throws a TypeError for a wrong option.
+ * `firstMessageMs` limits the wait for a stream's first message, which the service sends at once.
  */
 export function watchEvents(
   openStream: OpenStream,
@@ -170,13 +170,13 @@ async function* resumed(openStream: OpenStream, { after, signal, onInterruption,
     }
     if (!failure.isRetryable) throw failure;
     onInterruption?.(failure);
-    // A stream that lasted was not a failed try.
+    // A stream that lasted does not count as a failed try.
     if (performance.now() - openedAtMs > maxPauseMs) tried = 0;
     await pause(pauseMsAfter(tried, failure), signal);
   }
 }
 
-/** Throws `network` if that takes too long. */
+/** Rejects with `network` if the promise takes longer than `ms`. */
 function within<Value>(ms: number, promise: Promise<Value>): Promise<Value> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {

@@ -6,9 +6,9 @@ import type { Unknown } from './values.ts';
  *
  * - a code of the service's catalogue, such as `invalid_body` or `rate_limited`;
  * - `network`: no answer came, so the service may or may not have done what was asked;
- * - `unexpected_answer`: something other than the service answered, such as a proxy, or a server at a wrong `baseUrl`.
- *   If it answered 429 the code is `rate_limited`, and from 500 on `unavailable`;
- * - `unknown:` and a code of a service newer than this client.
+ * - `unexpected_answer`: something other than the service answered, such as a proxy, or a server at a
+ *   wrong `baseUrl`. If its status is 429, the code is `rate_limited`; from 500 on, it is `unavailable`;
+ * - `unknown:` followed by a code that is newer than this client.
  */
 export type PaymentIntentsErrorCode = ErrorCode | 'network' | 'unexpected_answer' | Unknown;
 
@@ -25,28 +25,28 @@ export interface PaymentIntentsErrorOptions {
   cause?: unknown;
 }
 
-/** A process that both imports and requires the package has two copies of it. `instanceof` works across both. */
+/** A process that both imports and requires the package has two copies. `instanceof` works across both. */
 const brand = Symbol.for('payment-intents-client.PaymentIntentsError');
 
-/** Why a call failed. Log all of it: it holds no secret. */
+/** Why a call failed. Safe to log in full: it holds no secret. */
 export class PaymentIntentsError extends Error {
   /** Why the call failed. */
   readonly code: PaymentIntentsErrorCode;
-  /** True if the same call, with the same idempotency key, may succeed later. The client has tried that already. */
+  /** True if the same call may succeed later with the same idempotency key. The client has retried it. */
   readonly isRetryable: boolean;
-  /** Repeat the call with it later to get the same answer. Empty for a call that needs none to be repeated. */
+  /** To repeat the call later and get the same answer. Empty if the call is safe to repeat without a key. */
   readonly idempotencyKey: string;
   /** HTTP status of the answer; undefined if no answer came, and for the service's own refusals over gRPC. */
   readonly httpStatus: number | undefined;
   /** Finds the request in the service's logs; undefined if the service did not answer. */
   readonly requestId: string | undefined;
-  /** Where the reference explains this code, if the service sent it; over gRPC a path on the public port. */
+  /** The reference's page about this code, if the service sent one; over gRPC a path on the public port. */
   readonly docUrl: string | undefined;
-  /** Every faulty field: by its name in the JSON (`amount_units`), or as you wrote it if there is no such field. */
+  /** The faulty fields, by their names in the JSON (`amount_units`); unknown ones as you wrote them. */
   readonly details: readonly { field: string; message: string }[];
   /** How long the server asks to wait before the next try, in milliseconds; 0 if it does not ask. */
   readonly retryAfterMs: number;
-  /** Of `cursor_expired`: the id of the event to continue `after`, if the service knows one. */
+  /** For `cursor_expired`: the id of the event to resume `after`, if the service knows one. */
   readonly resumeAfter: string | undefined;
 
   constructor(code: PaymentIntentsErrorCode, message: string, options: PaymentIntentsErrorOptions = {}) {
@@ -74,7 +74,7 @@ export class PaymentIntentsError extends Error {
     return new PaymentIntentsError('network', `No answer came: ${rootOf(reason)}`, options);
   }
 
-  /** True for an error of the package's other module format too. */
+  /** Also true for an error from the package's other module format. */
   static override [Symbol.hasInstance](value: unknown): value is PaymentIntentsError {
     // biome-ignore lint/complexity/noThisInStatic: a subclass inherits this and means itself.
     if (this !== PaymentIntentsError) return Function.prototype[Symbol.hasInstance].call(this, value);
@@ -82,17 +82,17 @@ export class PaymentIntentsError extends Error {
   }
 }
 
-/** Returns the code that the service sent. It may be newer than this client. */
+/** Returns the code for a word that the service sent: `unknown:…` if it is newer than this client. */
 export function codeOf(word: string): PaymentIntentsErrorCode {
   return Object.hasOwn(catalogue, word) ? (word as ErrorCode) : `unknown:${word}`;
 }
 
-/** What OpenSSL calls a wrong version number: it met something other than TLS. */
+/** For OpenSSL's "wrong version number": the other side does not speak TLS. */
 const noTls = 'this port does not speak TLS; use http in place of https in baseUrl';
 
 const codeIn = (error: Error) => (error as { code?: unknown }).code;
 
-/** Returns the messages of the root causes: the cause of "fetch failed", or each of several attempts to connect. */
+/** Returns the messages of the root causes: of "fetch failed", or of each of several attempts to connect. */
 export function rootOf(reason: unknown): string {
   const messages: string[] = [];
   const seen = new Set<unknown>();

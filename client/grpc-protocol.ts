@@ -41,7 +41,7 @@ function descriptorOf({ rpc }: Method): DescMethodUnary {
   return descriptor;
 }
 
-/** A connection without a word is asked whether it lives, within the time of a try: the next try has a new one otherwise. */
+/** Pings a silent connection. A dead one is found within one try, and the next try opens a new one. */
 const pings = { pingIntervalMs: 3_000, pingTimeoutMs: 3_000 };
 
 /** The internal port: gRPC over HTTP/2. */
@@ -69,7 +69,7 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
     },
     async *openStream(after, signal) {
       const received: Received = {};
-      // A connection of its own: a dead one must not be used again, and ending it must not end other calls.
+      // A connection of its own: a dead one must not be reused, and closing it must not end other calls.
       const sessions = new Http2SessionManager(baseUrl);
       const end = () => sessions.abort();
       const transport = transportOf(baseUrl, recording(httpClientOf(sessions), received));
@@ -92,7 +92,7 @@ function httpClientOf(sessions: Http2SessionManager): UniversalClientFn {
   return createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
 }
 
-/** Reads a message. Throws `unexpected_answer` for one without what it never lacks. */
+/** Reads a message. Throws `unexpected_answer` if a field that is always present is missing. */
 function resourceIn<Resource extends object>(fields: Fields, message: object): Resource {
   try {
     return readMessage(fields, message);
@@ -118,7 +118,7 @@ interface Received {
   unexpected?: PaymentIntentsError;
 }
 
-/** Records what is received. An answer that is not gRPC is read as an HTTP answer. */
+/** Records headers and trailers. Reads an answer that is not gRPC as an HTTP answer, and throws its error. */
 function recording(httpClient: UniversalClientFn, received: Received): UniversalClientFn {
   return async (request) => {
     const { status, header: headers, body, trailer: trailers } = await httpClient(request);
@@ -146,7 +146,7 @@ function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
   });
 }
 
-/** gRPC codes of failures that may pass. */
+/** gRPC codes of temporary failures. */
 const transientCodes: ReadonlySet<Code> = new Set([
   Code.Unavailable,
   Code.DeadlineExceeded,

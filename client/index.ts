@@ -1,4 +1,4 @@
-// The client with which our services and merchants' backends use payment intents, over JSON or gRPC.
+// The payment intents client for our services and merchants' backends, over JSON or gRPC.
 
 import { createClient, type GrpcPaymentIntentsClient, type PaymentIntentsClient } from './client.ts';
 import { grpc } from './grpc-protocol.ts';
@@ -10,8 +10,8 @@ export * from './json.ts';
 export type { PaymentIntentsClientOptions } from './options.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
- * where anybody could read the API key.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a
+ * browser, where anybody could read the API key.
  */
 export function createPaymentIntentsClient(
   options: PaymentIntentsClientOptions & { protocol: 'grpc' },

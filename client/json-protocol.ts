@@ -31,7 +31,7 @@ export function json({ baseUrl, apiKey }: Target): Send {
   };
 }
 
-/** Returns the request of a try. What is not in its path is in its body, or in its query if it has none. */
+/** Returns the HTTP request of a try. Its fields go into the body, or into the query if it has no body. */
 function routeOf({ method, id = '', request }: Try): {
   verb: string;
   path: string;
@@ -40,7 +40,7 @@ function routeOf({ method, id = '', request }: Try): {
   const [verb = '', template = ''] = method.http.split(' ');
   const path = template.replace('{id}', encodeURIComponent(id));
   if (verb === 'POST' || verb === 'PATCH') return { verb, path, body: JSON.stringify(request.json) };
-  // Not URLSearchParams: the service reads its plus sign as a plus sign.
+  // Not URLSearchParams: it writes a space as a plus sign, which the service reads as a plus sign.
   const query = Object.entries(request.json).map(
     ([name, value]) => `${name}=${encodeURIComponent(String(value))}`,
   );
@@ -76,7 +76,7 @@ export function userAgent(): string {
     navigator?: { userAgent?: string };
   };
   const node = process?.versions?.node;
-  // An edge runtime has no Node.js version, but a user agent.
+  // An edge runtime has no Node.js version, but it has a user agent.
   const runtime = node === undefined ? (navigator?.userAgent ?? '') : `node/${node}`;
   return `payment-intents-client/${version} ${runtime.replaceAll(/[^\x20-\x7e]/g, '')}`.trim();
 }

@@ -1,4 +1,4 @@
-// The client over JSON alone. It needs only `fetch`, so that it runs on edge runtimes too.
+// The client over JSON alone. It needs only `fetch`, so it runs on edge runtimes too.
 
 import { createClient, type PaymentIntentsClient } from './client.ts';
 import { json } from './json-protocol.ts';
@@ -28,8 +28,8 @@ export type { CallOptions, CreateOptions, JsonClientOptions, Timeouts } from './
 export type * from './values.ts';
 
 /**
- * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a browser,
- * where anybody could read the API key.
+ * Creates a client. Throws a TypeError for an option that is missing, misspelt or wrong, and an Error in a
+ * browser, where anybody could read the API key.
  */
 export function createPaymentIntentsClient(options: JsonClientOptions): PaymentIntentsClient {
   const checked = readOptions(options, ['json']);

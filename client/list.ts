@@ -3,24 +3,24 @@ import type { CheckedCallOptions } from './options.ts';
 import type { Method } from './protocol.ts';
 import type { CheckedRequest } from './request-fields.ts';
 
-/** One answer of a list. */
+/** One page of a list. */
 export interface Page<Item> {
-  /** The items. There may be none, and still a next page. */
+  /** The items. May be empty even if there is a next page. */
   items: Item[];
-  /** Names the next page, for the same filters. Undefined on the last one. */
+  /** The token of the next page, for the same filters. Undefined on the last page. */
   nextPageToken: string | undefined;
 }
 
 /**
- * What matches the filters of a list. `for await` reads all of it, page by page as it goes; nothing is sent before.
- * Each page is retried like any other call.
+ * The items that match the filters. `for await` reads them all, and fetches each page when it gets there;
+ * nothing is sent before that. Each page is retried like any other call.
  */
 export interface List<Item> extends AsyncIterable<Item> {
-  /** Returns the first page, or the one that `nextPageToken` of the page before names. */
+  /** Returns the first page, or the page for the `nextPageToken` of the page before. */
   page(pageToken?: string): Promise<Page<Item>>;
 }
 
-/** Returns the list that a method answers. */
+/** Returns the list of a method that answers in pages. */
 export function createList<Item>(
   call: Call,
   method: Method & { lists: string },
@@ -44,7 +44,7 @@ export function createList<Item>(
   };
 }
 
-/** A page token takes the place of `after`, which says where the first page begins. */
+/** Replaces `after`, which sets where the first page begins, with the page token. */
 function withToken(request: CheckedRequest, pageToken: string | undefined): CheckedRequest {
   if (pageToken === undefined) return request;
   const [{ after: _, ...json }, { after: __, ...message }] = [request.json, request.message];

@@ -3,13 +3,13 @@ import type { JsonObject, JsonValue } from './values.ts';
 /** The contract's own limit. It also keeps a deep object from overflowing the stack. */
 const maxLevels = 15;
 
-/** Reports what is wrong with a field. Returns undefined, in the place of its value. */
+/** Reports a faulty field. Returns undefined as its value. */
 export type Violate = (field: string, message: string) => undefined;
 
 /**
- * Copies metadata as JSON values, the same for both protocols; later changes to the caller's object do not reach the
- * retries. Members that are undefined are left out, and -0 becomes 0. Everything else that JSON cannot write is
- * reported by its path, such as `metadata.items[2].at`.
+ * Copies metadata as JSON values, identically for both protocols. Retries do not see later changes to the
+ * caller's object. Members that are undefined are left out, and -0 becomes 0. Anything else that JSON cannot
+ * represent is reported with its path, such as `metadata.items[2].at`.
  */
 export function copyMetadata(metadata: unknown, violate: Violate): JsonObject | undefined {
   if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) {
@@ -84,10 +84,10 @@ function hintFor(value: unknown): string {
   return '';
 }
 
-/** Keys, client secrets and webhook secrets, whole or cut. */
+/** API keys, client secrets and webhook secrets, whole or truncated. */
 export const secrets = /(?<![a-z])sk_\w+|_secret_[\w-]+|whsec_[\w+/=]+/g;
 
-/** Describes a value for a message: `undefined`, `"base"`, `a function`, `a Date`. */
+/** Describes a value for a message: `undefined`, `"base"`, `a function`, `an instance of Date`. */
 export function describe(value: unknown): string {
   switch (typeof value) {
     case 'string':

@@ -2,28 +2,28 @@ import { notAName } from '../src/contract/nearest-name.ts';
 import { PaymentIntentsError } from './error.ts';
 import { describe } from './metadata.ts';
 
-/** Limits on time, for every call of a client or for one call. */
+/** Time limits for every call of a client, or for one call. */
 export interface Timeouts {
   /** Longest time of one try, in milliseconds. Default: 10,000. */
   timeoutMs?: number | undefined;
   /**
-   * Longest time of the whole call, with all its tries and the pauses between them, in milliseconds. The call ends
-   * earlier if its next try could only begin later than that. Default: no limit of its own.
+   * Longest time of the whole call, with all its tries and pauses, in milliseconds. The call ends earlier if
+   * its next try could not begin in time. Default: no limit of its own.
    */
   callTimeoutMs?: number | undefined;
 }
 
 export interface JsonClientOptions extends Timeouts {
   /**
-   * Address of the public port for JSON, such as `https://pay.example`, or of the internal port for gRPC. A path is
-   * kept in front of the service's own, for a gateway: `https://gateway.example/payments`.
+   * Address of the public port for JSON, such as `https://pay.example`, or of the internal port for gRPC. A
+   * path is kept, for a gateway: `https://gateway.example/payments`.
    */
   baseUrl: string;
   /** Your secret API key. The client refuses to run in a browser, where a payer could read it. */
   apiKey: string;
   /** Default: `json`. */
   protocol?: 'json' | undefined;
-  /** Tries before a failure that may pass is given up. Default: 6, which takes some seconds. */
+  /** How many times a call is tried before it fails. Default: 6, which takes some seconds. */
   maxTries?: number | undefined;
 }
 
@@ -34,23 +34,23 @@ export interface PaymentIntentsClientOptions extends Omit<JsonClientOptions, 'pr
 
 /** Options of one call; for a list, of each page. */
 export interface CallOptions extends Timeouts {
-  /** Aborts the call, which throws the signal's reason. The service may have done it by then. */
+  /** Aborts the call, which then throws the signal's reason. The service may already have carried it out. */
   signal?: AbortSignal | undefined;
 }
 
 export interface CreateOptions extends CallOptions {
   /**
-   * Calls with the same key create one intent, one refund, one webhook endpoint, or one secret. Give the order's id: a process that
-   * takes over after a crash then finds the intent that the first one made. The key lives as long as its intent. After
-   * an intent has expired unpaid, use `order-1001/2` for the order's second attempt. 1 to 255 visible ASCII characters.
+   * Calls with the same key create one intent, refund, webhook endpoint or secret. Give the order's id: a
+   * process that takes over after a crash finds the same intent. The key lives as long as its intent. After
+   * an intent expires unpaid, use `order-1001/2` for a second attempt. 1 to 255 visible ASCII characters.
    *
-   * Leave it out to get a new UUID, kept across the retries of this call. `undefined` is refused: a missing order id
-   * would otherwise create a second intent silently.
+   * Leave it out to get a new UUID, kept across the retries of this call. `undefined` is refused: a missing
+   * order id would otherwise create a second intent silently.
    */
   idempotencyKey?: string;
 }
 
-/** The address of requests, and their API key. */
+/** Where requests are sent, and with which API key. */
 export interface Target {
   /** Without a `/` at its end. */
   baseUrl: string;
@@ -66,12 +66,12 @@ export interface CheckedOptions extends Target {
 
 const defaultTimeoutMs = 10_000;
 const defaultMaxTries = 6;
-/** A JavaScript timer above it fires immediately. */
+/** A JavaScript timer with a longer delay fires immediately. */
 const maxTimerMs = 2 ** 31 - 1;
 
 /**
- * Reads the options of a client. Throws a TypeError that names the one at fault, and never shows the API key; and an Error
- * in a browser, where a payer could read that.
+ * Reads the options of a client. Throws a TypeError that names the faulty option and never shows the API key,
+ * and an Error in a browser, where a payer could read the key.
  */
 export function readOptions(options: unknown, protocols: readonly string[]): CheckedOptions {
   if ('window' in globalThis || 'importScripts' in globalThis) {
@@ -108,8 +108,8 @@ export interface CheckedCallOptions {
 type CallDefaults = Pick<CheckedCallOptions, 'timeoutMs' | 'callTimeoutMs'>;
 
 /**
- * Reads the options of one call. Throws a TypeError that names the one at fault, and `idempotency_key_invalid` for a key
- * that cannot be sent in a header.
+ * Reads the options of one call. Throws a TypeError that names the faulty option, and
+ * `idempotency_key_invalid` for a key that cannot be sent in a header.
  */
 export function readCallOptions(options: unknown, takesKey: boolean, defaults: CallDefaults) {
   const given = namedOptions(options, takesKey ? createOptions : callOptions);
@@ -191,7 +191,7 @@ function readTimeout(name: string, ms: unknown): number | undefined {
 }
 
 function readKey(key: unknown): string {
-  // A header may also quote the key, which escapes some characters.
+  // A header may also hold the key in quotes, with some characters escaped.
   if (typeof key === 'string' && /^(?:[\x21-\x7e]{1,255}|"[\x20-\x7e]{1,510}")$/.test(key)) return key;
   const message = `must be 1 to 255 visible ASCII characters, not ${describe(key)}`;
   throw new PaymentIntentsError('idempotency_key_invalid', `idempotencyKey ${message}`, {

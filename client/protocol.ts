@@ -4,11 +4,11 @@ import type { WatchEventsResponse } from './gen/resources.ts';
 import type { CheckedRequest } from './request-fields.ts';
 import type { Fields } from './resource-fields.ts';
 
-/** A method of the service, as the client has it. */
+/** A method of the service, as the client knows it. */
 export interface Method {
   /** Its name in the contract. */
   rpc: string;
-  /** `{id}` is the id that the request names. */
+  /** `{id}` stands for the id of the resource. */
   http: `${'GET' | 'POST' | 'PATCH' | 'DELETE'} /v1/${string}`;
   /** HTTP status of its answer. */
   status: 200 | 201;
@@ -17,16 +17,16 @@ export interface Method {
   request?: Fields;
   isRequestOptional?: boolean;
   answer: Fields;
-  /** The field of its answer that it returns page by page. */
+  /** The field of its answer that holds the items of a list. */
   lists?: string;
-  /** The field of its answer that it returns, if not all of it; null if it returns nothing. */
+  /** The field of its answer that the client returns, if not the whole answer; null if it returns nothing. */
   returns?: string | null;
 }
 
 /** One try of a call. */
 export interface Try {
   method: Method;
-  /** The resource that the request names. */
+  /** The id of the resource. */
   id: string | undefined;
   request: CheckedRequest;
   idempotencyKey: string | undefined;
@@ -37,7 +37,7 @@ export interface Try {
 export interface Answer {
   /** As the method's table of fields reads it. */
   resource: object;
-  /** True if an earlier call with the same idempotency key had done it. */
+  /** True if an earlier call with the same idempotency key did the work. */
   replayed: boolean;
 }
 
@@ -45,8 +45,8 @@ export interface Answer {
 export type Send = (tried: Try) => Promise<Answer>;
 
 /**
- * Opens one stream of events behind `after`, or from now on. It ends with PaymentIntentsError, or with the signal's
- * reason.
+ * Opens one stream of the events that follow `after`, or of those from now on. It throws PaymentIntentsError,
+ * or the signal's reason.
  */
 export type OpenStream = (
   after: string | undefined,

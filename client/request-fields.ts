@@ -1,4 +1,4 @@
-// How the fields of a request are read from the caller's object, and sent over either protocol.
+// Reads the fields of a request from the caller's object, and converts them for either protocol.
 
 import { notAName } from '../src/contract/nearest-name.ts';
 import { unitsHint } from '../src/contract/units.ts';
@@ -6,7 +6,7 @@ import { PaymentIntentsError } from './error.ts';
 import { copyMetadata, describe, type Violate } from './metadata.ts';
 import { type Field, type Fields, snakeCase, toJson } from './resource-fields.ts';
 
-/** A request that was read once, so that every try sends the same. The server checks the values. */
+/** A request, read once so that every try sends the same. The server checks the values. */
 export interface CheckedRequest {
   json: Readonly<Record<string, unknown>>;
   message: Readonly<Record<string, unknown>>;
@@ -15,8 +15,8 @@ export interface CheckedRequest {
 const maxFaults = 20;
 
 /**
- * Reads the caller's object. Throws `invalid_body` with every fault: unknown fields, and values that one of the
- * protocols would drop, change or fail to send.
+ * Reads the caller's object. Throws `invalid_body` with up to 20 faults: unknown fields, and values that one
+ * of the protocols would drop, change or fail to send.
  */
 export function readRequest(fields: Fields, request: unknown): CheckedRequest {
   const details: { field: string; message: string }[] = [];
@@ -53,14 +53,14 @@ export function readId(id: unknown): string {
 const [minInt32, maxInt32] = [-(2 ** 31), 2 ** 31 - 1];
 const isInteger = (given: unknown): given is number => Number.isSafeInteger(given);
 
-/** Returns the value, or reports why neither protocol could send it. */
+/** Returns the value, or reports why it cannot be sent. */
 function read(field: Field, given: unknown, path: string, violate: Violate): unknown {
   const { type, words = {}, min, presence } = field;
   const unchanged = (what: string, isValid: boolean) =>
     isValid ? given : violate(path, `must be ${what}, not ${describe(given)}`);
   if (presence === 'list') {
     if (!Array.isArray(given)) return violate(path, `must be an array, not ${describe(given)}`);
-    // No texts at all would mean the default over gRPC.
+    // Over gRPC, an empty list would mean the default.
     if (given.length === 0) return violate(path, 'must not be empty; leave it out instead');
     return given.map((item, i) => read({ type }, item, `${path}[${i}]`, violate) ?? '');
   }
@@ -68,7 +68,7 @@ function read(field: Field, given: unknown, path: string, violate: Violate): unk
   switch (type) {
     case 'text':
     case 'filledText':
-      // Empty, it would select everything over gRPC.
+      // Over gRPC, an empty text would select everything.
       if (given === '' && type === 'filledText') {
         return violate(path, 'must not be empty; leave it out instead');
       }
@@ -82,7 +82,7 @@ function read(field: Field, given: unknown, path: string, violate: Violate): unk
         isInteger(given) && given >= min && given <= maxInt32,
       );
     case 'units':
-      // Exact. It is never rounded.
+      // Never rounded.
       if (typeof given === 'bigint' && BigInt.asIntN(54, given) === given) return given;
       if (isInteger(given)) return BigInt(given);
       return violate(
@@ -108,7 +108,7 @@ function read(field: Field, given: unknown, path: string, violate: Violate): unk
 function toMessage({ type, words = {} }: Field, value: unknown): unknown {
   switch (type) {
     case 'integer':
-      // The server clamps it. gRPC sends the nearest that the field can hold.
+      // The server clamps it. gRPC sends the nearest value that the field can hold.
       return Math.min(Math.max(value as number, minInt32), maxInt32);
     case 'moment': {
       const ms = (value as Date).getTime();

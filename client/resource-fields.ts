@@ -1,24 +1,24 @@
-// How the fields of a resource are read, from JSON and from a protobuf message, and written as JSON. One table for all.
+// Reads the fields of a resource from JSON or a protobuf message, and writes them as JSON, all by one table.
 
 import type { ApiResource, JsonObject, JsonValue, Unknown } from './values.ts';
 
 /** A row of a generated table: how a field of a resource, or of a request, is sent and read. */
 export interface Field {
   /**
-   * Filled text is never empty, such as an identifier or a secret. Units are an amount of money. A word is a value of an
-   * enum: its word over JSON, its number over gRPC.
+   * Filled text is never empty, such as an identifier or a secret. Units are an amount of money. A word is a
+   * value of an enum: its word over JSON, its number over gRPC.
    */
   type: 'text' | 'filledText' | 'flag' | 'integer' | 'units' | 'moment' | 'metadata' | 'word' | 'resource';
-  /** Of a word. */
+  /** For a word. */
   words?: Readonly<Record<string, number>>;
-  /** Of a resource. */
+  /** For a resource. */
   fields?: Fields;
-  /** Of an integer in a request: the least one. Without it, the server clamps every integer. */
+  /** For an integer in a request: its minimum. Without one, the server clamps the integer. */
   min?: number;
   /**
-   * `optional`: it may be absent. `omitted`: the same for a text, which is empty in a message then. `required`: its
-   * absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one. Default: an answer always
-   * has it, a request need not.
+   * `optional`: may be absent. `omitted`: the same for a text, which is then empty in a message. `required`:
+   * its absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one. Default:
+   * always present in an answer, optional in a request.
    */
   presence?: 'optional' | 'required' | 'omitted' | 'list';
 }
@@ -41,7 +41,7 @@ export function readJson<Resource>(fields: Fields, json: unknown, path = ''): Re
   return readFields(fields, path, (name) => json[snakeCase(name)], fromJson);
 }
 
-/** Reads a resource from a message. Throws a {@link FieldFault} for a field that is never empty, and is. */
+/** Reads a resource from a message. Throws a {@link FieldFault} if a required field is missing or empty. */
 export function readMessage<Resource>(fields: Fields, message: object, path = ''): Resource {
   const sent = message as Readonly<Record<string, unknown>>;
   return readFields(fields, path, (name) => sent[name], fromMessage);
@@ -63,7 +63,7 @@ function readFields<Resource>(
     }),
   );
   const toJSON: ApiResource['toJSON'] = () => writeJson(fields, resource);
-  // Not enumerable: whoever goes through the fields of a resource finds its fields.
+  // Not enumerable, so that iterating over a resource yields only its fields.
   const property = { value: toJSON, configurable: true, writable: true };
   return Object.defineProperty(resource, 'toJSON', property) as Resource;
 }
@@ -148,7 +148,7 @@ function fromMessage({ type, words = {}, fields = {} }: Field, sent: unknown, pa
       // An int64 is a bigint in a message.
       return Number(sent);
     case 'moment': {
-      // A `google.protobuf.Timestamp`; protobuf's own functions are not for the edge.
+      // A `google.protobuf.Timestamp`. The edge client does not load protobuf's own functions.
       const { seconds, nanos } = sent as { seconds: bigint; nanos: number };
       return new Date(Number(seconds) * 1_000 + Math.floor(nanos / 1_000_000));
     }
@@ -169,16 +169,16 @@ function wordOf(words: Readonly<Record<string, number>>, sent: string | number):
   return known ?? (`unknown:${sent}` satisfies Unknown);
 }
 
-/** Returns a value as the service's JSON has it. */
+/** Returns a value in the form of the service's JSON. */
 export function toJson({ type, fields = {} }: Field, value: unknown): JsonValue {
   switch (type) {
     case 'units':
-      // The service's JSON has no greater ones. A number would be another amount.
+      // The service sends none beyond the safe integers. Such an amount stays text: a number would round it.
       return isInteger(Number(value)) ? Number(value) : String(value);
     case 'moment':
       return (value as Date).toISOString();
     case 'word':
-      // A number that came over gRPC has no word, and stays as it is.
+      // A number that came over gRPC has no word, and keeps its prefix.
       return (value as string).replace(/^unknown:(?!\d+$)/, '');
     case 'resource':
       return writeJson(fields, value as Readonly<Record<string, unknown>>);

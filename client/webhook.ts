@@ -14,11 +14,11 @@ export type { ApiResource, EventType, JsonObject, JsonValue, Label, Unknown } fr
 export interface ReceivedWebhook {
   /** The raw body, exactly as it was received: a string, a Buffer or other bytes. Never the parsed JSON. */
   body: string | Uint8Array | ArrayBuffer;
-  /** The headers: of `fetch`, of Node.js, or any object by name, in upper or lower case. */
+  /** The headers: those of `fetch` or of Node.js, or any object, with names in upper or lower case. */
   headers: WebhookHeaders;
-  /** The endpoint's secret, `whsec_…`; several while one replaces another. */
+  /** The endpoint's secret, `whsec_…`; an array while one secret replaces another. */
   secret: string | readonly string[];
-  /** When a queue or a gateway of yours received it, if it is verified later. Now unless given. */
+  /** When your queue or gateway received it, if you verify it later. Default: now. */
   receivedAt?: Date;
 }
 
@@ -29,10 +29,10 @@ export type WebhookHeaders =
 /**
  * Why a webhook was refused:
  *
- * - `headers_missing`: it has not all of the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`;
- * - `timestamp_too_old`, `timestamp_too_new`: it was signed more than 5 minutes ago, or that far in the future;
- * - `signature_wrong`: none of its signatures was made with the secret, for this body;
- * - `body_unexpected`: it was signed with the secret, and is not an event.
+ * - `headers_missing`: it lacks `webhook-id`, `webhook-signature` or a numeric `webhook-timestamp`;
+ * - `timestamp_too_old`, `timestamp_too_new`: it was signed more than 5 minutes in the past or the future;
+ * - `signature_wrong`: none of its signatures matches the secret and this body;
+ * - `body_unexpected`: it is signed with the secret, but is not an event.
  */
 export type WebhookVerificationErrorCode =
   | 'headers_missing'
@@ -41,10 +41,10 @@ export type WebhookVerificationErrorCode =
   | 'signature_wrong'
   | 'body_unexpected';
 
-/** A process that both imports and requires the package has two copies of it. `instanceof` works across both. */
+/** A process that both imports and requires the package has two copies. `instanceof` works across both. */
 const brand = Symbol.for('payment-intents-client.WebhookVerificationError');
 
-/** Why a webhook was refused. Answer with the status 400, and do not read its body. */
+/** Why a webhook was refused. Answer with status 400, and ignore its body. */
 export class WebhookVerificationError extends Error {
   /** Why the webhook was refused. */
   readonly code: WebhookVerificationErrorCode;
@@ -56,7 +56,7 @@ export class WebhookVerificationError extends Error {
     Object.defineProperty(this, brand, { value: true });
   }
 
-  /** True for an error of the package's other module format too. */
+  /** Also true for an error from the package's other module format. */
   static override [Symbol.hasInstance](value: unknown): value is WebhookVerificationError {
     // biome-ignore lint/complexity/noThisInStatic: a subclass inherits this and means itself.
     if (this !== WebhookVerificationError) return Function.prototype[Symbol.hasInstance].call(this, value);
@@ -67,10 +67,10 @@ export class WebhookVerificationError extends Error {
 const toleranceSeconds = 5 * 60;
 
 /**
- * Verifies that a webhook comes from the service, and returns its event. The same event may come more than once:
- * remember the ids that you have handled.
+ * Verifies that a webhook comes from the service, and returns its event. The same event may come more than
+ * once: remember the ids that you have handled.
  *
- * Throws WebhookVerificationError for a webhook that is not to be trusted, and a TypeError for a wrong argument.
+ * Throws WebhookVerificationError for a webhook that cannot be trusted, and a TypeError for a wrong argument.
  */
 export function verifyWebhook(received: ReceivedWebhook): Event {
   if (typeof received !== 'object' || received === null) {
@@ -106,7 +106,7 @@ function verifiersOf(secret: unknown): Webhook[] {
         `secret must be the secret of the endpoint, a string, but it is ${given}; is the environment variable set?`,
       );
     }
-    // Not shown, whatever it is.
+    // Never shown, whatever it is.
     const malformed =
       'secret must be the secret of the endpoint as the service returned it: whsec_ and base64';
     if (!/^whsec_[A-Za-z0-9+/]+=*$/.test(one)) throw new TypeError(malformed);
@@ -121,7 +121,7 @@ function verifiersOf(secret: unknown): Webhook[] {
 function textOf(body: unknown): string {
   if (typeof body === 'string') return body;
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) {
-    // A byte order mark would be part of what was signed.
+    // Keeps a byte order mark, which is part of the signed bytes.
     return new TextDecoder('utf-8', { ignoreBOM: true }).decode(body as Uint8Array<ArrayBuffer>);
   }
   const isParsed = typeof body === 'object' && body !== null;
@@ -175,14 +175,14 @@ function assertIsRecent(timestamp: string, receivedAt: Date): void {
   );
 }
 
-/** The package verifies with the time of now, and tells no age of its own: it signs, and its signature is compared. */
+/** The package's `verify` uses the current time and reports no age, so this signs and compares signatures. */
 function isSignedBy(verifier: Webhook, text: string, headers: SignedHeaders): boolean {
   const at = new Date(Number(headers['webhook-timestamp']) * 1_000);
   const wanted = verifier.sign(headers['webhook-id'], at, text);
   return headers['webhook-signature'].split(' ').some((given) => isSameText(given, wanted));
 }
 
-/** In a time that does not depend on where they differ. */
+/** Takes the same time wherever the texts differ. */
 function isSameText(given: string, wanted: string): boolean {
   if (given.length !== wanted.length) return false;
   let difference = 0;
