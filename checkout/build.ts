@@ -1,5 +1,5 @@
-// `node checkout/build.ts checkout|console [FOLDER]`: bundles the hosted page and the SDK, or the console's pages, into the
-// files that their door serves.
+// `node checkout/build.ts checkout|console [FOLDER]`: bundles the hosted page and the SDK, or the console's
+// pages, into the files that the service serves.
 
 import { copyFile, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ const common: BuildOptions = {
   legalComments: 'none',
   logLevel: 'warning',
   outdir,
-  // The checkout's: Chromium 108, Firefox 108, Safari 16.4. `light-dark` and nesting are not used.
+  // The checkout supports Chromium 108, Firefox 108 and Safari 16.4: no `light-dark`, no nesting.
   target: page === 'checkout' ? 'es2022' : 'es2023',
 };
 
@@ -32,6 +32,6 @@ await build({
 await copyFile(join(source, 'page.html'), join(outdir, 'page.html'));
 await copyFile(join(root, 'checkout/page/icon.svg'), join(outdir, 'icon.svg'));
 if (page === 'checkout') {
-  // The package payment-intents-checkout, for shops without a build.
+  // The package payment-intents-checkout, for shops without a build step.
   await build({ ...common, entryPoints: { sdk: join(root, 'checkout/sdk/index.ts') } });
 }

@@ -5,14 +5,14 @@ const format = (minimumFractionDigits: number) =>
 const withCents = format(2);
 const exact = format(6);
 
-/** An amount to read, exact: two decimal places or six, because three look like thousands; and thousands apart. */
+/** The exact amount, with thousands separators. Two or six decimals: three would look like thousands. */
 export function shownAmount(units: number | bigint, decimals: number): string {
   const plain = plainAmount(units, decimals);
   // As text: a number would round.
   return (/\.\d{3}/.test(plain) ? exact : withCents).format(plain as `${number}`);
 }
 
-/** An amount to copy into a wallet: digits and a point, without zeros that say nothing. */
+/** The amount to copy into a wallet: digits and a point, without trailing zeros. */
 export function plainAmount(units: number | bigint, decimals: number): string {
   return formatUnits(BigInt(units), decimals);
 }

@@ -1,4 +1,4 @@
-// The payment without a wallet in this browser: sent by hand, or on a phone.
+// Paying without a wallet in this browser: by hand, or on a phone.
 
 import type { ComponentChildren } from 'preact';
 import { plainAmount } from './amount.ts';
@@ -9,7 +9,7 @@ import { QrCode } from './qr-code.tsx';
 import { canSign } from './state.ts';
 import { labels } from './texts.ts';
 
-/** Buttons of the test wallet, which the service has for the chain on its own machine. */
+/** Buttons of the test wallet, which the service has for a local chain. */
 export function TestWallet({ act, words, facts, checkout }: StepProps) {
   const signed: readonly [TestAmount, string] = ['signed', labels.testSign];
   const amounts: readonly (readonly [TestAmount, string])[] = [
@@ -36,7 +36,7 @@ export function TestWallet({ act, words, facts, checkout }: StepProps) {
   );
 }
 
-/** What has to be sent where, each with a button that copies it. */
+/** What to send and where, with buttons that copy the values. */
 export function Manual(props: StepProps) {
   const { checkout, facts, act, words } = props;
   return (
@@ -91,7 +91,7 @@ export function OtherDevice(props: StepProps) {
   );
 }
 
-/** It is long: shown only if the payer has to select it. */
+/** The link is long, so it is shown only if the payer has to select it. */
 function CopyLink({ link }: StepProps) {
   return (
     <Copyable what="link" text={link} label={labels.link} isHidden>
@@ -100,7 +100,7 @@ function CopyLink({ link }: StepProps) {
   );
 }
 
-/** An address, whole. The gaps are not part of what is copied. */
+/** A full address. The gaps are not copied. */
 function Address({ text }: { text: string }) {
   const groups = [text.slice(0, 2), ...(text.slice(2).match(/.{4}/g) ?? [])];
   return (
@@ -145,7 +145,7 @@ function Copyable({ what, text, label, isHidden = false, children }: CopyablePro
   );
 }
 
-/** Links that open this page inside a wallet's app. They are the apps' own schemes: no server of theirs sees the link. */
+/** Links that open this page in a wallet's app, by the app's own scheme: no server of theirs sees it. */
 export function WalletApps(props: StepProps) {
   const { link } = props;
   const apps: readonly [string, string][] = [

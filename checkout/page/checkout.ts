@@ -2,7 +2,7 @@ import { type ChainSettings, chains } from '../../src/contract/chains.ts';
 import type { Chain, Lane, Mode, PaymentIntentStatus, PaymentStatus } from '../../src/contract/gen/words.ts';
 import type { Checkout as AnyCheckout, CheckoutPayment } from '../sdk/gen/checkout.ts';
 
-/** The answer of `GET /v1/checkout`. The page is of the service's own release, and knows every word. */
+/** The answer of `GET /v1/checkout`. The page is released with the service, so it knows every word. */
 export interface Checkout extends AnyCheckout {
   status: PaymentIntentStatus;
   mode: Mode;

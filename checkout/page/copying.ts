@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 /** How long a button says that it has copied. */
 const copiedMs = 2_000;
 
-/** Copies a text. `outcome` says for a while that it was, and longer that it was not: it has to be copied by hand then. */
+/** Copies a text. `outcome` shows success for a while. A failure stays: the text has to be copied by hand. */
 export function useCopying(text: string) {
   const [outcome, setOutcome] = useState<{ isDone: boolean }>();
   useEffect(() => {

@@ -1,13 +1,13 @@
-// Follows the checkout: asks every few seconds, and is answered with 304 while nothing has changed.
+// Polls the checkout every few seconds. The answer is 304 while nothing has changed.
 
 import type { Checkout } from './checkout.ts';
 
-/** Together with the answer's way, less than three seconds. */
+/** Less than three seconds, with the round trip. */
 const everyMs = 2_500;
 /** While a transfer is on its way. */
 const everyAwaitedMs = 1_000;
 const everyHiddenMs = 15_000;
-/** Once it has ended, only late money can come. */
+/** Once it has ended, only late money can arrive. */
 const everyEndedMs = 15_000;
 const timeoutMs = 10_000;
 const maxWaitMs = 30_000;
@@ -44,12 +44,12 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     try {
       report(answer);
     } catch (reason) {
-      // It is on the console. Whatever the page makes of an answer, it asks again.
+      // Reported on the browser's console. The page keeps polling, even if it cannot show an answer.
       setTimeout(() => {
         throw reason;
       });
     }
-    // One that has ended is asked for again when its tab is seen.
+    // After the end, a hidden tab stops polling until it is visible again.
     if (!isEnded || !document.hidden) timer = setTimeout(refresh, waitMsAfter(answer));
   };
   const report = (answer: Answer): void => {
@@ -73,7 +73,7 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     asking = ask().finally(() => (asking = undefined));
     return asking;
   };
-  /** Asks after what was asked before, which may be answered with an older word. Resolves when the answer is there. */
+  /** Asks again after the request in progress, whose answer may be outdated. Resolves when answered. */
   const refresh = (): Promise<void> => {
     if (asking === undefined) return start();
     next ??= asking.then(start);
@@ -81,14 +81,14 @@ export function followCheckout(secret: string, observer: FeedObserver) {
   };
   const wake = () => void (document.hidden || refresh());
   document.addEventListener('visibilitychange', wake);
-  // A page that comes back from the browser's history, and a machine that comes back to its network.
+  // The page is back from the browser's history, or the machine is back on its network.
   addEventListener('pageshow', ({ persisted }) => persisted && wake());
   addEventListener('online', wake);
   addEventListener('offline', () => observer.onConnection('offline'));
   void refresh();
   return {
     refresh,
-    /** The server's time in milliseconds since 1970, as its last answer said. */
+    /** The server's time in milliseconds since 1970, according to its last answer. */
     serverNowMs: () => Date.now() + offsetMs,
   };
 }
@@ -106,12 +106,12 @@ async function requestCheckout(
       signal: AbortSignal.timeout(timeoutMs),
     });
     const serverMs = Date.parse(response.headers.get('Date') ?? '');
-    // The header has whole seconds: in the middle it is half a second too early.
+    // The header has whole seconds, so on average it is half a second early.
     if (!Number.isNaN(serverMs)) onServerTime(serverMs + 500);
     if (response.status === 304) return { kind: 'unchanged' };
     if (response.status === 401) return { kind: 'invalid' };
     if (!response.ok) {
-      // A proxy may send a date instead, which is no number.
+      // A proxy may send a date instead, which is not a number.
       return { kind: 'no-answer', retryAfterMs: Number(response.headers.get('Retry-After')) * 1000 || 0 };
     }
     return { kind: 'checkout', checkout: await response.json(), etag: response.headers.get('ETag') ?? '' };

@@ -1,5 +1,5 @@
-// The page that a payer pays on. It asks the service how the payment stands, asks a wallet for the transfer, and shows what
-// `state.ts` makes of both. The service's word is the truth: what a wallet says only changes what is shown.
+// The payer's page. It asks the service for the payment's state and a wallet for the transfer, and shows what
+// `state.ts` derives from both. The service decides: a wallet's answer only changes what is shown.
 
 import './translatable.ts';
 import { render } from 'preact';
@@ -47,9 +47,9 @@ const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 let feed: ReturnType<typeof followCheckout> | undefined;
 const serverNowMs = () => feed?.serverNowMs() ?? Date.now();
 let wallets: readonly Wallet[] = [];
-/** Increases when the payer leaves a wallet: what it answers afterwards is not wanted. */
+/** Increases when the payer leaves a wallet, whose later answers are ignored. */
 let sessionNumber = 0;
-/** Increases when the payer chooses another way to pay: what fails of an earlier one is not shown. */
+/** Increases when the payer chooses another way to pay: failures of an earlier one are not shown. */
 let choices = 0;
 let lastCheckedMs = 0;
 
@@ -79,7 +79,7 @@ function paint(): void {
     root,
   );
   const view = viewOf(facts);
-  // The button that had the focus has gone.
+  // The button that had the focus is gone.
   if (view !== paintedView && hadFocus && document.activeElement === document.body) {
     document.getElementById('title')?.focus();
   }
@@ -110,7 +110,7 @@ function follow(secret: string): void {
   });
 }
 
-/** What begins with the first answer. */
+/** Starts what needs the first answer. */
 function begin({ id }: Checkout): void {
   void readMemory(id);
   onChangeOfAnotherTab(id, () => void readMemory(id));
@@ -122,7 +122,7 @@ function begin({ id }: Checkout): void {
   });
 }
 
-/** Adopts what this browser remembers: another tab may have asked a wallet since. */
+/** Reads what this browser has stored: another tab may have asked a wallet since. */
 function readMemory(intentId: string): Promise<void> {
   signing.resume(intentId);
   return readTransfer(intentId);
@@ -133,11 +133,11 @@ async function readTransfer(intentId: string): Promise<void> {
   const isAsking = facts.transferPhase === 'asking' && facts.transfer !== undefined;
   const transfer = rememberedTransfer(intentId);
   if (transfer?.hash !== undefined) {
-    // What this tab still asks for, too, is to be rejected.
+    // The payer also has to reject what this tab still asks for.
     const sent = isAsking ? { ...transfer, isAskedAgain: true } : transfer;
     return change({ transfer: sent, transferPhase: 'sent' });
   }
-  // This tab knows better.
+  // This tab is asking a wallet: nothing stored is newer.
   if (isAsking) return;
   const transferPhase = (await isBeingAsked(intentId)) ? 'asking-elsewhere' : 'unknown';
   const now = rememberedTransfer(intentId);
@@ -145,10 +145,10 @@ async function readTransfer(intentId: string): Promise<void> {
   change({ transfer, transferPhase });
 }
 
-/** The service has seen the transfer: from now on it says how it stands. */
+/** Forgets the transfer once the service has seen it: from then on, the service reports its state. */
 function forgetArrivedTransfer(checkout: Checkout): void {
   const { transfer, transferPhase } = facts;
-  // A wallet that still asks has to be waited for.
+  // The page has to wait for a wallet that still asks.
   if (transfer === undefined || transferPhase === 'asking' || transfer.isAskedAgain) return;
   if (hasArrived(transfer, checkout)) forgetTransfer(checkout.id);
 }
@@ -170,7 +170,7 @@ function walletOfSession(): Wallet | undefined {
   return session.step === 'none' ? undefined : wallets.find(({ id }) => id === session.wallet.id);
 }
 
-/** Finds the wallet of a remembered transfer again, without asking the payer. */
+/** Reconnects to the wallet of a remembered transfer, without asking the payer. */
 async function resumeSession(): Promise<void> {
   const { transfer, session, checkout } = facts;
   const wallet = wallets.find(({ id }) => id === transfer?.wallet);
@@ -187,7 +187,7 @@ function leaveSession(): number {
 
 const subscribed = new Set<string>();
 
-/** Asks the wallet for its chain, and for what the account has. */
+/** Asks the wallet for its chain, and for the funds of the account. */
 async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void> {
   const { checkout } = facts;
   if (checkout === undefined) return;
@@ -216,7 +216,7 @@ async function onWalletChange(wallet: Wallet): Promise<void> {
   });
 }
 
-/** Runs what asks a wallet. What it refuses is shown, and the payer is back where wallets are chosen. */
+/** Runs work that asks a wallet. A failure is shown, and the payer returns to the choice of wallets. */
 async function attempt(work: () => Promise<void>): Promise<void> {
   const before = choices;
   try {
@@ -237,7 +237,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   const account = session.account as `0x${string}`;
   const chainId = await inTime(chainIdOf(wallet));
   const hasOwners = await inTime(isContract(wallet, account)).catch(() => false);
-  // The newest word of the service, right before.
+  // Gets the service's newest answer, right before asking.
   await feed?.refresh();
   const { checkout } = facts;
   // The payer may have gone on with another wallet or account.
@@ -269,7 +269,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     (hash) => noteHash(checkout.id, transfer, hash),
     (reason) => noteRefusal(checkout.id, transfer, reason),
   );
-  // A wallet whose window was closed may never answer. What it answers after all is noted.
+  // A wallet whose window was closed may never answer. A late answer is still noted.
   await Promise.race([answered, new Promise<void>((resolve) => (onGiveUp = resolve))]);
 }
 
@@ -287,12 +287,12 @@ function noteSent(intentId: string, sent: Transfer): void {
   if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
 }
 
-/** The wallet has not sent the transfer, or has not said clearly. */
+/** The wallet has not sent the transfer, or its answer is unclear. */
 function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): void {
   if (facts.transfer !== transfer) return;
   const refusal = refusalOf(reason);
   const isRejected = refusal === 'rejected';
-  // A wallet may say so of a transaction that it has put before the account's other owners.
+  // A wallet may also report this for a transaction that it has put before the account's other owners.
   if (isRefusal(reason) && !(isRejected && transfer.hasOwners)) {
     forgetUnsent(intentId);
     change({ failure: isRejected ? 'transfer-rejected' : refusal });
@@ -329,7 +329,7 @@ const context: PayingContext = {
 const signing = createSigning(context);
 const payWithTestWallet = createTestWallet(context);
 
-/** Looks whether another tab has finished, and whether the network has undone what was sent. */
+/** Checks whether another tab has finished, and whether the transaction that was sent has reverted. */
 async function checkTransfer(): Promise<void> {
   const { transfer, transferPhase, checkout } = facts;
   if (transfer === undefined || checkout === undefined) return;
@@ -401,11 +401,11 @@ const actions: Actions = {
   payWithTestWallet: (amount) => void payWithTestWallet(amount),
 };
 
-// A page that comes back from the browser's history has heard of nothing meanwhile.
+// A page that is back from the browser's history has missed what other tabs did.
 addEventListener('pageshow', ({ persisted }) => {
   if (persisted && facts.checkout !== undefined && !facts.isStandIn) void readMemory(facts.checkout.id);
 });
-// The same tab is given another link.
+// Another link was opened in this tab.
 addEventListener('hashchange', () => {
   if (location.hash.length > 1) location.reload();
 });

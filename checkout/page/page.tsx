@@ -1,4 +1,4 @@
-// The page as it looks for what is known. Names of merchants and wallets are text, never markup.
+// Renders the page from the known facts. Names of merchants and wallets are text, never markup.
 
 import type { ComponentChildren } from 'preact';
 import { shownAmount } from './amount.ts';
@@ -141,13 +141,13 @@ function Amount({ units, checkout }: { units: number; checkout: Checkout }) {
 
 interface HeroFactsProps {
   checkout: Checkout;
-  /** The checkout again, if it is to be paid. */
+  /** The checkout again, if it is still to be paid. */
   due: Checkout | undefined;
   words: Words;
   nowMs: number;
 }
 
-/** What is paid where, and until when. */
+/** What to pay, on which chain, and until when. */
 function HeroFacts({ checkout, due, words, nowMs }: HeroFactsProps) {
   const expiresAtMs = Date.parse(checkout.expires_at);
   const leftMs = expiresAtMs - nowMs;
@@ -194,7 +194,7 @@ function Wallets({ facts, act }: StepProps) {
   );
 }
 
-/** The account that pays, and what it can do: pay, sign, or be looked at again once it has what it lacks. */
+/** The account that pays and its actions: pay, sign, or check again once it has what it lacks. */
 function WithAccount(props: StepProps) {
   const { act, view, words, checkout, facts } = props;
   if (facts.session.step !== 'connected') return null;
@@ -211,7 +211,7 @@ function WithAccount(props: StepProps) {
           <Row name={labels.balance}>{amountWithToken(funds.balanceUnits, checkout)}</Row>
         )}
       </dl>
-      {/* Keyed: a button that has the focus does not become another. */}
+      {/* Keyed, so that a focused button does not turn into another one. */}
       {view === 'ready' ? (
         <Button key="pay" action="pay" label={labels.pay(words)} onClick={act.pay} look="main" />
       ) : view === 'ready-to-sign' ? (
@@ -227,7 +227,7 @@ function WithAccount(props: StepProps) {
   );
 }
 
-/** A payment that has ended, whatever its end. */
+/** A payment that has ended, in any way. */
 function Ended(props: StepProps) {
   const { status, payments = [] } = props.checkout;
   return (
@@ -240,7 +240,7 @@ function Ended(props: StepProps) {
   );
 }
 
-/** A payment that no block has, or none any more. What was signed is given up by the chain only. */
+/** A payment that is in no block, or no longer in one. The payer cannot give up a signed one. */
 function OnTheWay(props: StepProps) {
   return (
     <>
@@ -269,7 +269,7 @@ function WrongChain(props: StepProps) {
   );
 }
 
-/** What can be done in each view; in the others, nothing. */
+/** The actions of each view. The other views have none. */
 const steps: Readonly<Partial<Record<ViewName, (props: StepProps) => ComponentChildren>>> = {
   'test-wallet': TestWallet,
   'choose-wallet': (props) => (

@@ -12,10 +12,10 @@ export interface Actions {
   leaveWallet(): void;
   switchChain(): void;
   checkAgain(): void;
-  /** Pays although the account seems to lack the fee. */
+  /** Pays with the network fee, even if the account seems to lack it. */
   payAnyway(): void;
   pay(): void;
-  /** Pays by a signature. */
+  /** Pays with a signature. */
   sign(): void;
   take(lane: 'wallet' | 'manual'): void;
   reload(): void;
@@ -32,7 +32,7 @@ export interface PageProps {
   /** The URL of this checkout. */
   link: string;
   returnUrl: string | undefined;
-  /** The shop has opened this window, so it can be closed. */
+  /** The shop has opened this window, so the payer can close it. */
   isPopup: boolean;
   isPhone: boolean;
 }
@@ -57,7 +57,7 @@ interface ButtonProps {
   label: string;
   onClick: () => void;
   look?: Look;
-  /** It has been pressed, and its work is not done. */
+  /** It was pressed, and its work is not done. */
   isBusy?: boolean;
 }
 

@@ -6,7 +6,7 @@ import { isWrongToken, returnedIn } from './state.ts';
 import { labels } from './texts.ts';
 import { shownDate } from './time.ts';
 
-/** A bar of the confirmations so far: those of the payment that has the fewest, of those that count. */
+/** A bar of the confirmations so far: the fewest of any payment that counts. */
 export function Confirmations({ checkout }: { checkout: Checkout }) {
   const { payments = [], confirmations_required } = checkout;
   const confirmations = payments.filter(({ counts }) => counts).map((payment) => payment.confirmations);
@@ -20,7 +20,7 @@ export function Confirmations({ checkout }: { checkout: Checkout }) {
   );
 }
 
-/** The transaction that is waited for, if its hash is known. */
+/** The pending transaction, if its hash is known. */
 export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: StepProps) {
   const hash =
     transfer?.hash ??
@@ -38,7 +38,7 @@ export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: Ste
 
 function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: number; isStandIn: boolean }) {
   const short = <code title={hash} translate={false}>{`${hash.slice(0, 8)}…${hash.slice(-6)}`}</code>;
-  // No explorer has the chain of this machine.
+  // No explorer has a local chain.
   if (isStandIn) return short;
   return (
     <a href={`${chainFacts(chainId).explorer}/tx/${hash}`} target="_blank" rel="noopener noreferrer">
@@ -49,7 +49,7 @@ function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: numb
   );
 }
 
-/** What has arrived, and where it is written. */
+/** What has arrived, and in which transaction. */
 export function Receipt({ checkout, facts, words }: StepProps) {
   const { payments = [], expected_wallet, chain_id } = checkout;
   const shown = payments.filter(({ status }) => status !== 'reorged');

@@ -1,21 +1,21 @@
-// How this tab was opened, and the way back to the shop. The client secret comes in the URL's fragment or from the shop that
-// has opened this window, leaves the address bar at once, and is kept in this tab's sessionStorage only. Messages to that
-// window, and the link back, go only to origins that the merchant has registered; the one message that is sent before is to
-// the very origin that says it has opened us.
+// How this tab was opened, and the way back to the shop. The client secret comes in the URL's fragment or
+// from the window that opened this one. It leaves the address bar at once, and is kept only in this tab's
+// sessionStorage. Messages to that window, and the link back, go only to origins that the merchant has
+// registered. One message is sent earlier: to the origin that says it opened this window.
 
 import { parseHttpUrl } from '../sdk/arguments.ts';
 import type { Checkout } from './checkout.ts';
 
-/** Names what is stored, and comes in every message. */
+/** The key in the storage, and `from` in every message. */
 const from = 'payment-intents-checkout';
 const secretForm = /^pi_[0-7][0-9a-hjkmnp-tv-z]{25}_secret_[\w-]+$/;
 
 /** What this tab was opened with. */
 export interface Opening {
   secret?: string;
-  /** Where the shop wants the payer back. Checked against the merchant's origins before it is used. */
+  /** Where the shop wants the payer to return. Checked against the merchant's origins before it is used. */
   returnUrl?: string;
-  /** The origin of the page that has opened this window, as it says. */
+  /** The origin of the page that opened this window, as that page states it. */
   opener?: string;
 }
 
@@ -37,7 +37,7 @@ export function takeOpening(): Opening {
   return opening;
 }
 
-/** Remembers it for a reload of this tab. A browser that stores nothing works without. */
+/** Stores it for a reload of this tab, if this browser stores anything. */
 export function rememberOpening(opening: Opening): void {
   try {
     sessionStorage.setItem(from, JSON.stringify(opening));
@@ -55,12 +55,12 @@ function rememberedOpening(): Opening {
   }
 }
 
-/** The window that has opened this one may have gone elsewhere, and answers nothing then. */
+/** The window that opened this one may have gone elsewhere, and then never answers. */
 const shopTimeoutMs = 60_000;
 
 /**
- * Asks the window that has opened this one for the secret, and calls back if the shop takes long. Resolves with undefined if
- * the shop says that it has made none.
+ * Asks the window that opened this one for the secret. Calls `onLate` if the shop takes long. Resolves with
+ * undefined if the shop reports that it has no secret.
  */
 export function secretFromShop(opener: string, onLate: () => unknown): Promise<string | undefined> {
   return new Promise((resolve) => {
@@ -76,7 +76,7 @@ export function secretFromShop(opener: string, onLate: () => unknown): Promise<s
   });
 }
 
-/** Tells the window that has opened this one how the intent stands. */
+/** Reports the intent's status to the window that opened this one. */
 export function tellShop({ opener }: Opening, { id, status, allowed_origins }: Checkout): void {
   if (opener !== undefined && allowed_origins.includes(opener)) {
     send(opener, { type: 'status', paymentIntent: id, status });

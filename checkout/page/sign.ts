@@ -1,5 +1,5 @@
-// A payment by a signature (EIP-3009, x402): the wallet signs it, and the service has it sent. The signature is remembered
-// until the service has answered: sent again, it pays once.
+// A payment by signature (EIP-3009, x402): the wallet signs it, and the service has it sent. The signature is
+// remembered until the service has answered: sent again, it still pays only once.
 
 import { fromString, toUUIDBytes } from 'typeid-js';
 import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
@@ -50,11 +50,11 @@ const post = (secret: string, signature: string) =>
     signal: AbortSignal.timeout(timeoutMs),
   });
 
-/** The service's own limits: how long an authorization may be valid, and how much sooner than the intent it has to end. */
+/** The service's limits: how long an authorization may be valid, and how long before the intent it ends. */
 const maxTimeoutSeconds = 300;
 const marginSeconds = 60;
 
-/** x402's terms of the payment, without the request that is answered with 402: browsers log that as an error. */
+/** x402's payment terms, built here: a browser would log the 402 answer with them as an error. */
 async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promise<PaymentRequirements> {
   const secondsLeft = Math.floor((Date.parse(checkout.expires_at) - nowMs) / 1_000);
   const [name, version] = await Promise.all([
@@ -72,7 +72,7 @@ async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promi
   };
 }
 
-/** What a token says by a call without arguments. */
+/** Reads a text from a token by a call without arguments. */
 async function textOf(wallet: Wallet, to: string, data: string): Promise<string> {
   const answer = await inTime(wallet.request({ method: 'eth_call', params: [{ to, data }, 'latest'] }));
   if (!isHex(answer)) throw new Error('no text');
@@ -105,7 +105,7 @@ export async function askToSign(wallet: Wallet, account: `0x${string}`, checkout
   const params = [account, JSON.stringify(typedData)];
   const signature = await wallet.request({ method: 'eth_signTypedData_v4', params });
   if (!isHex(signature)) throw new Error('no signature');
-  // The recovery id is 0 or 1 in some wallets, such as a Ledger's; the token's contract takes 27 and 28.
+  // Some wallets, such as Ledger's, use 0 or 1 as the recovery id; the token's contract takes 27 and 28.
   const normalized = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);
   const payment = { x402Version: 2, accepted: offer, payload: { signature: normalized, authorization } };
   return { header: btoa(JSON.stringify(payment)), validUntilMs: validBefore * 1_000 };
@@ -118,7 +118,7 @@ const domainType = [
   { name: 'verifyingContract', type: 'address' },
 ];
 
-/** The intent's UUID and 16 random bytes: the chain then says whose payment it is. */
+/** The intent's UUID and 16 random bytes, so that the chain shows which intent is paid. */
 function nonceFor(intentId: string): string {
   const bytes = new Uint8Array(32);
   bytes.set(toUUIDBytes(fromString(intentId)));
@@ -127,8 +127,8 @@ function nonceFor(intentId: string): string {
 }
 
 /**
- * Sends a signature until the service has said what becomes of it. Returns why it cannot pay; nothing if the checkout says how
- * it stands: it may have paid, or nobody was given it.
+ * Sends a signature until the service gives a final answer. Returns why it cannot pay, or undefined if the
+ * checkout shows the outcome: it may have paid, or no facilitator was given it.
  */
 export async function sendSignature(
   secret: string,
@@ -154,14 +154,14 @@ function failureOf(response: { errorReason?: RefusalReason } | undefined): Failu
     case 'invalid_exact_evm_signature':
     case 'invalid_exact_evm_payload_undeployed_smart_wallet':
       return 'sign-contract';
-    // A part of the amount has arrived since.
+    // Part of the amount has arrived since.
     case 'invalid_exact_evm_authorization_value':
       return 'changed';
     // The wallet took too long.
     case 'invalid_exact_evm_payload_authorization_valid_before':
     case 'authorization_released':
       return 'sign-lapsed';
-    // Nobody was given it: the checkout says so, and offers another.
+    // No facilitator was given it: the checkout says so, and offers another try.
     case 'facilitator_unreachable':
       return undefined;
     default:

@@ -1,5 +1,5 @@
-// Pays by a signature: one at a time, and none while a transfer may arrive. What is going on is in `facts.signing`. Or from
-// the test wallet.
+// Pays by signature, one at a time, and not while a transfer may arrive. `facts.signing` holds the progress.
+// Also pays from the test wallet.
 
 import type { Hex } from 'viem';
 import { type Checkout, missingUnits } from './checkout.ts';
@@ -10,28 +10,28 @@ import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, vi
 import { askAlone, rememberedTransfer } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
-/** What every way to pay works with. */
+/** What each way to pay needs. */
 export interface PayingContext {
   facts: Facts;
   secret: () => string;
   change(changes: Partial<Facts>): void;
-  /** Asks for the checkout, and resolves when it is there. */
+  /** Fetches the checkout. Resolves when it has arrived. */
   refresh(): Promise<void>;
-  /** Adopts what this browser remembers, by `resume` also what was signed. */
+  /** Reads what this browser has stored; `resume` also reads what was signed. */
   readMemory(intentId: string): Promise<void>;
   serverNowMs(): number;
 }
 
 export function createSigning({ facts, secret, change, refresh, readMemory, serverNowMs }: PayingContext) {
-  /** Increases when the payer gives a request up. */
+  /** Increases when the payer gives up a request. */
   let number = 0;
-  /** Lets go of the lock, which a wallet that never answers would hold. */
+  /** Releases the lock, which a wallet that never answers would hold. */
   let onGiveUp = (): void => {};
 
   const send = async (intentId: string, signature: Signature): Promise<void> => {
     change({ signing: 'sending', failure: undefined });
     const failure = await sendSignature(secret(), signature, serverNowMs);
-    // First the service's word, so that nothing is offered in between.
+    // The service's answer first, so that nothing is offered in between.
     await refresh();
     while (facts.connection !== 'ok' && !facts.isInvalid) {
       await new Promise((resolve) => setTimeout(resolve, retryMs));
@@ -40,12 +40,12 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     rememberSignature(intentId, undefined);
     const { checkout } = facts;
     const isTaken = checkout === undefined || isSettling(checkout) || checkout.authorization !== undefined;
-    // The service has taken nothing: it has no facilitator any more.
+    // The service has accepted nothing: it no longer has a facilitator.
     const isLost = failure === undefined && !isTaken;
     change({ signing: 'none', failure: isLost ? 'sign-refused' : failure });
   };
 
-  /** True while as much is missing as then, nothing else may arrive, and the page would show one of these views. */
+  /** True while as much is missing, nothing else may arrive, and the page would show one of `views`. */
   const isOpen = (then: Checkout, views: readonly ViewName[]): boolean => {
     const now = facts.checkout;
     return (
@@ -59,7 +59,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
   const ask = async (wallet: Wallet, account: `0x${string}`, checkout: Checkout): Promise<void> => {
     const own = number;
     change({ signing: 'asking', failure: undefined });
-    // The newest word of the service, right before.
+    // Gets the service's newest answer, right before asking.
     await refresh();
     if (own !== number) return;
     const isSame =
@@ -74,7 +74,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     const signature = await askToSign(wallet, account, checkout, serverNowMs());
     await refresh();
     if (own !== number) return;
-    // Something else may pay meanwhile, such as a payment that a reorganisation has taken. What is not sent cannot pay.
+    // Something else may pay now, such as a reorged payment that returns. What is not sent cannot pay.
     if (!isOpen(checkout, [...offeringViews, 'connecting', 'loading'])) {
       return change({ signing: 'none', failure: 'changed' });
     }
@@ -87,14 +87,14 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     await send(checkout.id, signature);
   };
 
-  /** Goes on with a signature that this browser remembers. */
+  /** Resumes with a signature that this browser has stored. */
   const resume = (intentId: string): void => {
     const signature = rememberedSignature(intentId);
     if (signature !== undefined && facts.signing === 'none') void send(intentId, signature);
   };
 
   return {
-    /** Asks the wallet of the session for a signature, unless another tab asks one, and has the payment sent. */
+    /** Asks the session's wallet for a signature, unless another tab is asking, and has the payment sent. */
     async sign(wallet: Wallet | undefined): Promise<void> {
       const { checkout, signing, session } = facts;
       if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
@@ -113,7 +113,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       await readMemory(checkout.id);
       if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
     },
-    /** The payer says that the wallet asks nothing. What it signs after all is dropped. */
+    /** The payer says that the wallet asks nothing. A signature that comes later is dropped. */
     giveUp() {
       number++;
       onGiveUp();
@@ -123,7 +123,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
   };
 }
 
-/** Pays from the wallet of the chain on this machine, which the service has in the embedded mode only; one at a time. */
+/** Pays from the local chain's test wallet, which exists in embedded mode only; one payment at a time. */
 export function createTestWallet({ facts, secret, change, refresh, serverNowMs }: PayingContext) {
   let isPaying = false;
   return async (amount: TestAmount): Promise<void> => {
@@ -144,7 +144,7 @@ export function createTestWallet({ facts, secret, change, refresh, serverNowMs }
   };
 }
 
-/** Returns the hash of the transaction, or nothing for a payment by a signature. */
+/** Returns the hash of the transaction, or undefined for a payment by signature. */
 async function payFromTestWallet(clientSecret: string, amount: TestAmount): Promise<Hex | undefined> {
   const response = await fetch('/checkout/test-wallet', {
     method: 'POST',

@@ -3,7 +3,7 @@
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { notices, refusals, views } from './texts.ts';
 
-/** A wallet as the payer sees it. The name and the icon are the wallet's own words: nothing is believed of them. */
+/** A wallet as the payer sees it. The name and the icon come from the wallet, and are not trusted. */
 export interface WalletLabel {
   id: string;
   name: string;
@@ -11,7 +11,7 @@ export interface WalletLabel {
   icon?: string | undefined;
 }
 
-/** Whether the account can pay, as the wallet's node says. */
+/** Whether the account can pay, according to the wallet's node. */
 export type Funds =
   | { kind: 'unknown' }
   | { kind: 'enough' }
@@ -47,9 +47,9 @@ export interface Transfer {
   hasOwners?: boolean;
   /** Transactions that had paid for the intent before: none of them is this one. */
   paidBefore: readonly string[];
-  /** The transaction's hash, once the wallet has said it. */
+  /** The transaction's hash, once the wallet has returned it. */
   hash?: string;
-  /** It was given up for another one, for which the wallet still asks. */
+  /** It was given up for another one, which the wallet still shows. */
   isAskedAgain?: boolean;
 }
 
@@ -62,7 +62,7 @@ type TransferPhase =
   | 'unknown'
   | 'sent';
 
-/** What has gone wrong last, until the payer goes on. */
+/** The last failure, until the payer goes on. */
 export type Failure =
   | 'rejected'
   | 'transfer-rejected'
@@ -89,7 +89,7 @@ export interface Facts {
   /** Of a popup without a secret: whether the shop is still making the intent. */
   shop: 'done' | 'working' | 'failed';
   connection: 'ok' | 'offline' | 'unreachable';
-  /** The intent's chain is a stand-in on the machine of the service. */
+  /** The intent's chain is a local stand-in, on the machine of the service. */
   isStandIn: boolean;
   wallets: readonly WalletLabel[];
   /** True once wallets had time to announce themselves. */
@@ -99,7 +99,7 @@ export interface Facts {
   session: Session;
   transfer: Transfer | undefined;
   transferPhase: TransferPhase;
-  /** The wallet is asked for a signature, or the service is given one. */
+  /** The wallet is asked for a signature, or the signature is sent to the service. */
   signing: 'none' | 'asking' | 'sending';
   failure: Failure | undefined;
   /** Hashes of transactions that the payer says will not come back. */
@@ -122,7 +122,7 @@ export const factsAtFirst: Omit<Facts, 'nowMs' | 'shop'> = {
   givenUp: [],
 };
 
-/** The page's views, of which each has its words. */
+/** The page's views. Each has its own texts. */
 export type ViewName = keyof typeof views;
 
 /** The one thing that the page shows. */
@@ -138,7 +138,7 @@ export function viewOf(facts: Facts): ViewName {
   return whileUnpaid(facts, checkout);
 }
 
-/** Views in which the wallet asks. */
+/** Views in which the wallet shows a request. */
 const askingViews: readonly ViewName[] = ['confirm-in-wallet', 'reject-in-wallet', 'sign-in-wallet'];
 
 function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
@@ -146,7 +146,7 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   const isOver = facts.nowMs > Date.parse(checkout.expires_at);
   const isAsked = onTheWay !== undefined && askingViews.includes(onTheWay);
   if (onTheWay !== undefined && !(isOver && isAsked)) return onTheWay;
-  // The chain's clock decides. Until it has, another transfer could only come too late.
+  // The chain's clock decides what is in time. Another transfer could only come too late.
   if (isOver) return 'time-is-up';
   // The payer's choice, or what the intent was made for.
   if ((facts.lane ?? checkout.lane) === 'manual') return 'manual';
@@ -173,10 +173,10 @@ function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, che
   return mayReturn ? 'taken-back' : undefined;
 }
 
-/** The clocks of the service and of a chain differ by less. */
+/** The clocks of the service and of a chain differ by less than this. */
 const maxClockSkewMs = 120_000;
 
-/** True if the service has seen the transfer, or what replaced it: a wallet that speeds one up keeps its amount. */
+/** True if the service has seen the transfer or its replacement: a wallet's speed-up keeps the amount. */
 export function hasArrived(transfer: Transfer, { payments = [] }: Checkout): boolean {
   return payments.some(
     (payment) =>
@@ -190,12 +190,12 @@ export function hasArrived(transfer: Transfer, { payments = [] }: Checkout): boo
   );
 }
 
-/** True if something that was signed can arrive, or has. */
+/** True if a signed payment can still arrive, or the intent no longer waits for one. */
 export function isSettling({ status, authorization }: Checkout): boolean {
   return status !== 'requires_payment' || authorization?.status === 'submitted';
 }
 
-/** True if what was signed can no longer be used, has not paid, and was given to somebody. */
+/** True if a submitted authorization can no longer be used, and has not paid. */
 export function isReleased(before: Checkout | undefined, { authorization, ...now }: Checkout): boolean {
   return (
     before?.authorization?.status === 'submitted' &&
@@ -205,10 +205,10 @@ export function isReleased(before: Checkout | undefined, { authorization, ...now
   );
 }
 
-/** An intent that expires sooner is not paid by a signature. The service has the same limit. */
+/** An intent that expires sooner than this cannot be paid by signature. The service has the same limit. */
 const minSignMs = 120_000;
 
-/** True if the payer can pay by a signature, without the chain's own coin. */
+/** True if the payer can pay by signature, without the chain's own coin. */
 export function canSign({ nowMs }: Pick<Facts, 'nowMs'>, { gasless, expires_at }: Checkout): boolean {
   return gasless === true && Date.parse(expires_at) - nowMs > minSignMs;
 }
@@ -261,7 +261,7 @@ export function isConnectedTo(session: Session, walletId: string, account: strin
   return session.account.toLowerCase() === account.toLowerCase();
 }
 
-/** What the page says besides its view, the most important first. */
+/** The notices beside the view, the most important first. */
 export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const { checkout, connection, failure } = facts;
   if (checkout === undefined) return [];
@@ -278,7 +278,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const candidates: readonly (readonly [Notice, boolean])[] = [
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
-    // A wallet's window outlives what it was asked for.
+    // A wallet's window may stay open after its request is obsolete.
     ['wallet-still-asks', transfer?.isAskedAgain || (isAsked && (isSettling(checkout) || leftMs < 0))],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],
@@ -295,7 +295,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   return failure !== undefined && isOffering ? [failure, ...notices] : notices;
 }
 
-/** The transfers that return money, as far as they are on the chain. */
+/** The transfers that return money and are on the chain. */
 export function returnedIn({ refunds = [] }: Checkout) {
   return refunds.filter(({ status }) => status !== 'reorged');
 }

@@ -1,12 +1,12 @@
-// Every word of the page. Amounts and names are filled in; nothing of them is markup.
+// All texts of the page. Amounts and names are filled in, never as markup.
 
-/** What the sentences are about. */
+/** The values in the texts. */
 export interface Words {
   merchant: string;
   /** What is still missing, with the token: `12.50 USDC`. */
   missing: string;
   received: string;
-  /** What was returned for good. */
+  /** What was returned and confirmed. */
   returned: string;
   token: string;
   chain: string;
@@ -24,7 +24,7 @@ export interface Words {
 /** A title, and the sentences below it. */
 type Said = readonly [title: string, ...lines: string[]];
 
-/** A table whose keys name what is said. */
+/** A table of texts, by name. */
 const said = <Name extends string>(table: Readonly<Record<Name, (words: Words) => Said>>) => table;
 
 const leaving = (merchant: string) =>
@@ -263,7 +263,7 @@ export const labels = {
   leave: ({ merchant }: Words) => `Back to ${merchant} without paying`,
   back: ({ merchant }: Words) => `Back to ${merchant}`,
   closeWindow: 'You can close this window.',
-  /** Until the payment is final, it is not called paid. */
+  /** A payment is not called paid until it is final. */
   payment: 'Payment',
   receipt: 'Receipt',
   paidAmount: 'Paid',

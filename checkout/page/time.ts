@@ -1,6 +1,6 @@
-// Moments and durations in words. Moments are in the payer's time zone, and name it.
+// Times and durations in words. Times are in the payer's time zone, and name it.
 
-/** The time of day: `13:30 CET`. Of another day than `nowMs`, with its date: `22 Nov, 13:30 CET`. */
+/** The time of day, `13:30 CET`. With the date if that is not the day of `nowMs`: `22 Nov, 13:30 CET`. */
 export function shownTime(ms: number, nowMs: number): string {
   const isToday = new Date(ms).toDateString() === new Date(nowMs).toDateString();
   const options = isToday ? {} : ({ day: 'numeric', month: 'short' } as const);
@@ -17,7 +17,7 @@ function shown(ms: number, options: Intl.DateTimeFormatOptions): string {
   return `${new Date(ms).toLocaleString('en-GB', options)}\u00a0${shortZoneAt(ms)}`;
 }
 
-/** The time zone as it is written: `CET`, `EST`, or `GMT+5:30` where English has no abbreviation. */
+/** The time zone as it is written: `CET`, `EST`, or `GMT+5:30` if English has no abbreviation. */
 function shortZoneAt(ms: number): string {
   // British English abbreviates the zones of Europe, American English those of America.
   const [british = '', american = ''] = ['en-GB', 'en-US'].map((locale) => zoneAt(ms, locale, 'short'));

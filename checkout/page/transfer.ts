@@ -1,5 +1,5 @@
-// The transfer that a wallet was asked for, remembered until the chain has answered: while it may still arrive, the page
-// offers no other. Every tab of this browser sees it. It holds nothing secret.
+// The transfer that a wallet was asked for, remembered until its outcome is known: while it may still arrive,
+// the page offers no other. Every tab of this browser sees it. It holds no secret.
 
 import type { Transfer } from './state.ts';
 
@@ -22,7 +22,7 @@ export function rememberTransfer(intentId: string, transfer: Transfer | undefine
   else localStorage.setItem(keyOf(intentId), JSON.stringify(transfer));
 }
 
-/** Calls back when another tab has changed the transfer, or the signature, of an intent, until what is returned is called. */
+/** Calls back when another tab changes an intent's transfer or signature, until what it returns is called. */
 export function onChangeOfAnotherTab(intentId: string, callback: () => void): () => void {
   const onStorage = ({ key }: StorageEvent) => {
     if (key?.endsWith(`:${intentId}`)) callback();
@@ -31,7 +31,7 @@ export function onChangeOfAnotherTab(intentId: string, callback: () => void): ()
   return () => removeEventListener('storage', onStorage);
 }
 
-/** Runs `ask` unless another tab of this browser is asking a wallet for the same intent. Resolves with false then. */
+/** Runs `ask`, or resolves with false if another tab of this browser asks a wallet for the same intent. */
 export async function askAlone(intentId: string, ask: () => Promise<void>): Promise<boolean> {
   // Pages without TLS have no locks.
   if (navigator.locks === undefined) {

@@ -1,6 +1,6 @@
-// When a browser translates a page, it replaces text nodes with elements of its own. Preact then updates nodes that are no
-// longer in the page, and the payer reads an outdated amount (github.com/preactjs/preact/issues/948). So each text becomes an
-// element whose key is the text: a changed text is a new element. Import this before anything is rendered.
+// A browser that translates a page replaces its text nodes. Preact then updates nodes outside the page, and
+// the payer reads an old amount (github.com/preactjs/preact/issues/948). So each text becomes an element
+// keyed by that text: a new text is a new element. Import this before rendering anything.
 
 import { type ComponentChildren, createElement, Fragment, options, type VNode } from 'preact';
 
@@ -14,7 +14,7 @@ options.vnode = (vnode: VNode<{ children?: ComponentChildren }>) => {
   if (mayContainElements && !isText) props.children = wrapped(props.children);
 };
 
-/** Elements without elements in them. */
+/** Elements that contain only text. */
 const textOnly = ['option', 'title'];
 
 function wrapped(child: ComponentChildren): ComponentChildren {

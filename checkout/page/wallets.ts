@@ -1,5 +1,5 @@
-// Wallets of this browser, and what is asked of them. A way to reach other wallets, such as WalletConnect, would be another
-// source of `Wallet`: nothing else of the page knows where a wallet comes from.
+// The wallets of this browser, and the requests to them. Another way to reach wallets, such as WalletConnect,
+// would be another source of `Wallet`: no other part of the page knows where a wallet comes from.
 
 import { type EIP1193Provider, type EIP6963ProviderDetail, requestProviders } from 'mipd';
 import { concat, hexToBigInt, isAddress, isHex, numberToHex, pad, stringToHex } from 'viem/utils';
@@ -26,8 +26,8 @@ const lookForMs = 10_000;
 const maxNameLength = 40;
 
 /**
- * Finds wallets by EIP-6963, and `window.ethereum` if none announces itself in time: it then stays, since the payer may have
- * chosen it. Calls back at once and at each change.
+ * Finds wallets by EIP-6963, or `window.ethereum` if none announces itself in time. That one then stays,
+ * since the payer may have chosen it. Calls back at once and at each change.
  */
 export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: boolean) => void): void {
   const details: EIP6963ProviderDetail[] = [];
@@ -36,7 +36,7 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
   const report = () => {
     const ids = new Set<string>();
     const announced = details.map(({ info: { rdns, uuid, name, icon }, provider }) => {
-      // The name stays the same over a reload. Whoever takes that of another later is told apart.
+      // The name survives a reload. A later wallet with the name of another gets an id of its own.
       const id = textOf(rdns) === '' || ids.has(rdns) ? `${textOf(rdns)}#${textOf(uuid)}` : rdns;
       ids.add(id);
       return walletOf({ id, name, icon }, provider);
@@ -68,7 +68,7 @@ function isProvider(detail: EIP6963ProviderDetail | null): detail is EIP6963Prov
   return typeof detail?.info === 'object' && typeof detail.provider?.request === 'function';
 }
 
-/** What a wallet says of itself may be anything, and its conversion may throw. */
+/** A wallet may give any value here, and converting it to text may throw. */
 function textOf(said: unknown): string {
   return typeof said === 'string' ? said : '';
 }
@@ -78,7 +78,7 @@ function walletOf(label: { id: string; name: string; icon?: string }, provider: 
   return {
     id,
     name: textOf(name).slice(0, maxNameLength) || 'Unnamed wallet',
-    // Nothing is loaded from elsewhere, and only images.
+    // Only inline images: nothing is loaded from elsewhere.
     ...(textOf(icon).startsWith('data:image/') && { icon }),
     request: (call) => provider.request(call as Parameters<EIP1193Provider['request']>[0]),
     onChange(callback) {
@@ -88,7 +88,7 @@ function walletOf(label: { id: string; name: string; icon?: string }, provider: 
   };
 }
 
-/** The account that the payer lets this page see. `isSilent` asks the payer nothing, and may find none. */
+/** The account that the payer lets this page see. With `isSilent`, the payer is not asked. */
 export async function accountOf(wallet: Wallet, isSilent = false): Promise<Address | undefined> {
   const accounts = await wallet.request({ method: isSilent ? 'eth_accounts' : 'eth_requestAccounts' });
   const [account] = Array.isArray(accounts) ? accounts : [];
@@ -97,7 +97,7 @@ export async function accountOf(wallet: Wallet, isSilent = false): Promise<Addre
   return account;
 }
 
-/** Gives up what a wallet should answer at once: while one that has gone silent is waited for, no tab can pay. */
+/** Limits the wait for an answer that should be immediate: while a silent wallet is asked, no tab can pay. */
 export function inTime<T>(answer: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
@@ -119,7 +119,7 @@ async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[
   return answer;
 }
 
-/** Asks the wallet to change to the intent's chain, which is added if the wallet does not know it. */
+/** Asks the wallet to switch to the intent's chain, which is added if the wallet does not know it. */
 export async function switchChain(wallet: Wallet, chainId: number): Promise<void> {
   const { name, feeToken, publicRpcUrl, explorer } = chainFacts(chainId);
   try {
@@ -138,13 +138,13 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
   }
 }
 
-/** True if the account is a contract, such as one of several owners, and not one with a key that delegates to code. */
+/** True for a contract, such as a multi-owner wallet, but not for a key that delegates to code. */
 export async function isContract(wallet: Wallet, account: Address): Promise<boolean> {
   const code = await hexFrom(wallet, 'eth_getCode', [account, 'latest']);
   return code !== '0x' && !code.startsWith('0xef0100');
 }
 
-/** The call that pays: Circle's contract accepts bytes after the arguments, and the intent's id is found there. */
+/** The call that pays. Circle's contract accepts bytes after the arguments: they hold the intent's id. */
 export function paymentCall(checkout: Checkout): Call {
   const { expected_wallet, token_address, id } = checkout;
   const amount = numberToHex(missingUnits(checkout), { size: 32 });
@@ -156,7 +156,7 @@ export function paymentCall(checkout: Checkout): Call {
 const transferSelector = '0xa9059cbb';
 const balanceSelector = '0x70a08231';
 
-/** Whether the account can pay what is missing: its balance, the token's consent, and the fee. */
+/** Whether the account can pay what is missing: its balance, the token's restrictions, and the fee. */
 export async function fundsOf(wallet: Wallet, account: Address, checkout: Checkout): Promise<Funds> {
   const balanceData = concat([balanceSelector, pad(account, { size: 32 })]);
   const balanceCall = { to: checkout.token_address, data: balanceData };
@@ -181,7 +181,7 @@ export async function fundsOf(wallet: Wallet, account: Address, checkout: Checko
   return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
 }
 
-/** Asks the wallet to send a transaction without money of the chain's own. Resolves with its hash. */
+/** Asks the wallet to send a transaction without any of the chain's own coin. Resolves with its hash. */
 export async function sendTransaction(wallet: Wallet, account: Address, call: Call, chainId: number) {
   const hash = await wallet.request({
     method: 'eth_sendTransaction',
@@ -191,7 +191,7 @@ export async function sendTransaction(wallet: Wallet, account: Address, call: Ca
   return hash.toLowerCase();
 }
 
-/** Whether a transaction was executed and undone, which moves no token. */
+/** True if a transaction has reverted, and so moved no token. */
 export async function isReverted(wallet: Wallet, hash: string): Promise<boolean> {
   const receipt = await wallet.request({ method: 'eth_getTransactionReceipt', params: [hash] });
   return (receipt as { status?: unknown } | null)?.status === '0x0';
@@ -203,7 +203,7 @@ const alreadyPending = -32002;
 
 /** What a wallet's refusal means. */
 export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet-failed' | 'device-old' {
-  // Ledger's app for Ethereum before 1.20 signs no transfer with bytes after its arguments.
+  // Ledger's Ethereum app before 1.20 does not sign a transfer with bytes after its arguments.
   if (/\b0x6a80\b/i.test(wordsOf(reason))) return 'device-old';
   const code = codeOf(reason);
   if (code === userRejected) return 'rejected';
@@ -211,8 +211,8 @@ export function refusalOf(reason: unknown): 'rejected' | 'wallet-busy' | 'wallet
 }
 
 /**
- * True if the wallet has refused in a way after which nothing is sent. A wallet that already shows a request is not one:
- * the request may be an earlier one for the same payment, and may still be confirmed.
+ * True if the wallet has certainly refused, so that nothing is sent. A wallet that already shows a request
+ * has not: that may be an earlier request for the same payment, and may still be confirmed.
  */
 export function isRefusal(reason: unknown): boolean {
   if (refusalOf(reason) === 'device-old') return true;

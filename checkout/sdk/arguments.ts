@@ -1,4 +1,4 @@
-// The arguments of every function are checked before anything is done. The messages never show what was given as a secret.
+// Checks the arguments of every function before anything is done. The messages never show a secret.
 
 /** Returns the address of the service without a slash at its end. Throws a TypeError. */
 export function readBaseUrl(baseUrl: unknown): string {
@@ -27,7 +27,7 @@ export function readClientSecret(secret: unknown): string {
   );
 }
 
-/** Returns the address to return to: that of the current page, without its fragment, if none is given. Throws a TypeError. */
+/** Returns the address to return to. Default: the current page, without its fragment. Throws a TypeError. */
 export function readReturnUrl(returnUrl: unknown): string {
   if (returnUrl === undefined) return location.href.split('#', 1)[0] as string;
   const url = typeof returnUrl === 'string' ? parseHttpUrl(returnUrl, location.href) : undefined;
@@ -37,7 +37,7 @@ export function readReturnUrl(returnUrl: unknown): string {
   return url.href;
 }
 
-/** Not by `URL.parse`, which browsers of 2023 do not have. */
+/** Not `URL.parse`, which browsers of 2023 do not have. */
 export function parseHttpUrl(text: string, base?: string): URL | undefined {
   try {
     const url = new URL(text, base);

@@ -13,10 +13,10 @@ export interface RedirectToCheckoutOptions {
 /**
  * Leaves the current page for the checkout.
  *
- * The checkout shows a link back to `returnUrl` if its origin is one of the merchant's origins (`merchant set-origins`),
- * and adds `payment_intent=<id>` to its query. The way back says nothing about the payment: ask your backend.
+ * It shows a link back to `returnUrl` if that has one of the merchant's origins (`merchant set-origins`), and
+ * adds `payment_intent=<id>` to its query. The return says nothing about the payment: ask your backend.
  *
- * Throws a TypeError for a wrong argument, and stays on the page then.
+ * Throws a TypeError for a wrong argument, and then stays on the page.
  */
 export function redirectToCheckout({ clientSecret, baseUrl, returnUrl }: RedirectToCheckoutOptions): void {
   leaveForCheckout(readBaseUrl(baseUrl), readClientSecret(clientSecret), readReturnUrl(returnUrl));
@@ -29,31 +29,31 @@ function leaveForCheckout(baseUrl: string, clientSecret: string, returnUrl: stri
 
 export interface OpenCheckoutOptions {
   /**
-   * The `client_secret` of the intent, from your backend; or a function that asks your backend for it. The function is
-   * called once, after the popup has opened, so the intent can be created on the click. If it rejects, the popup says
-   * that the payment could not be started.
+   * The `client_secret` of the intent, from your backend; or a function that asks your backend for it. The
+   * function is called once, after the popup has opened, so the intent can be created on the click. If it
+   * rejects, the popup says that the payment could not be started.
    */
   clientSecret: string | (() => string | Promise<string>);
   /** The address of the payment service, such as `https://pay.example`. */
   baseUrl: string;
   /**
-   * The intent is paid in full, and not final yet. Called at every such report of the checkout: it may come again, and a
-   * reorganisation of the chain may follow. A signal for the user interface only.
+   * The intent is paid in full, but not final yet. May be called more than once, and a reorganisation of the
+   * chain may follow. A signal for the user interface only.
    */
   onProcessing?: ((update: CheckoutUpdate) => void) | undefined;
   /**
-   * The checkout reports that the intent is paid. It may come twice (the payer reloads the popup), be forged (by anyone
-   * who controls the browser) or never come (the payer closes the popup). A signal for the user interface only: ship
-   * goods when your backend has received the webhook.
+   * The checkout reports that the intent is paid. The report may come twice (the payer reloads the popup), be
+   * forged (by anyone who controls the browser) or never come (the payer closes the popup). A signal for the
+   * user interface only: ship goods when your backend has received the webhook.
    */
   onSuccess?: ((update: CheckoutUpdate) => void) | undefined;
   /**
-   * The popup was closed. Called exactly once for each popup, after the last of the other callbacks, with the last status
-   * that the checkout reported. The payment may still go on: the payer may have paid before closing.
+   * The popup was closed. Called exactly once for each popup, after all other callbacks, with the last status
+   * that the checkout reported. The payment may go on: the payer may have paid before closing.
    */
   onEnd?: ((end: CheckoutEnd) => void) | undefined;
   /**
-   * Where the checkout's link back leads if the browser blocks the popup. Default: the current page, without its
+   * Where the checkout's link back leads if the popup is blocked. Default: the current page, without its
    * fragment.
    */
   returnUrl?: string | undefined;
@@ -63,7 +63,7 @@ export interface OpenCheckoutOptions {
 export interface CheckoutUpdate {
   /** Identifier of the intent. */
   paymentIntent: string;
-  /** Where the payment stands. */
+  /** The status of the payment. */
   status: CheckoutStatus;
 }
 
@@ -84,22 +84,22 @@ interface Popup {
   end(): void;
 }
 
-/** In every message, both ways. */
+/** Identifies every message, in both directions. */
 const from = 'payment-intents-checkout';
 const closedPollMs = 500;
 /** The one popup of this page. */
 let current: Popup | undefined;
 
 /**
- * Opens the checkout in a popup. Call it in the handler of a click, before any `await`: browsers block popups that open
- * later. If the popup is blocked, or this is the browser of a wallet's app, this page is left for the checkout instead.
+ * Opens the checkout in a popup. Call it in a click handler, before any `await`: browsers block later popups.
+ * If the popup is blocked, in a wallet app or on a cross-origin isolated page, this page goes there instead.
  *
- * The popup reports to this page only if the page's origin is one of the merchant's origins (`merchant set-origins`).
- * While a popup is open, another call brings it to the front, and the options of that call are not used. A popup in which
- * nothing more can be done is replaced.
+ * The popup reports to this page only if the page's origin is one of the merchant's origins (`merchant
+ * set-origins`). While a popup is open, another call brings it to the front and ignores its own options. A
+ * popup in which nothing more can be done is replaced.
  *
- * Resolves once the payer has been sent to the checkout with a secret, with the way that was taken. Rejects with what
- * your function rejected with, or with a TypeError for a wrong argument.
+ * Resolves with the way that was taken, once the payer has been sent to the checkout with a secret. Rejects
+ * with your function's error, or with a TypeError for a wrong argument.
  */
 export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup' | 'redirect'> {
   const baseUrl = readBaseUrl(options.baseUrl);
@@ -116,13 +116,13 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   }
   current?.end();
 
-  // The secret is never in the popup's address, where the browser's history would keep it, not even if it is known now.
+  // The popup's address never has the secret, not even a known one: the browser's history would keep it.
   const url = `${baseUrl}/checkout#opener=${encodeURIComponent(location.origin)}`;
-  // A cross-origin isolated page cannot speak to a popup of another origin. The browser of a wallet's app has one window only:
-  // a popup would replace this page, and the secret with it.
+  // A cross-origin isolated page cannot talk to a popup of another origin. A wallet app's browser has only
+  // one window: a popup would replace this page, which holds the secret.
   const isWalletApp = 'ethereum' in window && matchMedia('(pointer: coarse)').matches;
   const popup = window.crossOriginIsolated || isWalletApp ? null : open(url, '_blank', popupFeatures());
-  // What the shop's function throws is a rejection, too.
+  // An error that the shop's function throws becomes a rejection.
   const secret = (async () =>
     readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret))();
   if (popup && !popup.closed) {
@@ -133,7 +133,7 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   return 'redirect';
 }
 
-/** Sends the secret to the popup once that asks for it, and calls the callbacks until it is closed. */
+/** Sends the secret when the popup asks for it, and calls the callbacks until the popup is closed. */
 function follow(
   popup: Window,
   origin: string,
@@ -179,14 +179,14 @@ function follow(
     }
   }
   addEventListener('message', receive);
-  // No event tells that a window of another origin was closed.
+  // No event reports that a window of another origin was closed.
   const poll = setInterval(() => {
     if (popup.closed) followed.end();
   }, closedPollMs);
   return followed;
 }
 
-/** A window of the size of a phone, in the middle of this one. Phones open a tab. */
+/** A window the size of a phone, in the middle of this one. Phones open a tab. */
 function popupFeatures(): string {
   const [width, height] = [460, 760];
   const left = Math.round(screenX + (outerWidth - width) / 2);

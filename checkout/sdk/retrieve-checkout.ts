@@ -4,9 +4,9 @@ import type { Checkout } from './gen/checkout.ts';
 /** Why a checkout could not be retrieved. It holds no secret. */
 export class CheckoutError extends Error {
   /**
-   * - A code of the service, such as `client_secret_invalid`, `rate_limited` or `unavailable`. Codes may be added;
+   * - A code of the service, such as `client_secret_invalid` or `rate_limited`. Codes may be added;
    * - `network`: no answer came;
-   * - `unexpected_answer`: something other than the service answered, such as a proxy, or a server at a wrong `baseUrl`.
+   * - `unexpected_answer`: a proxy answered instead of the service, or a server at a wrong `baseUrl`.
    */
   readonly code: string;
   /** Finds the request in the service's logs; undefined if the service did not answer. */
@@ -37,12 +37,12 @@ export interface RetrieveCheckoutOptions {
 }
 
 /**
- * Returns what a payer may know of the intent, for a page that shows the payment itself. Every call is one request.
+ * Returns what a payer may know about the intent, for a page that shows the payment. One request per call.
  *
- * Show it, and decide nothing by it: ship goods when your backend has received the webhook.
+ * For display only: ship goods when your backend has received the webhook.
  *
- * Throws a {@link CheckoutError} if the service refuses or does not answer, the reason of `signal` once that is aborted,
- * and a TypeError for a wrong argument.
+ * Throws a {@link CheckoutError} if the service refuses or does not answer, the reason of `signal` once that
+ * is aborted, and a TypeError for a wrong argument.
  */
 export async function retrieveCheckout(options: RetrieveCheckoutOptions): Promise<Checkout> {
   const { clientSecret, baseUrl, signal } = options;
