@@ -14,10 +14,10 @@ import { TransferService } from '../../src/contract/gen/payments/v1/transfer_ser
 import { WebhookEndpointService } from '../../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 
-/** For whom is called. */
+/** Who calls, and for which merchant. */
 interface Caller {
   token: string;
-  /** Whom an operator looks at. */
+  /** The merchant that an operator looks at. */
   merchant?: { id: string; mode: Mode } | undefined;
   /** Called when the session has ended. */
   onEnd(reason: string): void;
@@ -31,10 +31,10 @@ export function callAs(next: Caller): void {
   caller = next;
 }
 
-/** Dispatches `change` when a call has changed something: what is shown is asked for again. */
+/** Dispatches `change` after a call that changed something, so that the views reload. */
 export const changes = new EventTarget();
 
-/** What a tab asks so long after somebody has touched it keeps no session open. */
+/** After this time without input, the calls of a tab no longer keep the session open. */
 const attendedMs = 60_000;
 let touchedMs = Date.now();
 for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
@@ -59,12 +59,12 @@ const identify: Interceptor = (next) => async (request) => {
   }
 };
 
-/** The newest answers by what was asked: asked again, the service says only whether another has taken its place. */
+/** The newest answers, by request. A repeated request is answered with 304 if nothing has changed. */
 const answers = new Map<string, { tag: string; body: Uint8Array<ArrayBuffer> }>();
 const maxAnswers = 20;
 let newAnswers = 0;
 
-/** How many answers were not those that were known: if none has come, what is shown is as it was. */
+/** How many answers differed from the known ones. If none did, the page need not change. */
 export const newAnswersCount = (): number => newAnswers;
 
 const fetchNew: typeof fetch = async (url, options) => {
@@ -109,7 +109,7 @@ function fieldWords(field: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** What a failed call says to a person. */
+/** The message of a failed call, for a person. */
 export function wordsOf(reason: unknown): string {
   if (reason instanceof Advice) return reason.message;
   const error = ConnectError.from(reason);
@@ -121,7 +121,7 @@ export function wordsOf(reason: unknown): string {
     : faults.map(({ field, description }) => `${fieldWords(field)} ${description}`).join('; ');
 }
 
-/** What a person can do otherwise, found out without asking the service. */
+/** Advice for a person, found without asking the service. */
 export class Advice extends Error {}
 
 /** True if the service was not reached, or could not answer now. */
@@ -131,28 +131,28 @@ function isLostConnection(reason: unknown): boolean {
   return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Aborted, Code.Canceled].includes(code);
 }
 
-/** True if the same question may be answered later. */
+/** True if the same call may succeed later. */
 export function isWorthAsking(reason: unknown): boolean {
   const { code } = ConnectError.from(reason);
   return isLostConnection(reason) || code === Code.Internal || code === Code.ResourceExhausted;
 }
 
-/** True if something else was asked for with the same idempotency key. */
+/** True if the idempotency key was used before, for something else. */
 export function isReusedKey(reason: unknown): boolean {
   return ConnectError.from(reason)
     .findDetails(ErrorInfoSchema)
     .some((info) => info.reason === 'IDEMPOTENCY_KEY_REUSED');
 }
 
-/** True if there is no such thing, or not for this session. */
+/** True if there is no such resource, or none that this session may see. */
 export function isMissing(reason: unknown): boolean {
   return ConnectError.from(reason).code === Code.NotFound;
 }
 
-/** Whom is looked at, and what the session may do there. */
+/** The merchant that is looked at, and what the session may do there. */
 interface Scope {
   isReadOnly: boolean;
-  /** Sees every merchant, and has no wallet of any. */
+  /** Sees every merchant, and has no wallet of theirs. */
   isOperator: boolean;
   merchants: readonly Merchant[];
   merchant: { id: string; name: string; mode: Mode };

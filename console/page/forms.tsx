@@ -1,4 +1,4 @@
-// What is pressed and filled in.
+// Buttons and form fields.
 
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
@@ -7,12 +7,12 @@ import { wordsOf } from './api.ts';
 interface ButtonProps {
   label: string;
   onClick?: () => void;
-  /** Filled, for the one thing to do. */
+  /** Filled, for the main action. */
   isMain?: boolean;
   /** One of many. */
   isSmall?: boolean;
   isBusy?: boolean;
-  /** Sends the form that it stands in, as Enter does. */
+  /** Submits its form, as Enter does. */
   isSubmit?: boolean;
 }
 
@@ -44,7 +44,7 @@ export function Field({ label, value, onInput, type = 'text', inputMode = 'text'
     <label>
       {label}
       <input
-        // Preact's types have each type of input apart.
+        // Preact has a separate type for each type of input.
         type={type as 'text'}
         autocomplete="off"
         spellcheck={false}
@@ -62,7 +62,7 @@ interface ChoiceProps {
   value: string | number;
   options: readonly (readonly [string | number, string])[];
   onChoose: (value: string) => void;
-  /** Its place says what it is. */
+  /** Without a visible label, because its place makes it clear. */
   isBare?: boolean;
 }
 
@@ -85,7 +85,7 @@ export function Choice({ label, value, options, onChoose, isBare = false }: Choi
   );
 }
 
-/** An action of a person: pressed once, with what came of it. */
+/** An action of a user: whether it runs, and why it failed. */
 export function useAction() {
   const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
   const run = (work: () => Promise<unknown>) => {
@@ -95,7 +95,7 @@ export function useAction() {
       (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
     );
   };
-  /** Forgets the failure: what is given has changed since. */
+  /** Forgets the failure, because the input has changed since. */
   const forget = () => setState(({ isBusy }) => ({ isBusy }));
   return { isBusy: state.isBusy, failure: state.failure, run, forget };
 }
@@ -104,7 +104,7 @@ interface ActionButtonProps extends Omit<ButtonProps, 'onClick' | 'isBusy'> {
   onDo: () => Promise<unknown>;
 }
 
-/** A button that does something at once. What fails is said beside it. */
+/** A button that acts at once. A failure is shown beside it. */
 export function ActionButton({ onDo, ...button }: ActionButtonProps) {
   const { isBusy, failure, run } = useAction();
   return (
@@ -116,25 +116,25 @@ export function ActionButton({ onDo, ...button }: ActionButtonProps) {
 }
 
 interface OpenerProps {
-  /** What opens it. */
+  /** The label of the button that opens it. */
   label: string;
   isSmall?: boolean;
-  /** What its fields begin with. */
+  /** Sets what its fields begin with. */
   onOpen?: () => void;
-  /** What does it. */
+  /** The label of the button that does it. */
   doLabel: string;
-  /** What fails is said beside it. */
+  /** A failure is shown beside that button. */
   onDo: () => Promise<unknown>;
   children: ComponentChildren;
 }
 
-/** An action that says what it will do, and does it when it is pressed a second time. The focus goes with it. */
+/** An action to confirm: it says what it will do, and a second press does it. The focus moves along. */
 export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, children }: OpenerProps) {
   const [isOpen, setIsOpen] = useState(false);
   const { isBusy, failure, run, forget } = useAction();
   const place = useRef<HTMLDivElement>(null);
   const wasOpen = useRef(isOpen);
-  // At once: a key that is pressed next belongs to it.
+  // A layout effect: the key that is pressed next must reach the new focus.
   useLayoutEffect(() => {
     if (wasOpen.current === isOpen) return;
     wasOpen.current = isOpen;

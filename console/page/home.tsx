@@ -15,10 +15,10 @@ import { chainLabel, chainOf, Money, moneyText, When } from './values.tsx';
 import { labelWords } from './words.ts';
 
 const chartDays = 30;
-/** Of what needs somebody, until all is asked for. */
+/** How many items are shown, until all are asked for. */
 const shownItems = 12;
 
-/** The kinds of items as a list of them is named. */
+/** The kinds of items, as a list of each is named. */
 const kinds: readonly (readonly [AttentionKind, string])[] = [
   [AttentionKind.CHAIN, 'Chains'],
   [AttentionKind.ENDPOINT, 'Disabled endpoints'],
@@ -45,12 +45,12 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
             if (items.length === 0) return <p class="state">Nothing needs you.</p>;
             const of = (kind: number) => items.filter((item) => item.kind === kind);
             const ofKind = of(Number(chosen));
-            // The last of a kind has ended while it was looked at.
+            // The last item of the chosen kind may have ended since.
             const view = chosen === 'all' || ofKind.length > 0 ? chosen : '';
             const some = ofKind.length > 0 ? ofKind : items;
             const shown = view === '' ? some.slice(0, shownItems) : some;
             const present = kinds.filter(([kind]) => of(kind).length > 0);
-            // Fifty of each kind are listed.
+            // At most fifty of each kind are listed.
             const counted = (count: number) => (count < 50 ? count : `${count} or more`);
             const options = [
               ['', 'The newest'] as const,
@@ -87,7 +87,7 @@ function summarize(): Promise<Summary> {
   const now = Date.now();
   return consoleApi.getSummary({
     firstDay: dayOf(now - (chartDays + 1) * dayMs),
-    // Of a zone that is not whole hours from UTC, the days are those of UTC, which may be a day ahead.
+    // In a zone that is not whole hours from UTC, the days are UTC days, which may be a day ahead.
     lastDay: dayOf(now + dayMs),
     timeZone: ownZone(),
   });
@@ -95,7 +95,7 @@ function summarize(): Promise<Summary> {
 
 const sum = (values: readonly bigint[]) => values.reduce((all, value) => all + value, 0n);
 
-/** A day of the chart, also one on which nothing happened. */
+/** A day of the chart, even if nothing happened on it. */
 function barOf(date: string, day: Day | undefined) {
   const { chains = [], succeededCount = 0n, expiredCount = 0n, canceledCount = 0n } = day ?? {};
   return {
@@ -155,7 +155,7 @@ const height = 180;
 /** Below the axis, for what was returned. */
 const below = 36;
 
-/** Thirty bars: received by chain, and below what was returned. A table says the same. */
+/** A bar for each of thirty days: received by chain, and returned below. A table shows the same. */
 function Chart({ days, zone }: { days: readonly Bar[]; zone: string }) {
   const names = [...new Set(days.flatMap(({ chains }) => chains.map(({ chain }) => chain)))].sort();
   const [most = 0n] = days.map(({ received }) => received).sort((a, b) => Number(b - a));
@@ -252,7 +252,7 @@ function Item({ of: item }: { of: AttentionItem }) {
   );
 }
 
-/** Why somebody is needed, and the way out. */
+/** Why the item needs attention, and the link to act on it. */
 function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
   const money = moneyText({ units, labels });

@@ -1,4 +1,4 @@
-// Views of what the service has: loading, empty, failed, and what is asked again while the tab is seen.
+// Views of loaded data: loading, empty, failed, and reloaded while the tab is visible.
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -6,27 +6,28 @@ import { changes, isMissing, isWorthAsking, newAnswersCount, wordsOf } from './a
 import { ActionButton, Button } from './forms.tsx';
 
 const askAgainMs = 3_000;
-/** For what costs more than a list. */
+/** For calls that cost more than a list. */
 export const rarelyMs = 15_000;
 
 interface Loaded<T> {
   value?: T;
-  /** Why the last call failed. What was known before is still there. */
+  /** Why the last call failed. `value` stays as it was before. */
   failure?: unknown;
 }
 
 /**
- * Loads something, anew whenever `key` changes, and again at this interval while the tab is seen: at once after it was
- * hidden, and after each change that this tab makes. After a failure that may pass it is asked again in any case. What was loaded for another key is not shown.
+ * Loads something: whenever `key` changes, every `everyMs` while the tab is visible, when it becomes visible
+ * again, and after each change that this tab makes. After a temporary failure it loads again even if
+ * `everyMs` is 0. A value loaded for another key is not shown.
  */
 export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askAgainMs): Loaded<T> {
   const [state, setState] = useState<{ key: string; value?: T; failure?: unknown }>({ key });
   const latest = useRef(load);
   latest.current = load;
-  /** How many new answers there were when this was drawn last. */
+  /** How many new answers there were at the last redraw. */
   const drawnAt = useRef(-1);
   useEffect(() => {
-    // The newest call only: an older answer must not replace a newer one.
+    // Only the newest call counts: an older answer must not replace a newer one.
     let turn = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const run = async () => {
@@ -39,7 +40,7 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
         if (own !== turn) return;
         const isNew = newAnswersCount() !== drawnAt.current;
         drawnAt.current = newAnswersCount();
-        // Without news nothing is drawn again: a thousand rows take longer than a frame.
+        // Nothing is redrawn without news: a thousand rows take longer than a frame.
         setState((known) =>
           isNew || known.key !== key || !('value' in known) || 'failure' in known ? { key, value } : known,
         );
@@ -64,12 +65,12 @@ export function useLoaded<T>(key: string, load: () => Promise<T>, everyMs = askA
 
 interface ShownProps<T> {
   of: Loaded<T>;
-  /** It is all of the view, with its heading. */
+  /** It is the whole view, with its heading. */
   isView?: boolean;
   children: (value: T) => ComponentChildren;
 }
 
-/** What was loaded, or that it is not there. */
+/** Shows what was loaded, or why it is missing. */
 export function Shown<T>({ of: { value, failure }, isView = false, children }: ShownProps<T>) {
   if (value === undefined && failure === undefined) {
     return (
@@ -100,8 +101,6 @@ export function Shown<T>({ of: { value, failure }, isView = false, children }: S
   );
 }
 
-// Lists, newest first, that are kept up to date while nothing moves under the pointer.
-
 const pageSize = 50;
 
 interface LiveListProps<Row, Answer> {
@@ -109,17 +108,17 @@ interface LiveListProps<Row, Answer> {
   name: string;
   ask: (page: { pageSize: number; pageToken: string }) => Promise<Answer>;
   rowsOf: (answer: Answer) => readonly Row[];
-  /** What the rows are ordered by, from the highest. */
+  /** What the rows are ordered by, descending. */
   idOf?: (row: Row) => string;
-  /** What is said if there are none. */
+  /** Shown if there are no rows. */
   empty: string;
   children: (rows: readonly Row[]) => ComponentChildren;
 }
 
-/** Pages without a row that are passed over at once: the service looks through some thousand rows for each. */
+/** How many pages without a row are skipped at once: the service scans some thousand rows for each. */
 const maxEmptyPages = 10;
 
-/** The first page from this one on that has a row, or the last of some. */
+/** Returns the first page from this one on that has a row, or the last one tried. */
 export async function firstFound<Row, Answer extends { nextPageToken: string }>(
   ask: LiveListProps<Row, Answer>['ask'],
   rowsOf: (answer: Answer) => readonly Row[],
@@ -133,7 +132,7 @@ export async function firstFound<Row, Answer extends { nextPageToken: string }>(
   return answer;
 }
 
-/** A list that goes on when it is asked to, and says how many are new. */
+/** A list, newest first, with buttons for more rows and for new ones: no row moves under the pointer. */
 export function LiveList<Row extends { id: string }, Answer extends { nextPageToken: string }>(
   props: LiveListProps<Row, Answer>,
 ) {
@@ -151,8 +150,8 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         const now = new Map(latest.map((row) => [idOf(row), row]));
         const ids = new Set(known.map(idOf));
         const fresh = latest.filter((row) => !ids.has(idOf(row))).length;
-        // As far down as was asked again, what is not there any more is of another list now. Nobody knows how far down an
-        // empty page was that is not the last.
+        // A row that is missing from the range just reloaded is in another list now. An empty page that is
+        // not the last covers an unknown range.
         const lowest = answer.nextPageToken === '' ? '' : latest.map(idOf).at(-1);
         const isBelow = (row: Row) => lowest === undefined || idOf(row) < lowest;
         const rows = known.flatMap((row) => now.get(idOf(row)) ?? (isBelow(row) ? row : []));

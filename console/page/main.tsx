@@ -1,4 +1,4 @@
-// The console: who is signed in, whose business is looked at, and the view of the path with what is around it.
+// The console: who is signed in, which merchant is shown, and the view of the path with its surroundings.
 
 import '../../checkout/page/translatable.ts';
 import { type FunctionComponent, render } from 'preact';
@@ -22,7 +22,7 @@ import { Endpoint, Endpoints } from './webhooks.tsx';
 
 interface Views {
   All: FunctionComponent<{ parameters: URLSearchParams }>;
-  /** Behind whose path comes an id. */
+  /** The view of the path followed by an id. */
   One?: FunctionComponent<{ id: string }>;
   isOfOperators?: boolean;
 }
@@ -60,7 +60,7 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   };
   const first = isOperator && chosen === '' ? lookedAt(loaded.value ?? [], chosen) : undefined;
   useEffect(() => {
-    // Stays, whichever merchant is the newest later.
+    // The choice stays, whichever merchant is the newest later.
     if (first !== undefined) choose(first.id, first.mode);
   }, [first]);
   return (
@@ -80,7 +80,7 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   );
 }
 
-/** What was looked at before, or the newest. A chosen one that is too old for the list is shown by its id. */
+/** The merchant looked at before, or the newest. A chosen one that is not in the list is shown by its id. */
 function lookedAt(merchants: readonly Merchant[], chosen: string) {
   const [chosenId, chosenMode] = chosen.split(' ');
   const unlisted = chosenId ? { id: chosenId, name: chosenId } : undefined;
@@ -98,10 +98,10 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   const url = useLocation();
   const [, section = '', one = ''] = url.pathname.split('/');
   const [, title, { All, One }] = [...sections, searching].find(([path]) => path === section) ?? home;
-  /** Nothing of a view stays in another's place. */
+  /** A key for each place, so that no state of a view carries over to another. */
   const place = `${id} ${mode} ${url.pathname}`;
   const signOut = async () => {
-    // In every tab.
+    // Ends it in every tab.
     await consoleApi.endSession({});
     onEnd('You have signed out. A new link opens the console again.');
   };
@@ -110,7 +110,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   useEffect(() => {
     if (isFirst.current) isFirst.current = false;
     else content.current?.focus();
-    // On a narrow screen it may stand beside what is seen.
+    // On a narrow screen the current link may be out of view.
     document.querySelector('nav [aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
   }, [url.pathname]);
   useEffect(() => {
@@ -203,7 +203,7 @@ function SearchBox({ text }: { text: string }) {
   );
 }
 
-/** As the service has it. */
+/** The service's own limit. */
 const maxDays = 400;
 
 /** What came in and what went back, as a file for bookkeeping. */
@@ -223,7 +223,7 @@ function Export() {
       }
       if (to < from) throw new Advice('The last day is before the first.');
       const { ticket } = await consoleApi.createExport({ fromTime, beforeTime });
-      // A refusal, too, is one of the download: the page stays.
+      // With `download`, the page stays even if the service refuses.
       const link = Object.assign(document.createElement('a'), { download: '' });
       link.href = `/console/export?ticket=${ticket}`;
       link.click();
@@ -253,7 +253,7 @@ function Export() {
 function App({ opened }: { opened: Session | string }) {
   const [session, setSession] = useState(opened);
   useEffect(() => {
-    // A link that is opened in a tab of the console: the address changes, and the page does not.
+    // A link opened in a tab of the console changes the address, and does not load the page.
     const onHash = () => location.hash.startsWith('#cl_') && location.reload();
     addEventListener('hashchange', onHash);
     return () => removeEventListener('hashchange', onHash);

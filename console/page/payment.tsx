@@ -62,7 +62,7 @@ function Head({ intent }: { intent: PaymentIntent }) {
   );
 }
 
-/** How the payment stands, as one says it on the telephone. */
+/** The state of the payment, in a plain sentence. */
 function sentenceOf(intent: PaymentIntent): string {
   const { status, amountUnits, payments, labels, decimals } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
@@ -100,7 +100,7 @@ function sentenceOf(intent: PaymentIntent): string {
 function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
-  // What an open payment has received counts towards it, whatever of it goes back.
+  // What an open payment has received counts towards it, even if some of it goes back.
   const isEnded =
     status !== PaymentIntentStatus.REQUIRES_PAYMENT && status !== PaymentIntentStatus.PROCESSING;
   const cancel = () => intentApi.cancelPaymentIntent({ id });

@@ -22,7 +22,7 @@ const options = {
   ),
   lane: Object.entries(lanes),
 } satisfies Record<string, Options>;
-/** As they are in the address. A day is one of `zone`, where it is not the browser's. */
+/** As they are named in the address. Days are in `zone`, or in the browser's zone if that is empty. */
 const filtered = [
   ...(['status', 'chain', 'label', 'lane'] as const),
   ...(['paid_from', 'paid_to', 'created_from', 'created_to', 'zone'] as const),

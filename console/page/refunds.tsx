@@ -1,4 +1,4 @@
-// Money that goes back: the list, and the form that prepares a refund of a payment. The merchant's wallet signs it.
+// Money that goes back: the list, and the form that prepares a refund. The merchant's wallet signs it.
 
 import { useEffect, useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
@@ -62,7 +62,7 @@ export function Refunds() {
 interface RefundTableProps {
   rows: readonly Refund[];
   hasPayment?: boolean;
-  /** The wallet that was paid, of a payment's refunds. */
+  /** The wallet that was paid, if the refunds are those of one payment. */
   wallet?: string;
 }
 
@@ -110,14 +110,14 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
 const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
   payments.filter((each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress);
 
-/** What of it has not gone back. */
+/** The part of it that has not gone back. */
 const returnableOf = (intent: PaymentIntent): bigint =>
   confirmedOf(intent).reduce((all, each) => all + each.amountUnits, -(intent.amountRefundedUnits ?? 0n));
 
-/** True if the service has more payments than it has sent: what they add up to is not known here. */
+/** True if the service has more payments than it sent, so that their sum is not known here. */
 export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => paymentsCount > payments.length;
 
-/** What of it is more than was asked for: all of it, if the payment ended unpaid. */
+/** The part of it above the amount asked for; all of it, if the payment ended unpaid. */
 export function surplusOf(intent: PaymentIntent): bigint {
   if (isCut(intent)) return 0n;
   const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
@@ -127,7 +127,7 @@ export function surplusOf(intent: PaymentIntent): bigint {
 
 const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
 
-/** What of it no open refund takes. */
+/** The part of it that no open refund takes. */
 function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
   if (isCut(intent)) return undefined;
   const taken = refunds.filter(({ status }) => open.includes(status));
@@ -150,23 +150,23 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     const surplus = surplusOf(intent);
     const most = surplus > 0n && surplus < (freeUnits ?? 0n) ? surplus : freeUnits;
     setAmount(most === undefined ? '' : plainAmount(most, decimals));
-    // Pressed twice, it prepares one.
+    // Pressed twice, the button prepares one refund.
     setKey(crypto.randomUUID());
   };
   const freeUnits = freeOf(intent, refunds);
   if (freeUnits !== undefined && freeUnits <= 0n) return null;
   const units = unitsOf(amount, decimals);
-  // The service knows what is left, and takes all of it without an amount.
+  // Without an amount, the service takes all that is left, which it knows.
   const isAll = freeUnits === undefined && amount === '';
   const isTooMuch = units !== undefined && freeUnits !== undefined && units > freeUnits;
-  /** Usual destinations. */
+  /** The payers' addresses, which are the usual destinations. */
   const payers = new Set(confirmedOf(intent).map(({ fromAddress }) => fromAddress));
   const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
     await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
-      // Only this form has the key: the answer to it was lost, and what it asks for was changed since.
+      // Only this form has the key: the answer to it was lost, and the form was changed since.
       if (!isReusedKey(reason)) throw reason;
       throw new Advice(
         'What you asked for before was prepared after all. It is listed under Refunds: leave this, and look there.',
@@ -196,7 +196,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   );
 }
 
-/** The amount in the token's smallest unit, exact; undefined if the text is not an amount above zero. A comma is one of cents. */
+/** The amount in the token's smallest unit, exact; undefined unless above zero. A comma is for cents. */
 function unitsOf(text: string, decimals: number): bigint | undefined {
   const [, whole = '', afterPoint = '', fraction = afterPoint] =
     /^\s*(\d{1,12})(?:\.(\d*)|,(\d{1,2}))?\s*$/.exec(text) ?? [];
@@ -207,11 +207,11 @@ function unitsOf(text: string, decimals: number): bigint | undefined {
 
 interface SigningProps {
   refund: Refund;
-  /** The wallet that was paid, where it is known. */
+  /** The wallet that was paid, if it is known. */
   wallet: string | undefined;
 }
 
-/** A refund that waits for its transfer: signed by a wallet of this browser, or elsewhere with what is copied or scanned. */
+/** A refund that waits for its transfer: signed by a wallet of this browser, or elsewhere by copy or scan. */
 function Signing({ refund, wallet }: SigningProps) {
   const { isOperator } = useScope();
   const [isOpen, setIsOpen] = useState(false);
@@ -229,7 +229,7 @@ function Signing({ refund, wallet }: SigningProps) {
   );
 }
 
-/** What may have returned the money already. */
+/** Transfers that may have returned the money already. */
 function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
   const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
   const plain = value?.transactionHashes ?? [];
@@ -257,10 +257,10 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
   );
 }
 
-/** The wallets of this browser. An operator has none here: extensions share the page with the operator's rights. */
+/** The wallets of this browser. Not for operators: extensions would share a page that has their rights. */
 function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   const [[wallets, hasLooked], setFound] = useState<readonly [readonly Wallet[], boolean]>([[], false]);
-  /** When the wallet was asked for the transfer that a person says was never sent. */
+  /** When the wallet was asked for the transfer that the user says was never sent. */
   const [unsentMs, setUnsentMs] = useState<number>();
   const [, setDrawn] = useState({});
   const sent = rememberedTransfer(id);
@@ -310,11 +310,11 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   );
 }
 
-/** True unless no wallet was asked, or nothing was sent of what it was asked for at that time. */
+/** True if a wallet was asked for it, unless the user says that nothing was sent at that time. */
 const mayBeSent = (transfer: Transfer | undefined, unsentMs: number | undefined): transfer is Transfer =>
   transfer !== undefined && transfer.askedAtMs !== unsentMs;
 
-/** Asks the wallet to send it, once: what may be on its way is remembered before, for every tab. */
+/** Asks the wallet to send it, once. What may be on its way is stored first, for every tab. */
 async function send(wallet: Wallet, id: string, unsentMs: number | undefined): Promise<void> {
   const before = rememberedTransfer(id);
   if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
@@ -338,7 +338,7 @@ async function send(wallet: Wallet, id: string, unsentMs: number | undefined): P
     rememberTransfer(id, { ...asked, hash });
   } catch (reason) {
     if (reason instanceof Advice) throw reason;
-    // Otherwise it may still be sent, as what was asked before this may.
+    // Without a clear refusal it may still be sent. After one, an earlier request may still be.
     if (isRefusal(reason)) rememberTransfer(id, before);
     throw new Advice(refusals[refusalOf(reason)]);
   }

@@ -5,7 +5,7 @@ import { useEffect, useState } from 'preact/hooks';
 
 const moved = new EventTarget();
 
-/** Goes to a path of the console. With `replaces`, the way back leaves out where it was. */
+/** Goes to a path of the console. With `replaces`, it replaces the current entry of the history. */
 export function go(path: string, { replaces = false } = {}): void {
   history[replaces ? 'replaceState' : 'pushState'](null, '', path);
   moved.dispatchEvent(new Event('move'));
@@ -32,9 +32,9 @@ export function pathOf(path: string, parameters: Readonly<Record<string, string>
 }
 
 interface LinkProps {
-  /** Without a path, its text stands there alone. */
+  /** If false, only the text is shown. */
   to: string | false;
-  /** It is where the reader is. */
+  /** It leads to the current section. */
   isCurrent?: boolean;
   /** It looks like a button. */
   isButton?: boolean;

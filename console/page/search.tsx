@@ -1,4 +1,4 @@
-// One search for everything. It says what it took the text for.
+// One search for everything. It says how it has understood the text.
 
 import { useEffect } from 'preact/hooks';
 import type { FindTransactionResponse } from '../../src/contract/gen/console/v1/console_service_pb.ts';
@@ -16,13 +16,13 @@ import { chainOf } from './values.tsx';
 interface Found {
   /** What was looked for. */
   what: string;
-  /** Where the only thing is that has this name. */
+  /** The path of the only match. */
   path?: string;
   intents?: readonly PaymentIntent[];
   transfers?: readonly Transfer[];
   /** There are older ones that were not looked at. */
   isPart?: boolean;
-  /** What else may be so if nothing was found. */
+  /** What to try if nothing was found. */
   advice?: string;
 }
 
@@ -93,7 +93,7 @@ async function search(text: string): Promise<Found> {
   };
 }
 
-/** What has no page of its own, by how its ids begin. */
+/** Resources without a page of their own, by the prefix of their ids. */
 const others: Readonly<Record<string, Found>> = {
   mer: { what: 'a merchant', advice: 'An operator finds it under Merchants and keys.' },
   key: { what: 'an API key', advice: 'An operator finds it under Merchants and keys.' },
@@ -124,7 +124,7 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
 const namesOf = (chainIds: readonly bigint[]) =>
   chainIds.map((id) => chainOf(id)?.name ?? String(id)).join(', ');
 
-/** Why there is no transfer of a transaction, as the chains' nodes have it. */
+/** Why a transaction has no transfer here, according to the chains' nodes. */
 function adviceOf(found: FindTransactionResponse): string {
   const { finding, chainId, blockNumber, readNumber, askedChainIds, silentChainIds } = found;
   const chain = chainOf(chainId)?.name;

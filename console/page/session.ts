@@ -1,14 +1,14 @@
-// Who is signed in. The link's code leaves the address bar at once and is exchanged for a token, which this tab keeps
-// until it is closed; a new tab gets it from one that is open.
+// Who is signed in. The link's code leaves the address bar at once and is exchanged for a token, which this
+// tab keeps until it is closed; a new tab gets it from one that is open.
 
 import type { Mode } from '../../src/contract/gen/words.ts';
 
-/** As the door describes it, with its token. */
+/** As the service describes it, with its token. */
 export interface Session {
   token: string;
   name: string;
   is_operator: boolean;
-  /** Of a merchant's session. */
+  /** Only for a merchant's session. */
   mode?: Mode;
   read_only: boolean;
   /** ISO 8601. */
@@ -17,7 +17,7 @@ export interface Session {
 
 const storedAs = 'console-session';
 const chosenAs = 'console-merchant';
-/** What a reload finds again, in a browser that lets pages store something. */
+/** Survives a reload, if the browser lets pages store something. */
 const stored = {
   get(name: string): string {
     try {
@@ -31,20 +31,20 @@ const stored = {
       if (text === '') sessionStorage.removeItem(name);
       else sessionStorage.setItem(name, text);
     } catch {
-      // Until it is closed, the tab knows.
+      // The tab has it in memory until it is closed.
     }
   },
 };
 /** How long an open tab has to answer. */
 const answerMs = 300;
 
-/** Returns the session of the link in the address bar, of this tab, or of another one; or why there is none. */
+/** Returns the session of the link in the address bar, of this tab or of another; or why there is none. */
 export async function openSession(): Promise<Session | string> {
   const code = location.hash.slice(1);
   if (code !== '') history.replaceState(null, '', location.pathname + location.search);
   const own = read(stored.get(storedAs)) ?? (await askOtherTabs());
   if (code.startsWith('cl_')) {
-    // Somebody may have sent the link, to have things done in their name.
+    // Somebody may have sent the link, so that the user acts in their name.
     const isWanted = own === undefined || confirm(`You are signed in as ${own.name}. Use this link instead?`);
     if (isWanted) return exchange(code);
   }
@@ -57,7 +57,7 @@ export function forgetSession(): void {
   current = undefined;
 }
 
-/** What an operator looked at last in this tab, or in the one that it was opened from. */
+/** What an operator looked at last in this tab, or in the one that this tab's session came from. */
 export const chosenMerchant = {
   get: (): string => stored.get(chosenAs),
   set: (chosen: string): void => stored.set(chosenAs, chosen),

@@ -6,7 +6,7 @@ import type { ComponentChildren } from 'preact';
 interface FactsProps {
   /** Values by their names. What is undefined or false is left out. */
   of: Readonly<Record<string, ComponentChildren>>;
-  /** Shown behind them, under names that the merchant has chosen. */
+  /** Shown after them, under names that the merchant has chosen. */
   metadata?: JsonObject | undefined;
   look?: 'facts' | 'figures' | 'lines';
 }
@@ -30,12 +30,12 @@ export function Facts({ of, metadata = {}, look = 'facts' }: FactsProps) {
 interface TableProps<Row> {
   rows: readonly Row[];
   keyOf: (row: Row) => string;
-  /** By their names, what a row has in them. The first says what the row is. */
+  /** What a row has in each column, by the column's name. The first column says what the row is. */
   columns: Readonly<Record<string, (row: Row) => ComponentChildren>>;
   numbers?: readonly string[];
 }
 
-/** On a narrow screen each row is a card, but for a table of sums. */
+/** On a narrow screen each row is a card, except in a table of sums. */
 export function Table<Row>({ rows, keyOf, columns, numbers = [] }: TableProps<Row>) {
   const classOf = (name: string) => numbers.includes(name) && { class: 'number' };
   return (

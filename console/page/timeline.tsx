@@ -1,5 +1,5 @@
-// What happened to a payment, in order: its transfers, its events with what each endpoint was sent and answered, and what
-// people did.
+// What happened to a payment, in order: its transfers, its events with what each endpoint was sent and
+// answered, and what people did.
 
 import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { ComponentChildren } from 'preact';
@@ -18,7 +18,7 @@ import { deedOf, deliveryStates, eventWords, paymentStates } from './words.ts';
 
 const maxPages = 5;
 
-/** The first five hundred: whoever sends many small payments makes as many events. */
+/** The first five hundred: many small payments make as many events. */
 async function eventsOf(paymentIntent: string): Promise<Event[]> {
   const all: Event[] = [];
   let pageToken = '';
@@ -42,7 +42,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
       <Shown of={timeline}>
         {([events, { webhookDeliveries, changes }]) => {
           const byEvent = Map.groupBy(webhookDeliveries, ({ event }) => event);
-          // A block has the time of its whole second: a payment in it may seem to be older than its intent.
+          // A block's time is in whole seconds: a payment may seem to be older than its intent.
           const created: Entry = { key: 'created', at: createdAt, what: 'Created' };
           const entries: Entry[] = [
             ...intent.payments.map((each) => ({

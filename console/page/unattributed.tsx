@@ -155,7 +155,7 @@ function Candidates({ transfer }: { transfer: Transfer }) {
   );
 }
 
-/** A payment beside the transfer: what is different is said. */
+/** A payment that the transfer may be for, with the differences. */
 function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
   const { isReadOnly } = useScope();
   const loaded = useLoaded(id, () => intentApi.getPaymentIntent({ id }));

@@ -7,14 +7,14 @@ import { shownDate } from '../../checkout/page/time.ts';
 import { chains } from '../../src/contract/chains.ts';
 import { labelWords, type Tone } from './words.ts';
 
-/** USDC, the only token that is paid in, has six decimal places on every chain. */
+/** USDC, the only token for payments, has six decimal places on every chain. */
 const usdc = { decimals: 6, symbol: 'USDC' };
 
 interface MoneyProps {
   units: bigint | string;
   decimals?: number;
   symbol?: string;
-  /** Of a transfer: they say if it is no USDC. */
+  /** The labels of a transfer. They say if it is not USDC. */
   labels?: readonly string[];
 }
 
@@ -38,7 +38,7 @@ export function When({ at }: { at: Timestamp | undefined }) {
   );
 }
 
-/** A state, also one that only a newer service knows. Its colour says nothing that its word does not. */
+/** A state, even one that only a newer service knows. Its colour says nothing that its word does not. */
 export function Badge({ label = 'Unknown', tone = 'over' }: { label?: string; tone?: Tone }) {
   return <span class={`badge ${tone}`}>{label}</span>;
 }
@@ -62,14 +62,14 @@ export const chainOf = (chainId: bigint) => chains.find((chain) => BigInt(chain.
 
 interface CopyableProps {
   text: string;
-  /** What it is, for who cannot see the button: `address`. */
+  /** What it is, for those who cannot see the button: `address`. */
   what: string;
-  /** Shown in the place of the whole text. */
+  /** Shown in place of the whole text. */
   short?: string;
   href?: string | undefined;
 }
 
-/** A text that is copied by its button; with `href`, a link of an explorer. */
+/** A text that is copied by its button; with `href`, a link to an explorer. */
 export function Copyable({ text, what, short = text, href }: CopyableProps) {
   const { outcome, copy } = useCopying(text);
   const shown = <code title={text}>{short}</code>;
@@ -94,7 +94,7 @@ export function Copyable({ text, what, short = text, href }: CopyableProps) {
 
 export const shortened = (text: string) => `${text.slice(0, 8)}…${text.slice(-6)}`;
 
-/** What the chain's explorer has a page for. */
+/** Returns a component that links to the chain's explorer. */
 function explored(what: 'address' | 'transaction', path: 'address' | 'tx') {
   return ({ of, chainId }: { of: string; chainId: bigint }) => {
     const explorer = chainOf(chainId)?.explorer;

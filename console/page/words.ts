@@ -1,4 +1,4 @@
-// The words of the console for what the contract calls otherwise.
+// The console's words for what the contract calls otherwise.
 
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
@@ -6,7 +6,7 @@ import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts'
 import { RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { WebhookDeliveryStatus } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 
-/** How a state looks: done, on its way, in need of somebody, or over. */
+/** How a state looks: done, on its way, in need of attention, or over. */
 export type Tone = 'good' | 'busy' | 'bad' | 'over';
 
 interface State {
@@ -69,7 +69,7 @@ const labels: Readonly<Record<string, string>> = {
   payment_reorged: 'Payment reorganised',
 };
 
-/** A label in words; one that only a newer service knows is shown as it is. */
+/** A label in words. An unknown one is shown with spaces for its underscores. */
 export const labelWords = (label: string): string => labels[label] ?? label.replaceAll('_', ' ');
 
 const events: Readonly<Record<string, string>> = {
