@@ -10,15 +10,15 @@ export default defineConfig({
     include: ['test/*.test.ts'],
     sequence: { sequencer: LongestFirst },
     globalSetup: ['test/support/postgres.ts'],
-    // A worker loads the modules once for all of its files: that is a quarter of the work. A file sets up its own world.
+    // A worker loads the modules once for all of its files: a quarter of the work. A file sets up its world.
     isolate: false,
-    // A worker that runs many files holds half a gigabyte, and its young objects fill the default space at once.
+    // A worker with many files holds half a gigabyte. Its young objects fill the default space at once.
     execArgv: ['--max-semi-space-size=64'],
     // Two more than can run at once: some tests wait for a process or for a time to pass.
     maxWorkers: availableParallelism() + 2,
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    // What is awaited may be another process's, on a busy machine.
+    // On a busy machine, a test may wait for another process.
     expect: { poll: { timeout: 20_000 } },
   },
 });

@@ -6,9 +6,9 @@ import { prepareTestEnvironment } from './test/support/test-environment.ts';
 prepareTestEnvironment(process.env);
 
 const filesOf = (...names: string[]) => names.map((name) => `test/faults/${name}.test.ts`);
-/** These measure how long others wait: no tests run beside them. */
+/** These measure how long others wait, so no tests run beside them. */
 const measured = filesOf('hostile-clients', 'overload');
-/** These measure times, and wait for most of theirs. */
+/** These measure times, and mostly wait. */
 const waiting = filesOf('failover', 'hanging-endpoints', 'shutdown', 'unread-log');
 
 const common = {
@@ -20,7 +20,7 @@ const common = {
   expect: { poll: { timeout: 20_000 } },
 };
 
-/** `npm run test:faults`: first what may run side by side, then one after the other. */
+/** `npm run test:faults`: first the tests that may run side by side, then the others one after the other. */
 export default defineConfig({
   test: {
     sequence: { sequencer: LongestFirst },

@@ -1,8 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
 /**
- * `npm run test:ha`: faults of a cluster as `ops/ha/up.sh` starts it, one after the other. It needs the packages that
- * up.sh names, and about an hour.
+ * `npm run test:ha`: faults of a cluster started by `ops/ha/up.sh`, one after the other. Needs the packages
+ * that up.sh names, and about an hour.
  */
 export default defineConfig({
   test: {

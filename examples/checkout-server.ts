@@ -1,4 +1,4 @@
-// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` returns the one value that the frontend may see.
+// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` returns the one value a frontend may see.
 //
 //   PAYMENTS_API_KEY=sk_testnet_… node examples/checkout-server.ts
 //
@@ -22,11 +22,11 @@ interface PaymentIntent {
 }
 
 /**
- * Creates the intent of an order, or finds the existing one. The order's id is the idempotency key, so every retry,
- * by this process or by another one, gets the same intent.
+ * Creates the intent of an order, or finds the existing one. The order's id is the idempotency key, so every
+ * retry, by this process or by another one, gets the same intent.
  *
- * The key lives as long as its intent. After the intent has expired unpaid (`expires_at`), the key still finds it, but
- * it can no longer be paid. Use a new key for the order's next attempt, such as `order-1001/2`, and store its number.
+ * The key lives as long as its intent. After the intent has expired unpaid (`expires_at`), the key still
+ * finds it, but it can no longer be paid. Then use a new key, such as `order-1001/2`, and store its number.
  */
 async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
   const maxTries = 8;
@@ -45,7 +45,7 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
       });
       const body = await answer.text();
       if (answer.status === 201) return JSON.parse(body);
-      // 408, 429 and 5xx, which may be a proxy's, are temporary. Other errors remain until the request is changed.
+      // 408, 429 and 5xx, which may be a proxy's, are temporary. Other errors need a changed request.
       const isTemporary = [408, 429].includes(answer.status) || answer.status >= 500;
       if (!isTemporary || tryNumber === maxTries) {
         throw new PaymentRefused(`${answer.status} ${body}`);
@@ -73,8 +73,8 @@ class BadRequest extends Error {
 const maxBodyBytes = 10_000;
 
 /**
- * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so it is checked first: without an id, the key
- * would be "undefined", and two payers would get the same intent.
+ * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so it is checked first: without one,
+ * the key would be "undefined", and two payers would get the same intent.
  */
 async function readOrderId(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
@@ -108,8 +108,8 @@ const server = createServer(async (request, response) => {
   try {
     const orderId = await readOrderId(request);
     const intent = await createPaymentIntent(orderId);
-    // Store here the order, the intent's id, its mode and chain. Its status comes by webhook, or by retrieving it: the
-    // answer to a creation that is repeated is the first one, also when the intent is paid by now.
+    // Store the order, the intent's id, its mode and chain here. The status comes by webhook, or by
+    // retrieving it: a repeated creation returns the first answer, even if the intent is paid by now.
     console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain });
     return reply(200, { client_secret: intent.client_secret });
   } catch (error) {

@@ -2,8 +2,7 @@
 //
 //   PAYMENTS_API_KEY=sk_testnet_… npm run -s webhook-receiver
 //
-// Creates a webhook endpoint for itself, unless WEBHOOK_SECRET has the secret of one that exists. Needs only Node.js 24
-// and the package standardwebhooks.
+// Creates its own webhook endpoint unless WEBHOOK_SECRET is set. Needs only Node.js 24 and standardwebhooks.
 
 import { mkdirSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -22,10 +21,10 @@ const {
 
 mkdirSync(dirname(EVENTS_FILE), { recursive: true });
 const database = new DatabaseSync(EVENTS_FILE, { timeout: 5_000 });
-// Each event is a job, due at a time until it is done. In a real shop: a table of the database that holds the orders.
+// Each event is a job, due at a time until it is done. In a real shop: a table in the orders' database.
 database.exec('create table if not exists jobs (id text primary key, event text not null, due_at integer)');
 const storeOnce = database.prepare('insert into jobs values (?, ?, 0) on conflict do nothing');
-// Nobody else takes it for a minute. If the work fails, or this process ends, it is then taken again.
+// No other process takes it for a minute. If the work fails, or this process ends, it is then taken again.
 const takeJob = database.prepare(`
   update jobs set due_at = unixepoch() + 60
   where id = (select id from jobs where due_at <= unixepoch() order by due_at limit 1) returning event`);
@@ -41,12 +40,12 @@ interface Event {
 }
 
 /**
- * The work of an event. It may fail, and is then repeated until it succeeds once. It is also repeated if the process ended
- * before it was marked as done, so doing it twice has to be harmless: fulfil an order by its id. It takes less than a minute.
+ * The work of an event, repeated until it succeeds once, or if the process ends before it is marked as done.
+ * So doing it twice has to be harmless: fulfil an order by its id. It takes less than a minute.
  */
 async function work({ id, type, data: { payment_intent: intent, refund } }: Event): Promise<void> {
   console.log(`${type} ${intent?.id ?? refund?.id ?? ''} ${id}`);
-  // Each intent succeeds once. Later events of it, such as `.overpaid` and `.reorged`, have the status `succeeded` too.
+  // Each intent succeeds once. Later events, such as `.overpaid` and `.reorged`, have this status too.
   if (type === 'payment_intent.succeeded') console.log(`fulfil ${intent?.metadata.order_id ?? intent?.id}`);
 }
 
@@ -91,7 +90,7 @@ const server = createServer(async (request, response) => {
     if (secret === undefined) return response.writeHead(503).end();
     const headers = request.headers as Record<string, string>;
     const event = new Webhook(secret).verify(body, headers) as Event;
-    // Stored, with its work, before it is answered: after a 200 nobody sends it again. It may come twice.
+    // Stored, with its work, before the answer: after a 200 it is not sent again. It may come twice.
     storeOnce.run(event.id, body);
     response.writeHead(200).end();
     startWork();
@@ -104,8 +103,9 @@ const server = createServer(async (request, response) => {
 });
 
 /**
- * Creates the endpoint, unless WEBHOOK_SECRET is set, and enables it: the idempotency key makes a repeated call return the same one and its first secret. The
- * service gives up on what has failed for three days, and in the end on the endpoint: what has happened is listed here.
+ * Creates the endpoint, unless WEBHOOK_SECRET is set, and enables it. The idempotency key makes a repeated
+ * call return the same one and its first secret. The service gives up on what has failed for three days, and
+ * in the end on the endpoint: what has happened is listed here.
  */
 async function openEndpoint(url: string): Promise<string> {
   const ask = async (method: string, path: string, body?: object) => {
@@ -124,7 +124,7 @@ async function openEndpoint(url: string): Promise<string> {
   const path = '/v1/webhook_endpoints';
   const create = () => ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
   const secret = WEBHOOK_SECRET ?? (await create()).secret;
-  // All that there may be.
+  // There can be no more than this.
   const { webhook_endpoints } = await ask('GET', `${path}?page_size=100`);
   const own = webhook_endpoints.filter((endpoint) => endpoint.url === url);
   if (own.length === 0 && WEBHOOK_SECRET === undefined) {
@@ -149,7 +149,7 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     process.exit(1);
   }
   console.log(`receiving at ${url}`);
-  // What was not done before the start, and what has failed.
+  // What is left from before the start, and what has failed.
   startWork();
   setInterval(startWork, 1_000);
 });

@@ -1,5 +1,5 @@
-// A program that pays: it gets the link of a checkout, pays it by x402 from an account that needs no coin for fees, and waits
-// until the payment is final.
+// A program that pays: given the link of a checkout, it pays by x402 from an account that needs no coin for
+// fees, and waits until the payment is final.
 //
 //   AGENT_KEY=0x… node examples/agent/agent.ts 'https://pay.example/checkout#pi_…'
 //   npm run -s agent      without a link: an order of the demo merchant, with test money, beside npm start
@@ -28,8 +28,8 @@ const readCheckout = async () => {
   return (await answer.json()) as Checkout;
 };
 
-// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy. The link says what is asked
-// for, and may be anybody's: it must not choose what counts as a dollar.
+// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy. The link
+// may be anybody's, so it must not choose which token counts as a dollar.
 const usdc: Readonly<Record<number, string>> = {
   8453: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
   84532: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
@@ -51,10 +51,10 @@ const client = new x402Client()
 const pay = wrapFetchWithPayment(fetch, client);
 
 const answer = await pay(`${origin}/v1/checkout/pay`, { method: 'POST', headers });
-// 200: it is on the chain. 202: it is not seen yet; a second payment would be refused while it can still come.
+// 200: it is on the chain. 202: not seen yet; a second payment is refused while this one can still arrive.
 if (![200, 202].includes(answer.status)) throw new Error(`not paid: ${answer.status} ${await answer.text()}`);
 for (;;) {
-  // It is paid: what fails now is asked again.
+  // The payment is made: from here on, a failed request is repeated.
   const { status, payments = [] } = await readCheckout().catch(
     ({ message }) => ({ status: message }) as Checkout,
   );

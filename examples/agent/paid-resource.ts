@@ -1,10 +1,10 @@
-// A resource with a price: whoever asks for it with an x402 client pays for it, by an intent that is created on the fly. It is
-// a middleware of Express, and of anything else with Node's requests and responses:
+// A resource with a price: a request by an x402 client is paid by an intent that is created on the fly. It is
+// a middleware for Express, and for anything else with Node's requests and responses:
 //
 //   app.get('/report', payFor(payments, { baseUrl, publicUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
 //
-// The next handler runs once the payment is final: `isFulfilled` looks the intent up among those for which the webhook has
-// stored a `payment_intent.succeeded`.
+// The next handler runs once the payment is final: `isFulfilled` looks for the intent among those for which
+// the webhook has stored a `payment_intent.succeeded`.
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,15 +13,15 @@ import type { PaymentRequired } from '@x402/core/types';
 import type { PaymentIntentsClient } from '../../client/json.ts';
 
 export interface Price {
-  /** Of the payment service. */
+  /** Address of the payment service. */
   baseUrl: string;
-  /** Of this server, as clients reach it. */
+  /** Address of this server, as clients reach it. */
   publicUrl: string;
   amountUnits: number;
   /**
-   * How long a request waits for its payment to be final, in milliseconds: a minute unless given. A client that gives up
-   * sooner, such as Python's httpx after 5 s, sees no answer and pays again: stay below its time. Who was answered with 202
-   * gets the resource at `Location`, without another signature.
+   * How long a request waits for its payment to be final, in milliseconds. Default: a minute. A client that
+   * gives up sooner, such as Python's httpx after 5 s, sees no answer and pays again: stay below its timeout.
+   * After a 202, the client gets the resource at `Location`, without another signature.
    */
   waitMs?: number;
   /** True once the webhook `payment_intent.succeeded` of this intent was received. */
@@ -31,26 +31,26 @@ export interface Price {
 /** A final payment takes some 20 s. */
 const defaultWaitMs = 60_000;
 const maxOrders = 10_000;
-/** Whoever has paid asks again within an hour after the end of the intent. */
+/** A client that has paid can ask again within an hour after the end of the intent. */
 const keptMs = 3_600_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, waitMs, ...price }: Price) {
-  /** What was offered and not served yet, by the order in the offer. In a database, if a restart must lose none. */
+  /** Offers that are not served yet, by their order. In a database, if a restart must lose none. */
   const orders = new Map<string, { id: string; clientSecret: string; expiresAt: Date }>();
-  /** Those that are paid, or may be: nothing that others ask for pushes them out. */
+  /** Orders that are paid, or may be. New offers do not evict them. */
   const paidOrders: typeof orders = new Map();
-  /** Signatures that the service is being given, by order: until it has them, it says of an order that it is not paid. */
+  /** Signatures on their way to the service, by order: until it has one, it reports the order as unpaid. */
   const paying = new Map<string, Promise<unknown>>();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
       method: 'POST',
       headers: { Authorization: `Bearer ${secret}`, ...(signature && { 'PAYMENT-SIGNATURE': signature }) },
-      // It answers within 25 s.
+      // The service answers within 25 s.
       signal: AbortSignal.timeout(40_000),
     });
 
-  /** Creates an intent and asks for its payment. The client signs the offer, and returns it with the order. */
+  /** Creates an intent and asks for its payment. The client signs the offer and returns it with the order. */
   async function ask(path: string, response: ServerResponse): Promise<void> {
     const order = randomUUID();
     const intent = await payments.createPaymentIntent(
@@ -76,7 +76,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
     const endMs = Date.now() + (waitMs ?? defaultWaitMs);
     const given = request.headers['payment-signature'];
     const signature = typeof given === 'string' ? given : undefined;
-    // A router of Express takes its own part off `url`.
+    // An Express router removes its own part of `url`.
     const path = (request as { originalUrl?: string }).originalUrl ?? request.url ?? '/';
     const url = new URL(`${publicUrl}${path}`);
     const named = url.searchParams.get('x402_order');
@@ -102,7 +102,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       const paid = await Promise.race([asked, sleep(leftMs(), undefined)]);
       if (paid === undefined) return later();
       if (signature === undefined && paid.status === 402) return end(response, 410, 'not paid: ask anew');
-      // It may be paid by another request: that is on its way, or the service has not looked at this one.
+      // It may still be paid: another request may be on its way, or the service has not checked this one.
       const mayBePaid = paid.ok || paid.status >= 500 || paid.status === 409 || paid.status === 429;
       if (signature !== undefined && !mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
       if (!paid.ok && signature !== undefined) return end(response, paid.status, await paid.text());
@@ -113,9 +113,9 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       if (leftMs() === 0) return later();
       await sleep(Math.min(500, leftMs()));
     }
-    // Whoever has hung up repeats it.
+    // A client that has hung up repeats the request.
     if (response.destroyed) return;
-    // Of requests that wait for the same payment, one is served.
+    // Of the requests that wait for the same payment, only one is served.
     if (!paidOrders.delete(order)) return end(response, 400, 'this order was served');
     next();
   }

@@ -1,4 +1,4 @@
-// What the agent needs of `npm start`: an order to pay, and an account with test money.
+// What the agent needs from `npm start`: an order to pay, and an account with test money.
 
 import { execFile } from 'node:child_process';
 import { resolve } from 'node:path';
@@ -12,7 +12,7 @@ const repository = resolve(import.meta.dirname, '../..');
 const { DATA_DIR = '.data', PAYMENTS_URL: baseUrl = 'http://127.0.0.1:8080' } = process.env;
 const amountUnits = 12_500_000;
 
-/** Returns the link of a checkout of 12.50 USDC, and the key of a new account that has them and nothing for fees. */
+/** Returns the link of a checkout of 12.50 USDC, and the key of a new account with just that amount. */
 export async function orderOfDemoMerchant(): Promise<{ link: string; key: `0x${string}` }> {
   const apiKey = readDemoMerchant(resolve(DATA_DIR)).testnet_key;
   const payments = createPaymentIntentsClient({ baseUrl, apiKey });

@@ -14,7 +14,7 @@ export interface Order {
   amount_units: number;
   /** Each attempt at a payment has an intent of its own. */
   attempt: number;
-  /** As events have told us. Null before the first. */
+  /** As reported by events. Null before the first. */
   payment_status: string | null;
   payment_intent: string | null;
   /** Of its newest refund, whose id is the highest. Null without one. */
@@ -62,7 +62,7 @@ export function openOrders(file: string) {
     `insert into jobs select ?1, 0 where not exists (select 1 from shipments where order_id = ?1)
      on conflict do nothing`,
   );
-  // Nobody else takes it for a minute. If shipping fails, or this process ends, it is then taken again.
+  // No other process takes it for a minute. If shipping fails, or this process ends, it is then taken again.
   const takeJob = database.prepare(
     `update jobs set due_at = unixepoch() + 60
      where order_id = (select order_id from jobs where due_at <= unixepoch() order by due_at limit 1) returning order_id`,
@@ -87,7 +87,7 @@ export function openOrders(file: string) {
 
   /** Stores an event and what it changes, and the job if the order has to be shipped now. */
   function apply({ id, sequence, data: { paymentIntent: intent, refund } }: Event): void {
-    // It has come before.
+    // It was handled before.
     if (storeEvent.run(id).changes === 0) return;
     if (refund !== undefined) storeRefund.run(refund.id, refund.paymentIntent, refund.status, sequence ?? 0);
     const order = find(String(intent?.metadata.order_id ?? ''));
@@ -100,7 +100,7 @@ export function openOrders(file: string) {
   }
 
   return {
-    /** Returns a new order. Its id is hard to guess: whoever has it sees the order's page. */
+    /** Returns a new order. Its id is hard to guess: anyone who has it can see the order's page. */
     create(product: string, amountUnits: number): Order {
       const id = `order-${randomBytes(8).toString('hex')}`;
       insertOrder.run(id, product, amountUnits);
@@ -112,7 +112,7 @@ export function openOrders(file: string) {
 
     storeIntent: (order: Order, intentId: string) => storeIntent.run(intentId, order.id, intentId),
 
-    /** Returns the order at its next attempt. Two requests that find the same attempt over begin the same one. */
+    /** Returns the order at its next attempt. Requests that find the same attempt over begin the same one. */
     nextAttempt({ id, attempt }: Order): Order {
       nextAttempt.run(id, attempt);
       return find(id) as Order;
@@ -126,8 +126,8 @@ export function openOrders(file: string) {
     handle: (event: Event) => transaction(() => apply(event)),
 
     /**
-     * Ships every order that is paid and waits for it. If `ship` fails, or the process ends in it, it is called again after
-     * a minute, so shipping an order twice has to be harmless.
+     * Ships every paid order that waits. If `ship` fails, or the process ends during it, it is called again
+     * after a minute, so shipping an order twice has to be harmless.
      */
     async shipAll(ship: (order: Order) => void | Promise<void>): Promise<void> {
       for (let job = takeJob.get(); job !== undefined; job = takeJob.get()) {

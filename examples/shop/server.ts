@@ -3,20 +3,20 @@
 //   npm start          in one terminal
 //   npm run shop       in another, then open the address that it prints
 //
-// The way of an order:
+// The life of an order:
 //
-//   1. The payer clicks. The backend creates the order, and its payment intent with the order's id as idempotency key.
-//      Only the client_secret goes to the browser.
+//   1. The payer clicks. The backend creates the order and its payment intent; the idempotency key is the
+//      order's id. Only the client_secret goes to the browser.
 //   2. The checkout opens, in a popup or instead of the page (pages/shop.js).
-//   3. The payer pays. The service sends a webhook: it is verified and stored once, with the job to ship the order. The
+//   3. The payer pays. The service sends a webhook: it is verified and stored once, with the job to ship. The
 //      job is done after the answer, and again if it fails or the process ends.
 //   4. The order's page shows what the backend knows, and nothing that a callback in the browser says.
-//   5. The money goes back: the backend creates a refund with the order's id as idempotency key, and the shop's wallet sends
-//      it; here the test wallet of the payment service. The webhook `refund.succeeded` says when it is there.
+//   5. The money goes back: the backend creates a refund, with the order's id in the idempotency key, and the
+//      shop's wallet sends it; here, the service's test wallet. The webhook `refund.succeeded` ends it.
 //
-// Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the demo
-// merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too, and WEBHOOK_SECRET, if the secret
-// of the shop's endpoint was rotated.
+// Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the
+// demo merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too, and
+// WEBHOOK_SECRET if the secret of the shop's endpoint was rotated.
 
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
@@ -47,7 +47,7 @@ const orders = openOrders(ORDERS_FILE);
 /** The secret of the shop's webhook endpoint, once there is one. */
 let webhookSecret: string | undefined;
 
-/** What is wrong with a request, answered with this status. */
+/** A fault of the request, answered with this status. */
 class BadRequest extends Error {
   readonly status: number;
   constructor(status: number, message: string) {
@@ -57,9 +57,9 @@ class BadRequest extends Error {
 }
 
 /**
- * Returns the client secret of an order's payment. The order's id is the idempotency key, so every call finds the same
- * intent. A key lives as long as its intent: once that has expired, the order's next attempt has a key of its own,
- * `order-1001/2`.
+ * Returns the client secret of an order's payment. The order's id is the idempotency key, so every call finds
+ * the same intent. A key lives as long as its intent: once that has expired, the order's next attempt has a
+ * key of its own, `order-1001/2`.
  */
 async function clientSecretOf(order: Order): Promise<string> {
   const { id, amount_units: amountUnits, attempt } = order;
@@ -68,7 +68,7 @@ async function clientSecretOf(order: Order): Promise<string> {
     { idempotencyKey: attempt === 1 ? id : `${id}/${attempt}` },
   );
   if (intent.replayed) {
-    // As it is now. The answer to the creation is repeated as it was.
+    // The current state: a repeated creation returns the first answer.
     const { status } = await payments.retrievePaymentIntent(intent.id);
     if (status === 'expired' || status === 'canceled') return clientSecretOf(orders.nextAttempt(order));
   }
@@ -86,8 +86,8 @@ async function createOrder(request: IncomingMessage) {
 }
 
 /**
- * `POST /orders/ORDER/refund {"destination":"0x…"}`: gives the money of an order back. In a shop of your own, only the
- * shop's people may do this.
+ * `POST /orders/ORDER/refund {"destination":"0x…"}`: gives the money of an order back. In a shop of your own,
+ * only the shop's people may do this.
  */
 async function refundOrder(order: Order, request: IncomingMessage) {
   const { destination } = (JSON.parse(await readBody(request)) ?? {}) as { destination?: unknown };
@@ -96,7 +96,7 @@ async function refundOrder(order: Order, request: IncomingMessage) {
   }
   try {
     const refund = await openRefund(order.id, order.payment_intent, String(destination));
-    // Sent once, whoever clicks how often.
+    // Sent once, however often anyone clicks.
     if (orders.claimRefund(refund.id)) {
       await sendRefund(refund.id);
       orders.storeRefund(refund.id, order.payment_intent, 'requires_transfer');
@@ -110,7 +110,7 @@ async function refundOrder(order: Order, request: IncomingMessage) {
   }
 }
 
-/** The refund of an order: the same at every click, unless that was canceled or has expired. */
+/** The refund of an order: the same at every click, unless it was canceled or has expired. */
 async function openRefund(orderId: string, paymentIntent: string, destination: string) {
   for (let attempt = 1; ; attempt++) {
     const { id } = await payments.createRefund(
@@ -140,7 +140,7 @@ function stateOf({ id, product, amount_units, payment_status, refund_status, shi
 /** Ships what is paid. In a real shop: tells the warehouse, which knows an order by its id. */
 const ship = () => void orders.shipAll(({ id }) => console.log(`ship ${id}`)).catch(console.error);
 
-/** `POST /webhooks`: verify the body as it was sent, store the event once with its work, answer, then do the work. */
+/** `POST /webhooks`: verify the raw body, store the event once with its work, answer, then do the work. */
 async function receiveWebhook(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const body = await readBody(request);
   // Not ready. The service tries again.
@@ -216,7 +216,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
   switch (request.method) {
     case 'POST': {
       if (pathname === '/webhooks') return receiveWebhook(request, response);
-      // A page of another site cannot send this type without being asked first.
+      // A page of another site cannot send this type without a preflight request.
       if (request.headers['content-type'] !== 'application/json') throw new BadRequest(415, 'send JSON');
       if (pathname === '/orders') {
         const created = await createOrder(request);
@@ -230,8 +230,8 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     }
     case 'GET': {
       if (files.has(pathname) && pathname !== '/order') return show(pathname);
-      // The way back from the checkout names the intent, and says nothing about its payment. On the chain anybody reads
-      // the intent's id: it finds the order only in the browser that has placed it.
+      // The link back from the checkout names the intent, and says nothing about its payment. Anyone can read
+      // the intent's id on the chain, so it finds the order only in the browser that placed it.
       const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
       const isOwn = returned && request.headers.cookie?.split('; ').includes(`${returned.id}=1`);
       if (returned && isOwn)
@@ -273,7 +273,7 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     process.exit(1);
   }
   console.log(`the shop is open: http://127.0.0.1:${port}`);
-  // What was not shipped before the start, and what has failed.
+  // What is left from before the start, and what has failed.
   ship();
   setInterval(ship, 1_000);
 });

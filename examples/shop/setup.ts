@@ -27,9 +27,9 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
 }
 
 /**
- * Creates the shop's webhook endpoint, unless its secret is known: the idempotency key makes a repeated call return the same
- * one, with its first secret. A shop of your own stores it, because it is not this one any more after a rotation. What the
- * service has not sent is handled here.
+ * Creates the shop's webhook endpoint, unless its secret is known. The idempotency key makes a repeated call
+ * return the same endpoint with its first secret. Your own shop stores the secret, because a rotation
+ * replaces it. Events that the service has not sent are handled here.
  */
 export async function registerWebhook(
   payments: PaymentIntentsClient,
@@ -40,8 +40,8 @@ export async function registerWebhook(
   const options = { idempotencyKey: `examples/shop/${url}` };
   const create = () => payments.createWebhookEndpoint({ url, description: 'examples/shop' }, options);
   const secret = known ?? (await create()).secret;
-  // The service gives up on what has failed for three days, and in the end on the endpoint. A shop with many events of a
-  // month begins after one that it has stored.
+  // The service gives up on events that fail for three days, and in the end on the endpoint. A shop with many
+  // events a month starts after the last one that it has stored.
   let isThere = false;
   for await (const endpoint of payments.listWebhookEndpoints()) {
     if (endpoint.url !== url) continue;
@@ -56,8 +56,8 @@ export async function registerWebhook(
 }
 
 /**
- * Lets the checkout return to these origins and send messages to them. Replaces the merchant's origins of before. That is
- * a command for the operator of the service: without the demo merchant the shop prints it instead.
+ * Lets the checkout return to these origins and message them. Replaces the merchant's earlier origins. Only
+ * the service's operator can run this command: without the demo merchant, the shop prints it instead.
  */
 export async function registerOrigins(merchantId: string | undefined, origins: string[]): Promise<void> {
   const options = ['--mode', 'testnet', '--origins', origins.join(',')];
@@ -70,8 +70,8 @@ export async function registerOrigins(merchantId: string | undefined, origins: s
 }
 
 /**
- * Sends a refund from the test wallet of the local chain. In a shop of your own, the wallet that it is paid at signs
- * `refund.transaction` instead.
+ * Sends a refund from the test wallet of the local chain. In your own shop, the wallet that receives the
+ * payments signs `refund.transaction` instead.
  */
 export const sendRefund = (refundId: string) => admin('test-refund', '--refund', refundId);
 

@@ -26,8 +26,8 @@ const client = createClient(PaymentIntentService, createGrpcTransport({ baseUrl,
 const maxTries = 8;
 
 /**
- * Creates the intent of an order, or finds the existing one. The order is the idempotency key, so every retry, by this
- * process or by another one, gets the same intent.
+ * Creates the intent of an order, or finds the existing one. The order is the idempotency key, so every
+ * retry, by this process or by another one, gets the same intent.
  */
 async function createPaymentIntent(order: string, amountUnits: bigint): Promise<PaymentIntent> {
   const headers = { authorization: `Bearer ${PAYMENTS_API_KEY}`, 'idempotency-key': order };
@@ -46,10 +46,10 @@ async function createPaymentIntent(order: string, amountUnits: bigint): Promise<
 }
 
 /**
- * Returns whether the same call may succeed later. After `unavailable`, a deadline or `internal` the intent may or may
- * not exist: the next attempt finds out. The service never answers `canceled` or `aborted`, and this program cancels no
- * calls: connect-node reports a connection that broke during one like this. `resource_exhausted` is also the code of a
- * body that is too large.
+ * Returns whether the same call may succeed later. After `unavailable`, a deadline or `internal`, the intent
+ * may or may not exist: the next attempt finds out. The service never answers `canceled` or `aborted`, and
+ * this program cancels no calls: connect-node reports a connection that broke during a call that way.
+ * `resource_exhausted` is also the code of a body that is too large.
  */
 function isRetryable(error: ConnectError): boolean {
   const [info] = error.findDetails(ErrorInfoSchema);
@@ -66,7 +66,7 @@ function retryDelayMs(error: ConnectError): number {
   return Number(info?.retryDelay?.seconds ?? 0) * 1_000 + (info?.retryDelay?.nanos ?? 0) / 1e6;
 }
 
-/** The parts of a refusal: the reason is for the program, the fields for the log, the request id for our support. */
+/** The parts of a refusal: the reason for the program, the fields for the log, the request id for support. */
 function describe(error: ConnectError) {
   const [info] = error.findDetails(ErrorInfoSchema);
   const [badRequest] = error.findDetails(BadRequestSchema);
