@@ -1,5 +1,5 @@
-// Payments by a signature: how many a second go through the route, its checks, the chain's node and the store, with a
-// facilitator that answers at once; and what a hundred a second cost creates.
+// Payments by signature: how many a second pass the route, its checks, the chain's node and the store, if the
+// facilitator answers at once; and how much a hundred a second slow down creates.
 
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -42,7 +42,7 @@ export async function measureAuthorizations({
   await requireTools(['h2load']);
   const chain = await startChain();
   const network = `eip155:${chain.network.chainId}`;
-  // Whatever it is asked: a request waits for the chain only while the facilitator has not refused.
+  // The same answer to everything, a refusal: without one, a request would wait for the chain.
   const answer = JSON.stringify({ isValid: false, kinds: [{ x402Version: 2, scheme: 'exact', network }] });
   const facilitator = await listen(createServer((_, response) => response.end(answer)));
   try {
@@ -57,7 +57,7 @@ export async function measureAuthorizations({
       };
       const server = await startOurs(own, 'HTTP_PORT');
       const rates: number[] = [];
-      // After the first round, which is not counted, the service is warm.
+      // The first round is not counted: it warms the service up.
       for (let round = -1; round < rounds; round++) {
         const payments = await makePayments(chain, server, apiKey, atOnce);
         const beganAtMs = performance.now();
@@ -110,7 +110,7 @@ interface SignedPayment {
 
 let payersMade = 0;
 
-/** Intents, each with a payer of its own who has the money and has signed. */
+/** Intents, each with its own payer, who has the money and has signed. */
 async function makePayments(
   chain: TestChain,
   server: Running,
@@ -153,7 +153,7 @@ async function post({ port }: Running, secret: string, expected: number, header?
 
 const send = (server: Running, { secret, header }: SignedPayment) => post(server, secret, 202, header);
 
-/** Does the work for each item, some at a time. */
+/** Does the work for each item, a limited number at a time. */
 async function inPool<T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> {
   const results: U[] = [];
   let next = 0;
@@ -167,7 +167,7 @@ async function inPool<T, U>(items: readonly T[], work: (item: T) => Promise<U>):
   return results;
 }
 
-/** Sends them at the pace. */
+/** Sends the payments at `besidePerSecond`. */
 async function pace(server: Running, payments: readonly SignedPayment[]): Promise<void> {
   const beganAtMs = performance.now();
   const sent: Promise<string>[] = [];

@@ -1,5 +1,5 @@
-// Do creates stay fast while the same process watches a chain whose blocks pay? In turn with the same blocks, which pay
-// nobody and which nobody watches.
+// Do creates stay fast while the same process watches a chain with payments in its blocks? Compared in turn
+// with blocks of the same size that pay nobody, on a chain that nobody watches.
 
 import type { Payment } from '../test/support/chain.ts';
 import { untilRead } from './following.ts';
@@ -10,10 +10,10 @@ import { inTurn, type PreparedDatabase, type Setting, startOurs, warmUpSeconds }
 export const besideKinds = ['blocks that nobody watches', 'a watcher of blocks that pay'] as const;
 export type BesideKind = (typeof besideKinds)[number];
 
-/** Payments in each block, of which there is one a second. */
+/** Payments in each block; there is one block a second. */
 export const besidePayments = 20;
 
-/** Measures creates over JSON. Each kind has a database of its own; that of the watcher has open intents. */
+/** Measures creates over JSON. Each kind has its own database. The watcher's has open intents. */
 export async function createBesidePayments(
   { folder }: Setting,
   databases: Record<BesideKind, PreparedDatabase>,

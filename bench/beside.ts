@@ -1,6 +1,6 @@
-// Do creates stay as fast while the same process has other work in hand? Measures them beside deliveries that fail, and
-// beside a backlog of intents that have to expire. In turn with each, a process without that role serves the same
-// database, so that nothing but the work differs.
+// Do creates stay as fast while the same process does other work? Measures them beside deliveries that fail,
+// and beside a backlog of intents that have to expire. In turn with each, a process without that role serves
+// the same database, so that only the work differs.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -43,12 +43,12 @@ const rolesOf = {
 } as const satisfies Record<Kind, Record<State, string>>;
 
 interface Sample extends Measurement {
-  /** Of the process and of PostgreSQL, whatever it was spent on. */
+  /** Of the process and of PostgreSQL, including the other work. */
   cpuMicrosEach: number;
 }
 
 const merchants = 20;
-/** Of each merchant, half of them hang and half of them refuse the connection. */
+/** For each merchant. Half of them hang, and half refuse the connection. */
 const endpointsEach = 4;
 
 export async function compareBeside({
@@ -142,7 +142,7 @@ async function beginAgain({ orm }: PreparedDatabase): Promise<void> {
   await orm.em.execute('vacuum analyze webhook_deliveries');
 }
 
-/** How much of its other work the process does meanwhile. */
+/** How much of its other work the process does in the meantime. */
 async function during<T>(
   { orm }: PreparedDatabase,
   run: () => Promise<T>,
@@ -164,7 +164,7 @@ async function during<T>(
   };
 }
 
-/** Throws if every intent has expired: then a part of the measurement had nothing beside it. */
+/** Throws if every intent has expired: part of the measurement then had no work beside it. */
 async function assertBacklog({ orm }: PreparedDatabase): Promise<void> {
   const [row] = await orm.em.execute<{ left: boolean }[]>(
     "select exists (select from payment_intents where status = 'requires_payment' and expires_at < now()) as left",

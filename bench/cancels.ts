@@ -1,5 +1,5 @@
-// Compares cancels with creates, and with a hand-written cancel in one transaction. A cancel changes a row and records an
-// event, and the event gets its position in a later transaction.
+// Compares cancels with creates, and with a hand-written cancel in one transaction. A cancel changes a row
+// and records an event, and the event gets its position in a later transaction.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { MikroORM } from '@mikro-orm/postgresql';
@@ -25,7 +25,7 @@ import {
   withSetting,
 } from './setting.ts';
 
-/** More than any of them has canceled in a second. */
+/** More than either of them can cancel in a second. */
 const mostPerSecond = 15_000;
 
 const names = ['ours', 'Fastify 5 + pg'] as const;
@@ -35,7 +35,7 @@ type Samples = Record<Name, { creates: Measurement[]; cancels: Measurement[] }>;
 interface Backlog {
   /** Events without a position when the last cancel was answered. */
   events: number;
-  /** Until all had theirs. */
+  /** Time until every event had its position. */
   ms: number;
 }
 

@@ -7,7 +7,7 @@ import type { PreparedDatabase } from './setting.ts';
 import { followTip, type Tip } from './tip.ts';
 
 export const catchingUpBlocks = 10_000;
-/** One block of so many has payments: one for an intent, and the others for nobody. */
+/** One block in `payingEvery` has payments: one for an intent, and the others for nobody. */
 export const payingEvery = 50;
 export const othersEach = 9;
 /** Blocks at the tip, one a second, and the payments in each. */
@@ -22,7 +22,7 @@ export interface CatchingUp {
   tip: Tip;
 }
 
-/** Lets a new watcher read a chain from its first block on. */
+/** Lets a new watcher read a chain from its first block. */
 export async function catchUp(database: PreparedDatabase): Promise<CatchingUp> {
   const genesisTimestamp = Math.floor(Date.now() / 1000) - catchingUpBlocks - 60;
   const chain = await startPayingChain({ genesisTimestamp });

@@ -1,5 +1,5 @@
-// Do creates stay as fast while checkouts are open, each of which asks every few seconds? In turn with the same questions
-// to a bare server, so that what asking costs this machine counts on both sides.
+// Do creates stay as fast while checkouts are open, each of which polls every few seconds? In turn with the
+// same polling of a bare server, so that the cost of polling on this machine counts on both sides.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -25,9 +25,9 @@ const kinds = ['checkouts of a bare server', 'open checkouts'] as const;
 type Kind = (typeof kinds)[number];
 
 const openCheckouts = 2_000;
-/** More than the default has. */
+/** More than the default. */
 const roomForAll = { MAX_CONNECTIONS: '4096' };
-/** As the page does. */
+/** Like the page. */
 const everyMs = 2_500;
 
 export async function compareCheckouts({
@@ -51,7 +51,7 @@ export async function compareCheckouts({
         await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
         await database.orm.em.execute('checkpoint');
         const port = kind === 'open checkouts' ? server.port : bare.port;
-        // They begin before the creates and end after them.
+        // The checkouts begin before the creates and end after them.
         const asking = loadOpenCheckouts(folder, checkouts, { port, seconds: seconds + 2, everyMs });
         const result = await loadByWrk(folder, 'no idempotency keys', { ...target, seconds });
         creates[kind].push(result);
@@ -76,7 +76,7 @@ async function startBareServer(): Promise<{ port: number; stop(): void }> {
   return { port: (server.address() as AddressInfo).port, stop: () => server.close() };
 }
 
-/** Creates intents, and asks for the checkout of each for the first time. */
+/** Creates intents, and requests the checkout of each once. */
 async function openSome({ port }: Running, { apiKey }: PreparedDatabase): Promise<OpenCheckout[]> {
   const base = `http://127.0.0.1:${port}/v1`;
   const open = async (): Promise<OpenCheckout> => {

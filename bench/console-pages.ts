@@ -1,4 +1,4 @@
-// The console in Chromium: how soon something is seen, how long another view takes, and whether many rows scroll smoothly.
+// The console in Chromium: time to first paint, time to another view, and whether many rows scroll smoothly.
 
 import type { Page } from 'playwright-core';
 import { openBrowser } from '../test/support/browser.ts';
@@ -17,7 +17,7 @@ export interface PageTimes {
   frameMs: { p50: number; p99: number };
 }
 
-/** `newLink` makes a link that opens the console once. */
+/** `newLink` creates a link that opens the console once. */
 export async function measurePages(newLink: () => Promise<string>, rounds: number): Promise<PageTimes> {
   const paints: number[] = [];
   const figures: number[] = [];
@@ -28,7 +28,7 @@ export async function measurePages(newLink: () => Promise<string>, rounds: numbe
     const page = await browser.context.newPage();
     await page.goto(await newLink());
     await page.waitForSelector('.figures dd');
-    // What was drawn first, and when the figures were there, since the address was opened.
+    // The time to the figures, and the time to the first paint, since the address was opened.
     figures.push(await page.evaluate(() => performance.now()));
     paints.push(
       await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0),
@@ -56,7 +56,7 @@ export async function measurePages(newLink: () => Promise<string>, rounds: numbe
   };
 }
 
-/** Milliseconds from the click on a view's link until a frame is drawn with what the view shows, by the page's own clock. */
+/** Milliseconds from the click on a view's link until a frame with its content, by the page's own clock. */
 function changeTo(page: Page, link: string, shown: string): Promise<number> {
   return page.evaluate(`new Promise((resolve) => {
     const beganAtMs = performance.now();

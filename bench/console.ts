@@ -1,5 +1,5 @@
-// The console with many intents of one merchant behind it: how long each call of its views takes, and what asking for the
-// newest payments again costs the database.
+// The console with many intents of one merchant: how long each call of its views takes, and what polling for
+// the newest payments costs the database.
 
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { createLink } from '../src/console/sessions.ts';
@@ -21,7 +21,7 @@ import {
 } from './setting.ts';
 
 const calls = 500;
-/** After them the server is warm. */
+/** Calls that warm the server up. */
 const unmeasured = 100;
 const received = 200_000;
 const unattributed = 2_000;
@@ -118,7 +118,7 @@ async function openConsole({ merchantId }: PreparedDatabase, link: string): Prom
   return (method, request) => post(`/${method}`, request, headers);
 }
 
-/** What no intent has by itself: transfers, some without an intent, figures, an endpoint and what failed there. */
+/** What intents do not bring: transfers, some without an intent, figures, an endpoint and its failures. */
 async function fillOthers({ orm: { em }, merchantId }: PreparedDatabase): Promise<void> {
   await fillTransfers(em, received, 'newest');
   await em.execute(
@@ -219,7 +219,7 @@ async function databaseTimeOf({ orm: { em } }: PreparedDatabase, work: () => Pro
   };
   const before = await activeMs();
   await timesOf(work);
-  // A session reports what it did at most once a second, when it has something to do.
+  // A session reports what it did at most once a second, and only when it has something to do.
   await new Promise((resolve) => setTimeout(resolve, 1_500));
   for (let i = 0; i < 20; i++) await work();
   return ((await activeMs()) - before) / (calls + unmeasured + 20);

@@ -1,5 +1,5 @@
-// Server processor time per answer, compared with a bare node:http server that echoes JSON. A refusal has to cost
-// little, because it protects the service from the load that it refuses.
+// Server processor time per answer, compared with a bare node:http server that echoes JSON. A refusal has to
+// cost little, because it protects the service from the load that it refuses.
 
 import { loadByH2load, requireTools } from './load.ts';
 import {
@@ -118,7 +118,7 @@ export function costTable(costs: Costs): string {
   return table(['answer, 64 in flight', 'CPU µs', 'of the bare server', 'target'], rows);
 }
 
-/** The same key with a wrong check character, like a made-up key. */
+/** The same key with a wrong check character, like an invented key. */
 function withOtherCheck(apiKey: string): string {
   return apiKey.slice(0, -1) + (apiKey.endsWith('a') ? 'b' : 'a');
 }

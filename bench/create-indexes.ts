@@ -1,5 +1,5 @@
-// What do the indexes that follow an intent's life cost a create? They are dropped and made again in turn, under a
-// running service. `--indexes` says what each of them is for.
+// What do the indexes for an intent's life cost a create? They are dropped and created again in turn, under a
+// running service. `--indexes` shows what each of them is for.
 
 import { fillPaymentIntents, uuidArray } from './fill.ts';
 import { loadByWrk, requireTools } from './load.ts';
@@ -52,7 +52,7 @@ export async function compareCreateIndexes({
       [uuidArray(indexes)],
     );
     if (definitions.length < indexes.length) throw new Error('an index has another name now');
-    // Nothing else asks for these indexes: without them it would read the whole table.
+    // No other role runs, because it would read the whole table without these indexes.
     const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
     const target = { port: server.port, apiKey, inFlight: 64 };
     const samples: Record<State, Sample[]> = { with: [], without: [] };
@@ -62,7 +62,7 @@ export async function compareCreateIndexes({
           for (const index of indexes) await orm.em.execute(`drop index ${index}`);
         }
         await orm.em.execute('checkpoint');
-        // Behind a checkpoint every page is written in full once: that is another's cost.
+        // After a checkpoint, every page is written in full once: the warm-up takes that cost.
         await loadByWrk(folder, 'no idempotency keys', { ...target, seconds: warmUpSeconds });
         const { result, cpuMicros } = await cpuMicrosOf(setting, server, () =>
           loadByWrk(folder, 'no idempotency keys', { ...target, seconds }),

@@ -1,4 +1,4 @@
-// Endpoints, events and a receiver for the benchmarks of webhooks.
+// Endpoints, events and a receiver for the webhook benchmarks.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Webhook } from 'standardwebhooks';
@@ -12,7 +12,7 @@ import { createEndpoint } from '../src/webhooks/endpoints.ts';
 import { fillPaymentIntents } from './fill.ts';
 import { type PreparedDatabase, type Running, startContender } from './setting.ts';
 
-/** What has arrived at the receiver since it was told to forget. */
+/** What the receiver has received since `forget`. */
 export interface Arrivals {
   /** Requests that were answered. */
   count: number;
@@ -28,14 +28,14 @@ export interface Arrivals {
 }
 
 export interface Receiver extends Running {
-  /** The URL of an endpoint that answers, or never does. */
+  /** The URL of an endpoint that answers, or of one that never does. */
   url(kind: 'answers' | 'hangs', name: string | number): string;
   counts(): Promise<Pick<Arrivals, 'count' | 'hanging'>>;
   arrivals(): Promise<Arrivals>;
   forget(): Promise<void>;
 }
 
-/** What the service needs to send to this machine. */
+/** Lets the service send to this machine. */
 export const loopbackAllowed = { WEBHOOK_ALLOW: '127.0.0.0/8' };
 
 export async function startReceiver(): Promise<Receiver> {
@@ -95,7 +95,7 @@ export async function makeDeliveries(
   await orm.em.execute('vacuum analyze webhook_deliveries, events');
 }
 
-/** Resolves when so many requests have been answered. Throws if no more arrive for ten seconds. */
+/** Resolves when `count` requests have been answered. Throws if no more arrive for ten seconds. */
 export async function untilAnswered(receiver: Receiver, count: number): Promise<void> {
   let last = -1;
   let changedAtMs = performance.now();

@@ -1,9 +1,9 @@
-// Fills tables with rows as time would have left them, with all keys and constraints active.
+// Fills tables as they would be after some time, with all keys and constraints active.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 
 /**
- * `paid` and `overdue` intents were created 10 ms after one another, the overdue ones more than half an hour ago. `open`
+ * `paid` and `overdue` intents were created 10 ms apart, the overdue ones more than half an hour ago. `open`
  * ones were all created within the last minutes, and expire in an hour.
  */
 const states = {
@@ -16,15 +16,15 @@ export type IntentState = keyof typeof states;
 
 const chunk = 250_000;
 
-/** The wallet that an intent expects, in SQL: the merchants' payout wallet, or one of its own for the intent i. */
+/** The wallet that an intent expects, in SQL: the merchants' payout wallet, or one for the intent i alone. */
 const wallets = {
   payout: `'\\x${'1'.repeat(40)}'::bytea`,
   own: "decode('7' || lpad(to_hex(i), 39, '0'), 'hex')",
 };
 
 /**
- * Adds intents of these merchants (UUIDs), one after the other. Every second row has an idempotency key. `ownWallets` of
- * the rows expect a wallet that no other one expects.
+ * Adds intents of these merchants (UUIDs), one after the other. Every second row has an idempotency key.
+ * `ownWallets` is how many rows expect a wallet that no other row expects.
  */
 export async function fillPaymentIntents(
   em: EntityManager,
@@ -89,7 +89,7 @@ export async function inChunks(
   }
 }
 
-/** An array literal of PostgreSQL. */
+/** A PostgreSQL array literal. */
 export function uuidArray(ids: readonly string[]): string {
   return `{${ids.join(',')}}`;
 }

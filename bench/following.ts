@@ -6,7 +6,7 @@ import { type PreparedDatabase, type Running, startWithOurFlags } from './settin
 
 /** What a watcher has done since its start. */
 export interface Watched {
-  /** Those that were read one by one, in their order. */
+  /** The blocks that were read one by one, in order. */
   blocks: {
     transfers: number;
     /** From the node's first answer with its header to the commit. */
@@ -16,7 +16,7 @@ export interface Watched {
   }[];
   /** Requests to its nodes, by method. */
   requests: Record<string, number>;
-  /** The longest time in which the event loop did not turn, since this was asked last. */
+  /** The longest time between two turns of the event loop, since the last request for it. */
   longestGapMs: number;
   /** The most processor time of the main thread between two turns. */
   longestWorkMs: number;
@@ -26,10 +26,10 @@ export interface Watcher extends Running {
   watched(): Promise<Watched>;
 }
 
-/** How long a chain may take to be read. */
+/** How long the reading of a chain may take. */
 const timeoutMs = 180_000;
 
-/** Watches the chains of these variables, such as RPC_URL_BASE_SEPOLIA, at the pace of the service unless one is given. */
+/** Watches the chains of these variables, such as RPC_URL_BASE_SEPOLIA. Default pace: the service's. */
 export async function startWatcher(
   { location }: PreparedDatabase,
   rpcUrls: Record<string, string>,
@@ -51,7 +51,7 @@ interface Progress {
   block: number;
   /** Transfers that wait for their confirmations. */
   pending: number;
-  /** When this was so, by `performance.now()`. */
+  /** When this was read, by `performance.now()`. */
   atMs: number;
 }
 
@@ -64,7 +64,7 @@ async function progressOf({ orm }: PreparedDatabase, chainId: number): Promise<P
   return { block: Number(row?.block), pending: Number(row?.pending), atMs: performance.now() };
 }
 
-/** Resolves with the progress once it is as wanted. Throws if that takes minutes. */
+/** Resolves with the progress once it is as wanted. Throws if that takes more than three minutes. */
 export async function untilProgress(
   database: PreparedDatabase,
   { network: { chainId } }: TestChain,

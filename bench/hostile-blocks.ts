@@ -1,4 +1,4 @@
-// What blocks cost that a stranger has filled: whether it grows with their size alone, and how long nothing else has its turn.
+// What a stranger's blocks cost: whether it grows only with their size, and how long nothing else runs.
 
 import type { Address } from 'viem';
 import { formatIdentifier } from '../src/database/identifiers.ts';
@@ -20,13 +20,13 @@ const sizes = [500, 1_000, 2_000, 5_000] as const;
 const largest = sizes[3];
 /** Intents of one price that expect the wallet. */
 const openIntents = 6_600;
-/** Of which nothing is dust. */
+/** Never dust. */
 const amountUnits = 20_000n;
 
 interface Cost {
   /** From the first answer with the header to the commit. */
   lagMs: number;
-  /** The longest time in which the event loop did not turn. */
+  /** The longest time between two turns of the event loop. */
   gapMs: number;
   /** The most processor time of the main thread between two turns. */
   workMs: number;

@@ -9,7 +9,7 @@ import { startWatcher, untilProgress, untilRead } from './following.ts';
 import { pay, paymentsOfOthers, startPayingChain } from './paying.ts';
 import type { PreparedDatabase } from './setting.ts';
 
-/** Transfers in the block that shows what those of others cost. */
+/** Transfers in the block that shows what other people's transfers cost. */
 const othersInBlock = 100;
 
 /** Calls of one method, with the bytes of their bodies. */
@@ -22,11 +22,11 @@ interface Calls {
 export interface Idle {
   seconds: number;
   byMethod: Record<ChainName, Record<string, Calls>>;
-  /** What one transfer between others adds, in bytes. */
+  /** What a transfer between others adds, in bytes. */
   bytesOfOthers: number;
 }
 
-/** Counts the requests about chains whose blocks are empty. */
+/** Counts the requests for chains whose blocks are empty. */
 export async function countIdle(database: PreparedDatabase, seconds: number): Promise<Idle> {
   const names = { base: 'RPC_URL_BASE_SEPOLIA', polygon: 'RPC_URL_POLYGON_AMOY' } as const;
   const watched = await Promise.all(
@@ -83,7 +83,7 @@ function sumByMethod({ requests }: LyingNode): Record<string, Calls> {
   return sums;
 }
 
-/** What a transfer that matters to nobody adds to the answers about its block. */
+/** What a transfer that concerns nobody adds to the answers about its block. */
 async function bytesOf(database: PreparedDatabase, chain: TestChain, node: LyingNode): Promise<number> {
   const largest = async (count: number) => {
     await pay(chain, paymentsOfOthers(count));

@@ -3,9 +3,9 @@
 export interface IndexCase {
   name: string;
   table: string;
-  /** What needs it, for the report. */
+  /** What needs the index, for the report. */
   purpose: string;
-  /** Returns one row: the values that the query names with a colon. */
+  /** Returns one row: the values of the query's parameters, which begin with a colon. */
   values?: string;
   /** As the service runs it; undefined if the index only keeps values unique. */
   query?: string;

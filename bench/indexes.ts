@@ -1,5 +1,5 @@
-// What each index costs and what it is for. Every index that is not a primary key is dropped in turn: the table is
-// written, and the query that needs the index is run, with it and without it.
+// What each index costs, and what it is for. Every index but the primary keys is dropped in turn. With it and
+// without it, the table is written, and the query that needs the index is run.
 
 import pg from 'pg';
 import { pgConfigOf } from '../src/config/database-location.ts';
@@ -124,7 +124,7 @@ interface Explained {
   plan: string;
 }
 
-/** Runs the query several times, and reverts what it changes. */
+/** Runs the query several times, and rolls back what it changes. */
 async function explain(client: pg.Client, query: string): Promise<Explained> {
   const times: number[] = [];
   let plan = '';
@@ -162,7 +162,7 @@ function nodesOf(node: PlanNode): string[] {
   ];
 }
 
-/** Fills each table as it would be after some time: most rows are done with, few wait for something. */
+/** Fills each table as it would be after some time: most rows are done with, and a few wait for something. */
 async function fillAll({ orm: { em }, merchantId }: PreparedDatabase, rows: number): Promise<void> {
   const owners = [merchantId, ...Array.from({ length: merchants - 1 }, () => newUuid())];
   await fillPaymentIntents(em, owners, 'paid', rows);

@@ -1,5 +1,5 @@
-// Generates load with Debian's tools: h2load (package nghttp2-client) for HTTP/1.1 and HTTP/2, wrk if each request has
-// to differ, pgbench for the database alone.
+// Generates load with Debian's tools: h2load (package nghttp2-client) for HTTP/1.1 and HTTP/2, wrk if the
+// requests have to differ, pgbench for the database alone.
 
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -44,7 +44,7 @@ export async function requireTools(tools: readonly ('h2load' | 'wrk')[]): Promis
   }
 }
 
-/** Creates over JSON (HTTP/1.1, one connection per request in flight) or gRPC (HTTP/2, up to 8 connections). */
+/** Creates over JSON (HTTP/1.1, a connection per request in flight) or gRPC (HTTP/2, up to 8 connections). */
 export async function loadByH2load(
   folder: string,
   protocol: 'http' | 'grpc',
@@ -81,7 +81,7 @@ export function loadByWrk(
   keys: 'random idempotency keys' | 'no idempotency keys',
   load: Load,
 ): Promise<Measurement> {
-  // Both variants generate a key and build every request anew, so that the client's work is the same.
+  // Both variants generate a key and build every request anew, so that the client does the same work.
   const send = keys === 'no idempotency keys' ? '' : 'wrk.headers["Idempotency-Key"] = key';
   return loadByScript(
     folder,
@@ -133,7 +133,7 @@ end
   );
 }
 
-/** A checkout as its page asks for it. */
+/** An open checkout, as its page requests it. */
 export interface OpenCheckout {
   clientSecret: string;
   etag: string;
@@ -165,7 +165,7 @@ function delay() return math.random(0, ${2 * everyMs}) end
   );
 }
 
-/** Lua that reads the paths from a file: a script of that size would be too large for it. */
+/** Lua that reads the paths from a file: they are too many for a script. */
 async function luaPaths(folder: string, paths: readonly string[]): Promise<string> {
   const file = join(folder, `paths-${randomUUID()}.txt`);
   await writeFile(file, paths.join('\n'));
@@ -188,7 +188,7 @@ function init() math.randomseed(${seed}) end
 ${lua}`,
   );
   const { stdout } = await run('wrk', [
-    // A slow answer is one of the measured ones. By default, wrk counts it as an error after two seconds.
+    // A slow answer must count. By default, wrk counts it as an error after two seconds.
     ...['-t1', '-c', String(inFlight), '-d', `${seconds}s`, '--timeout', '10s', '--latency', '-s', script],
     `http://127.0.0.1:${port}/v1/payment_intents`,
   ]);
@@ -204,7 +204,7 @@ ${lua}`,
   };
 }
 
-/** Runs the statements, prepared, with as many clients as requests in flight; undefined if pgbench is not installed. */
+/** Runs the statements, prepared, with `clients` clients; undefined if pgbench is not installed. */
 export async function loadByPgbench(
   folder: string,
   { socketFolder, user, database }: SocketLocation,

@@ -1,5 +1,5 @@
-// What the two chains of this machine take while both have a block a second and many payments: memory and disk, once a
-// minute.
+// The memory and disk that the two local chains take, once a minute, while both have a block a second and
+// many payments.
 
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
@@ -14,12 +14,12 @@ import { startLocalChains } from '../src/embedded/run-local-chains.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { onThisMachine, publish, residentMbOf, table } from './setting.ts';
 
-/** A chain has a payment so often: the 1,000 payments of a week come within two hours. */
+/** Seconds between two payments on a chain: the 1,000 payments of a week come within two hours. */
 const paymentEverySeconds = 6;
 const paymentsOfAWeek = 1_000;
-/** Anvil has so many blocks, most of them empty, after it was started again without the older ones. */
+/** How many blocks, most of them empty, anvil has after a restart without the older ones. */
 const blocksKept = 500;
-/** Payments that fail because anvil is just being started again. */
+/** Payments that fail because anvil is just restarting. */
 const maxFailures = 20;
 
 const targets = { memoryMb: 300, diskMb: 500 };
@@ -29,9 +29,9 @@ interface ChainSample {
   peakMb: number;
   /** Its newest block. */
   head: number;
-  /** How often anvil was started again without its old empty blocks. */
+  /** How many times anvil was restarted without its old empty blocks. */
   turn: number;
-  /** Blocks since then, and those that were kept. */
+  /** Blocks since that restart, and the ones kept by it. */
   blocks: number;
   payments: number;
 }
@@ -81,7 +81,7 @@ export async function measureLocalChains({ minutes }: { minutes: number }): Prom
   }
 }
 
-/** Pays on the chain, and counts. */
+/** Pays on the chain, and keeps count. */
 function followed(chain: RunningChain) {
   let { pid } = chain;
   let [turn, turnedAt, payments, failures] = [0, 0, 0, 0];
@@ -114,11 +114,11 @@ function followed(chain: RunningChain) {
   };
 }
 
-/** What the files of a folder take on the disk, in MB (10^6 bytes). */
+/** How much disk the files of a folder take, in MB (10^6 bytes). */
 async function diskMbOf(folder: string): Promise<number> {
   let blocks = 0;
   for (const entry of await readdir(folder, { recursive: true })) {
-    // A draft may have been renamed meanwhile.
+    // A temporary file may have been renamed meanwhile.
     blocks += (await stat(join(folder, entry)).catch(() => undefined))?.blocks ?? 0;
   }
   return (blocks * 512) / 1e6;
@@ -129,8 +129,8 @@ const sumOf = (sample: Sample, of: keyof ChainSample) =>
 const memoryOf = (sample: Sample) => sumOf(sample, 'residentMb');
 
 /**
- * What a payment adds for ever. Empty blocks come and go, so each sample is compared with the one of the turn before that
- * had as many blocks. Undefined if the run was too short for a second turn.
+ * What a payment adds permanently. Empty blocks come and go, so each sample is compared with that of the
+ * previous turn with as many blocks. Undefined if the run was too short for a second turn.
  */
 function growthPerPayment(samples: readonly Sample[], of: (sample: Sample) => number): number | undefined {
   const turnOf = (sample: Sample) => Math.min(...chainNames.map((name) => sample.chains[name].turn));

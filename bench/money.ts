@@ -1,5 +1,5 @@
-// Money found again: how fast is metadata entered, what does that cost creates, how fast is an order found among many, what
-// does an export take, and what do open refunds cost the reading of a block?
+// Finding money again: how fast metadata is indexed, what that costs creates, how fast an order is found
+// among many, what an export takes, and what open refunds cost the reading of a block.
 
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -29,11 +29,11 @@ import {
   withSetting,
 } from './setting.ts';
 
-/** So often creates are measured beside the filler and without it, in each round. */
+/** How many times creates are measured beside the filler and without it, in each round. */
 const turnsEach = 4;
 const exported = 200_000;
 const finds = 2_000;
-/** After so many the server is warm. */
+/** Requests that warm the server up. */
 const warming = 1_000;
 const openRefunds = 10_000;
 const transfersOfBlock = 2_000;
@@ -55,7 +55,7 @@ export async function measureMoney({
     await fillIntents(database, rows);
     const entered = await measureEntering(database);
     await enterAll(database);
-    // What filling has left to do is not measured.
+    // The work that filling leaves behind is not measured.
     await database.orm.em.execute('vacuum analyze payment_intents, payment_intent_metadata');
     await database.orm.em.execute('checkpoint');
     const found = await measureFinds(database, rows);
@@ -93,7 +93,7 @@ ${table(
   });
 }
 
-/** The rates of creates while the filler has a backlog, against those while it is held: in turn, by the same processes. */
+/** The ratios of create rates while the filler works on a backlog to those while it is stopped, in turn. */
 async function measureCreates(
   { environment, apiKey, orm, merchantId }: PreparedDatabase,
   { folder, rounds, seconds }: { folder: string; rounds: number; seconds: number },
@@ -122,7 +122,7 @@ type Em = PreparedDatabase['orm']['em'];
 
 async function insertIntents(em: Em, merchantId: string, first: number, count: number): Promise<void> {
   await em.execute(
-    // One in eight expired, and some of these were paid too late.
+    // One in eight has expired, and some of these were paid too late.
     `insert into payment_intents (id, merchant_id, mode, status, labels, network, amount_units, expected_wallet, lane, metadata,
                                   created_at, expires_at, client_secret_version)
      select uuidv7(at - now()), ?, 'testnet', case i % 8 when 7 then 'expired' else 'succeeded' end::payment_intent_status,
@@ -146,7 +146,7 @@ export async function fillIntents(
   await em.execute('vacuum analyze payment_intents');
 }
 
-/** Intents a second, for ten seconds. */
+/** Intents indexed a second, over ten seconds. */
 async function measureEntering({ orm }: PreparedDatabase): Promise<number> {
   const enter = createMetadataIndexing(orm.em);
   const beganAtMs = performance.now();
@@ -167,7 +167,7 @@ export async function enterAll({ orm: { em } }: PreparedDatabase): Promise<void>
 
 async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: number) {
   const server = await startOurs({ ...environment, ROLES: 'api' }, 'HTTP_PORT');
-  // A fast client: fetch alone takes as long as a find.
+  // A fast client: fetch alone takes as long as finding an order.
   const client = new Client(`http://127.0.0.1:${server.port}`);
   const times: number[] = [];
   for (let i = -warming; i < finds; i++) {
@@ -188,7 +188,7 @@ async function measureFinds({ environment, apiKey }: PreparedDatabase, rows: num
   return { p50: median(times).toFixed(1), p99: percentile(times, 0.99).toFixed(1) };
 }
 
-/** Confirmed payments of so many intents. */
+/** Confirmed payments of `count` intents. */
 export async function fillTransfers(em: Em, count: number, which: 'oldest' | 'newest'): Promise<void> {
   await em.execute(
     `insert into transfers (id, merchant_id, mode, chain_id, transaction_hash, log_index, block_number, block_hash, block_time,
@@ -225,7 +225,7 @@ async function measureExport({ orm: { em }, environment, merchantId }: PreparedD
   return { seconds: ((performance.now() - beganAtMs) / 1_000).toFixed(1), peakMb: Math.round(peakMb) };
 }
 
-/** How long the owners of a block's transfers are looked up, with and without refunds. */
+/** How long it takes to look up the owners of a block's transfers, with and without refunds. */
 async function measureRefunds({ orm: { em }, merchantId }: PreparedDatabase, rounds: number) {
   const settings = chainNamed('testnet', 'base');
   const { run } = createPreparedStatements(em);
@@ -251,7 +251,7 @@ async function measureRefunds({ orm: { em }, merchantId }: PreparedDatabase, rou
     return median(times).toFixed(1);
   };
   const without = await timeOf(() => refundsAt(logs));
-  // Half of the refunds go to receivers of the block.
+  // Half of the refunds go to receivers in the block.
   await em.execute(
     `insert into refunds (id, merchant_id, mode, payment_intent, network, amount_units, destination, wallet, status, metadata,
                           created_at, expires_at, watched_until)

@@ -1,4 +1,4 @@
-// Chains with people who pay: real transfers of Circle's USDC to the wallets of intents.
+// Chains with payers: real transfers of Circle's USDC to the wallets of intents.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Address, type Hex, stringToHex } from 'viem';
@@ -11,7 +11,7 @@ const amountUnits = 12_500_000n;
 /** A billion USDC. */
 const moneyOfPayer = 10n ** 15n;
 
-/** Starts a chain whose accounts have money. Stop it. */
+/** Starts a chain whose accounts have money. The caller stops it. */
 export async function startPayingChain(options: ChainOptions = {}): Promise<TestChain> {
   const chain = await startChain(options);
   for (const { address } of chain.accounts) await chain.mint(address, moneyOfPayer);
@@ -20,8 +20,8 @@ export async function startPayingChain(options: ChainOptions = {}): Promise<Test
 }
 
 /**
- * A payment for each open intent, in no order. All of them name the intent, as the checkout does, or only those to a
- * wallet that several intents expect.
+ * A payment for each open intent, in random order. Either all name their intent, as the checkout does, or
+ * only those to a wallet that several intents expect.
  */
 export async function paymentsFor(
   { orm, merchantId }: PreparedDatabase,
@@ -45,7 +45,7 @@ export function paymentsOfOthers(count: number): Payment[] {
   return Array.from({ length: count }, (_, i) => ({ to: walletAt(i), amountUnits }));
 }
 
-/** Sends payments, by several people. They wait for the next block. */
+/** Sends payments from several accounts. They wait for the next block. */
 export async function pay(chain: TestChain, payments: readonly Payment[]): Promise<Hex[]> {
   const people = chain.accounts;
   const hashes = await Promise.all(
@@ -59,7 +59,7 @@ export async function pay(chain: TestChain, payments: readonly Payment[]): Promi
   return hashes.flat();
 }
 
-/** Mines a block each second, with the payments that `next` returns. Returns when each was mined, in ms since 1970. */
+/** Mines a block each second, with the payments of `next`. Returns when each was mined, in ms since 1970. */
 export async function payEachSecond(
   chain: TestChain,
   blocks: number,

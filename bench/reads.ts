@@ -1,5 +1,5 @@
-// Compares reads of a large table with a hand-written alternative: one intent by its id, the newest page of a list, and
-// a page anywhere in the list. Both have the same index and return the same JSON.
+// Compares reads of a large table with a hand-written alternative: one intent by its id, the newest page of a
+// list, and any page of the list. Both have the same index and return the same JSON.
 
 import { formatIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
@@ -36,7 +36,7 @@ interface Sample extends Measurement {
   cpuMicrosEach: number;
 }
 
-/** A server, and the paths of each kind of read, one of which is chosen for each request. */
+/** A server, and its paths for each kind of read. Each request takes one of them at random. */
 interface Reader {
   name: 'ours' | 'Fastify 5 + pg';
   start(): Promise<Running>;
@@ -121,7 +121,7 @@ function pathsOf(
   };
 }
 
-/** A token of the same list for the page below another row: a token ends with the UUID of the row above its page. */
+/** The token of the page below another row: a token ends with the UUID of the row above its page. */
 function tokenBelow(token: unknown, uuid: string): string {
   const bytes = Buffer.from(String(token), 'base64url');
   const row = Buffer.from(uuid.replaceAll('-', ''), 'hex');
@@ -137,7 +137,7 @@ async function getJson({ port }: Running, path: string, apiKey: string): Promise
   return JSON.parse(text);
 }
 
-/** Throws if the two return different fields, or another number of rows. */
+/** Throws if the two servers return different fields, or different numbers of rows. */
 function assertSame(shapes: Map<Kind, string>, kind: Kind, answer: Record<string, unknown>): void {
   const { payment_intents: rows } = answer;
   const shape = Array.isArray(rows)

@@ -1,10 +1,10 @@
-// A process that webhooks are sent to. It answers 204 at once under /answers/, and never under /hangs/. It verifies no
-// signature, so that it takes as little of the machine as possible, but keeps some requests for the benchmark to verify.
+// A process that receives webhooks. It answers 204 at once under /answers/, and never under /hangs/. To take
+// little of the machine, it verifies no signature, but keeps some requests for the benchmark to verify.
 
 import http from 'node:http';
 import type { Arrivals } from './deliveries.ts';
 
-/** One request of so many is kept whole. */
+/** One request in this many is kept whole. */
 const keepEvery = 101;
 
 const none = (): Arrivals => ({ count: 0, hanging: 0, firstAtMs: 0, lastAtMs: 0, byEvent: {}, kept: [] });
@@ -13,7 +13,7 @@ let arrivals = none();
 const server = http.createServer((request, response) => {
   const path = request.url ?? '';
   if (request.method === 'GET') {
-    // How many have arrived is asked for often; the rest once.
+    // The counts are requested often, the rest once.
     const { byEvent, kept, ...counts } = arrivals;
     return void response.end(JSON.stringify(path === '/counts' ? counts : { ...counts, byEvent, kept }));
   }
@@ -21,7 +21,7 @@ const server = http.createServer((request, response) => {
     arrivals = none();
     return void response.writeHead(204).end();
   }
-  // The sender gives up.
+  // The sender gives up on these.
   request.on('error', () => {});
   if (path.startsWith('/hangs/')) {
     arrivals.hanging++;

@@ -1,4 +1,4 @@
-// How fast are old events removed while many wait for it, and do new ones get their positions as fast meanwhile?
+// How fast are old events removed if many wait for it, and do new ones get their positions as fast meanwhile?
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -22,7 +22,7 @@ const oldEvents = 100_000;
 const newEvents = 100_000;
 /** Longer than EVENT_RETENTION_DAYS. */
 const age = "interval '400 days'";
-/** About what an event of an intent has. */
+/** About the size of an intent's event. */
 const data = `'{"payment_intent":{"metadata":{"text":"${'x'.repeat(600)}"}}}'`;
 
 export async function measureRemoval({ rounds }: { rounds: number }): Promise<void> {
@@ -77,7 +77,7 @@ interface Left {
   left: number;
 }
 
-/** Waits until nothing is left to do. Returns how fast it was done. */
+/** Waits until it is done. Returns the rates. */
 async function measure({ orm }: PreparedDatabase, isDone: (now: Left) => boolean) {
   const left = async (): Promise<Left & { atMs: number }> => {
     const [row] = await orm.em.execute<{ waiting: string; left: string }[]>(

@@ -1,5 +1,5 @@
-// Does a create stay as fast when the table is large? Measures a full table and an empty one in turn on one PostgreSQL.
-// If they were not measured in turn, a slower machine would look like a slower table.
+// Does a create stay as fast when the table is large? Measures a full table and an empty one in turn on one
+// PostgreSQL: otherwise a slower machine would look like a slower table.
 
 import { fillPaymentIntents } from './fill.ts';
 import { loadByWrk, type Measurement, requireTools } from './load.ts';

@@ -1,4 +1,4 @@
-// `npm run bench` compares our two doors with hand-written alternatives. Options answer further questions:
+// `npm run bench` compares our doors with hand-written alternatives. Options answer further questions:
 //
 //   --rows            does a create stay fast as the table grows
 //   --reads           how fast are reads of a large table, compared with a hand-written alternative
@@ -7,19 +7,18 @@
 //   --beside          do creates stay fast while deliveries fail and intents expire
 //   --removal         how fast are old events removed, and do new ones get their positions as fast
 //   --money           is an order found among many, exported, and returned without cost
-//   --console         how fast are the console's views, and what does asking again cost
+//   --console         how fast are the console's views, and what does polling cost
 //   --checkouts       do creates stay fast while checkouts are open
 //   --soak            does memory stay flat
 //   --settlement      how fast is a chain followed, what does it cost, and do creates notice
 //   --hostile-blocks  does a block that a stranger has filled cost more than its size
-//   --local-chains    what the chains of this machine take: memory and disk
+//   --local-chains    how much memory and disk do the local chains take
 //   --inserts         which statement inserts fastest
 //   --schema          what do the rules of a row cost
 //   --indexes         what does each index cost, and what is it for
 //   --create-indexes  what do the indexes of an intent's life cost a create
-//   --cost            processor time per answer
-//
-// Each prints its report. All but `--cost` also write it beside this file.
+//   --cost            processor time per answer; the only report that is not also written beside this file
+//   --authorizations  how many payments by signature a second, and do creates notice
 
 import { parseArgs } from 'node:util';
 import { measureAuthorizations } from './authorizations.ts';
@@ -75,8 +74,8 @@ const { values } = parseArgs({
   },
 });
 const rounds = Number(values.rounds);
-// A large table is measured for longer: after a checkpoint every page is written in full once, and it has more pages.
-// Attempts that hang take ten seconds, and what comes after them has to be measured too.
+// A large table is measured for longer: after a checkpoint every page is written in full once, and it has
+// more pages. Attempts that hang take ten seconds, and what follows them has to be measured too.
 const usualSeconds = values.webhooks || values.beside ? 20 : values.rows || values.settlement ? 8 : 4;
 const seconds = Number(values.seconds ?? usualSeconds);
 const rows =

@@ -1,5 +1,5 @@
-// Measures the cost of our table's rules. `pgbench` inserts single rows into the table as it is, into one with the same
-// columns and indexes but no rules, and into one with the columns alone.
+// Measures the cost of our table's constraints. `pgbench` inserts single rows into the table as it is, into
+// one with the same columns and indexes but no constraints, and into one with only the columns.
 
 import { loadByPgbench } from './load.ts';
 import { median, onThisMachine, prepareDatabase, publish, table, withSetting } from './setting.ts';

@@ -1,4 +1,4 @@
-// The environment of every benchmark: one embedded PostgreSQL, a merchant with a key, and the measured processes.
+// The environment of every benchmark: an embedded PostgreSQL, a merchant with a key, and the processes.
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -34,7 +34,7 @@ export interface PreparedDatabase {
   environment: Record<string, string>;
 }
 
-/** Time for the JIT compiler to optimise a server: before it, a create takes two to four times its processor time. */
+/** Time for the JIT compiler to optimise a server. Before, a create takes two to four times the CPU time. */
 export const warmUpSeconds = 5;
 
 /** Runs a benchmark on its own PostgreSQL with default settings: `fsync` and `synchronous_commit` on. */
@@ -112,7 +112,7 @@ export interface Running {
   port: number;
   /** Stops the process and waits until it has ended. */
   stop(): Promise<void>;
-  /** Sends it a signal: `SIGSTOP` holds it, `SIGCONT` lets it go on. */
+  /** Sends it a signal: `SIGSTOP` pauses it, `SIGCONT` resumes it. */
   send(signal: NodeJS.Signals): void;
   /** Processor time used, in seconds. */
   cpuSeconds(): Promise<number>;
@@ -151,13 +151,13 @@ async function ourCommand(): Promise<string> {
   return scripts.start;
 }
 
-/** Runs a command of the shell that ends in "exec", so that the process is the program itself. */
+/** Runs a shell command that ends in "exec", so that the process is the program itself. */
 async function start(command: string, environment: Record<string, string>, port: number): Promise<Running> {
   const child = spawn('sh', ['-c', command], {
     env: { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, ...environment },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  // A benchmark that fails leaves nothing running.
+  // A failed benchmark leaves nothing running.
   const kill = () => child.kill('SIGKILL');
   process.once('exit', kill);
   child.once('exit', () => process.off('exit', kill));
@@ -186,7 +186,7 @@ export async function residentMbOf(pid: number): Promise<{ now: number; peak: nu
 
 /** Reads /proc/<pid>/stat: the processor time of a process, and that of its children that have ended. */
 function cpuSecondsOf(stat: string): { own: number; children: number; parent: number } {
-  // Behind the command's name: parent is field 4, utime, stime, cutime and cstime are fields 14 to 17, in hundredths.
+  // After the command's name: field 4 is the parent; 14 to 17 are utime, stime, cutime, cstime, in 1/100 s.
   const fields = stat
     .replace(/^.*\) /s, '')
     .split(' ')
@@ -213,7 +213,7 @@ export async function postgresCpuSeconds({ folder }: Setting): Promise<number> {
   return seconds;
 }
 
-/** Processor time of our process and of PostgreSQL together while something runs, in microseconds. */
+/** Processor time of our process and of PostgreSQL together during `run`, in microseconds. */
 export async function cpuMicrosOf<T>(
   setting: Setting,
   server: Running,
@@ -225,7 +225,7 @@ export async function cpuMicrosOf<T>(
   return { result, cpuMicros: ((await cpuSeconds()) - before) * 1e6 };
 }
 
-/** Resolves once the process prints a line with "ready". Its output is read and dropped. */
+/** Resolves once the process prints a line with "ready". Its output is read and discarded. */
 export async function printsReady(child: ChildProcess, name: string): Promise<void> {
   const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
   await new Promise<void>((resolve, reject) => {
@@ -253,13 +253,13 @@ export function median(values: readonly number[]): number {
   return ((lower ?? Number.NaN) + (upper ?? Number.NaN)) / 2;
 }
 
-/** The value that this part of the values, between 0 and 1, does not exceed. */
+/** The value that this fraction of the values, between 0 and 1, does not exceed. */
 export function percentile(values: readonly number[], part: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
 }
 
-/** The values at the same place of two lists, divided. */
+/** The ratios of the values at the same positions of two lists. */
 export function ratiosOf(values: readonly number[], others: readonly number[]): number[] {
   return values.map((value, i) => value / (others[i] ?? Number.NaN));
 }
@@ -269,7 +269,7 @@ export function spread(ratios: readonly number[]): string {
   return `**${median(ratios).toFixed(2)}** (${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)})`;
 }
 
-/** Returns them in order, or reversed in every second round, so that none always runs first or last. */
+/** Returns the items in order, or reversed in every second round, so that none always runs first or last. */
 export function inTurn<T>(items: readonly T[], round: number): readonly T[] {
   return round % 2 === 0 ? items : items.toReversed();
 }

@@ -1,4 +1,4 @@
-// How fast the service follows a chain, what that costs, and whether creates notice.
+// How fast the service follows a chain, what that costs, and whether creates slow down.
 
 import { type BesideKind, besideKinds, besidePayments, createBesidePayments } from './beside-payments.ts';
 import {
@@ -38,7 +38,7 @@ const largeBlocks = 5;
 /** Blocks at the tip, one a second, and the payments in each. */
 const tipBlocks = 60;
 const paymentsAtTip = 100;
-/** As long as two second readings take. */
+/** The time of two verifications, of which there is one every 30 s. */
 const idleSeconds = 60;
 const secondsOfADay = 86_400;
 

@@ -5,7 +5,7 @@ import { untilProgress, untilRead, type Watcher } from './following.ts';
 import { pay, payEachSecond } from './paying.ts';
 import { type PreparedDatabase, postgresCpuSeconds, type Setting } from './setting.ts';
 
-/** Blocks after that of a payment until it has its confirmations, on either chain. */
+/** Blocks after a payment's own until it is confirmed, on either chain. */
 const confirmingBlocks = 12;
 
 export interface LargeBlock {
@@ -18,7 +18,7 @@ export interface LargeBlock {
   postgresCpuMs: number;
 }
 
-/** One block with these payments, and what follows until all of them are confirmed. */
+/** Mines one block with these payments, and follows it until all of them are confirmed. */
 export async function followLargeBlock(
   setting: Setting,
   database: PreparedDatabase,
@@ -60,7 +60,7 @@ export interface Tip {
   delaysMs: number[];
 }
 
-/** A block each second, with the payments that `next` returns. */
+/** Mines a block each second, with the payments that `next` returns. */
 export async function followTip(
   database: PreparedDatabase,
   watcher: Watcher,

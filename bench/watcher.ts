@@ -1,4 +1,4 @@
-// A process that watches chains as one with the role `watcher` does, and remembers when it has committed which block.
+// A process that watches chains like the role `watcher`, and records when it has committed each block.
 
 import http from 'node:http';
 import { chains } from '../src/contract/chains.ts';
@@ -17,7 +17,7 @@ const { em } = orm;
 const logger = createLogger('error', process.stderr);
 const watched: Watched = { blocks: [], requests: {}, longestGapMs: 0, longestWorkMs: 0 };
 
-/** Turns of the event loop since this was asked last: by the clock, and by processor time, which others cannot take. */
+/** The processor time of this thread, in ms. Unlike the clock, it leaves out time that others took. */
 const busy = () => {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1_000;

@@ -1,5 +1,5 @@
-// How many signed deliveries a second one process makes, and what limits it; and how late an event reaches an endpoint
-// that answers while others never do.
+// How many signed deliveries a second one process makes, and what limits it; and how late an event reaches a
+// working endpoint while others never answer.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatIdentifier } from '../src/database/identifiers.ts';
@@ -34,7 +34,7 @@ import {
 
 const merchants = 20;
 const endpointsEach = 5;
-/** Deliveries to begin with, so that the JIT compiler has optimised the process. */
+/** Deliveries that warm the process up, so that the JIT compiler has optimised it. */
 const warmUpDeliveries = 4_000;
 /** Deliveries for each second that the measurement should take. */
 const deliveriesPerSecond = 2_000;
@@ -45,7 +45,7 @@ const eventsPerSecond = 50;
 
 interface Throughput {
   perSecond: number;
-  /** Processor time of each, in microseconds a delivery. */
+  /** Processor time, in microseconds a delivery. */
   service: number;
   postgres: number;
   receiver: number;
@@ -171,7 +171,7 @@ async function cpuOf(setting: Setting, service: Running, receiver: Running) {
   };
 }
 
-/** Cancels intents at a steady pace, each of which is an event for one endpoint that answers. */
+/** Cancels intents at a steady pace. Each cancel is an event for one endpoint that answers. */
 async function measureLatency(
   database: PreparedDatabase,
   receiver: Receiver,

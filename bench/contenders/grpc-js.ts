@@ -17,7 +17,7 @@ import {
 } from '../../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { authenticate, createIntent, port } from './shared.ts';
 
-/** Shared by grpc-js and Connect: decodes a message, writes a row, returns a message. */
+/** Writes the row of a request, and returns the message of the intent. */
 export async function createPaymentIntent(
   request: CreatePaymentIntentRequest,
   merchant: { merchantId: string; wallet: string },

@@ -1,4 +1,4 @@
-// Shared code of the hand-written contenders: the same work as ours, done directly.
+// Shared by the hand-written contenders: the same work as ours, done directly.
 
 import { createHash, createHmac, createSecretKey, randomBytes } from 'node:crypto';
 import pg from 'pg';
@@ -53,7 +53,7 @@ const insert = {
   text: `insert into payment_intents (${columns}) values ($1, $2, 'testnet', 'requires_payment', $3, $4, $5, $6, 6, 'USDC', $7, $8, $9, $10, $11, $12, $13, 1)`,
 };
 
-/** Writes one durable row and returns the fields that the specification requires. */
+/** Writes one durable row and returns the fields that the contract requires. */
 export async function createIntent(create: Create, merchant: Merchant) {
   const uuid = uuidv7();
   const id = fromUUID(uuid, 'pi');
