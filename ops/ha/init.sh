@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a new cluster needs once: `init.sh one`, as root, on the machine of the primary and with its name, when all members are
-# up. A second run changes nothing.
+# Sets up a new cluster: `init.sh one`, once, as root, on the machine of the primary and with its name, when
+# all members are up. A second run changes nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 member=("$here/member.sh" "$1")
@@ -19,7 +19,7 @@ until_ok() { # WHAT COMMAND...: two minutes at most
   done
 }
 
-# etcd: a password for the members, and nothing for everybody else. Passwords come from descriptors: command lines are public.
+# etcd: members need a password, others get no rights. Passwords use descriptors: command lines are public.
 etcd_url=https://$(awk -v name="$1" '$1 == name { print $2 ":" $5 }' "$here/members")
 etcd() { # PATH ARGUMENTS...: etcd's HTTP API, with the members' certificate
   curl --silent --fail --show-error --cacert "$HA/secrets/ca.crt" --cert "$HA/secrets/member.crt" \
@@ -46,13 +46,13 @@ alter database payments set idle_in_transaction_session_timeout = '30s';
 alter database payments set client_connection_check_interval = '5s';
 SQL
 
-# Before the first intent is acknowledged, it is on two machines and can be restored.
+# From the first intent on, what is acknowledged is on two machines and can be restored.
 standbys() {
   [ "$("${member[@]}" psql -Atc "select count(*) from pg_stat_replication where state = 'streaming'")" = 2 ]
 }
 until_ok "the copy of two standbys" standbys
 if ! "${member[@]}" pgbackrest info | grep -q 'status: ok'; then
-  # An archiver that has begun holds the lock for a moment.
+  # An archiver that has just started holds the lock for a moment.
   until_ok "pgbackrest stanza-create" "${member[@]}" pgbackrest stanza-create
   "${member[@]}" pgbackrest --type=full backup
 fi

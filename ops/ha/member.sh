@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a program of one member with its settings: `member.sh one etcd` and `member.sh one patroni` are what each machine
-# runs, `member.sh one ctl list`, `psql`, `pg_ctl` and `pgbackrest info` are for its operator, and `env` prints the settings.
-# What differs between the members is in the file `members`, what is secret in $HA/secrets (secrets.sh). As root, the programs run as the user postgres.
+# Runs a program of one member with its settings: `member.sh one etcd` and `patroni` on each machine; `ctl
+# list`, `psql`, `pg_ctl` and `pgbackrest info` for its operator; `env` prints the settings. `members` has
+# what differs between members, $HA/secrets the secrets (secrets.sh). As root, programs run as postgres.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 name=$1
@@ -31,8 +31,8 @@ export ETCD_NAME=$name ETCD_DATA_DIR=$data/etcd ETCD_ENABLE_V2=true ETCD_LOG_LEV
   ETCD_PEER_CERT_FILE=$tls/member.crt ETCD_PEER_KEY_FILE=$tls/member.key ETCD_PEER_TRUSTED_CA_FILE=$tls/ca.crt \
   ETCD_PEER_CLIENT_CERT_AUTH=true
 
-# Patroni 3.0.2 writes the lock of etcd's v3 API without a condition, so that a primary that was frozen takes it back from
-# a promoted standby: acknowledged payments are lost (`npm run test:ha -- etcd3` shows it). So ETCD and not ETCD3.
+# Patroni 3.0.2 writes the lock of etcd's v3 API unconditionally, so a primary that was frozen takes it back
+# from a promoted standby: acknowledged payments are lost (`npm run test:ha -- etcd3`). So ETCD, not ETCD3.
 dcs=${HA_DCS:-ETCD}
 export PATRONI_${dcs}_HOSTS="$(each '$address:$etcd_port')" PATRONI_${dcs}_PROTOCOL=https PATRONI_${dcs}_CACERT=$tls/ca.crt \
   PATRONI_${dcs}_CERT=$tls/member.crt PATRONI_${dcs}_KEY=$tls/member.key
@@ -61,13 +61,13 @@ mkdir -p "$data" "$PGBACKREST_REPO1_PATH"
 as_postgres=()
 if [ "$(id -u)" = 0 ]; then
   chown postgres: "$data" "$tls/member.key"
-  # A folder that is mounted may have an owner of its own.
+  # A mounted folder may have another owner.
   chown postgres: "$PGBACKREST_REPO1_PATH" 2>/dev/null || true
   # libpq looks for certificates there.
   export HOME=$data
   as_postgres=(setpriv --reuid=postgres --regid=postgres --init-groups --)
 fi
-# As the user postgres, who owns the folder: root would follow a link there.
+# As postgres, which owns the folder: root would follow a link there.
 "${as_postgres[@]}" bash -c 'mkdir -p "$1/spool" "$1/lock" && sed "s|@HA@|$2|g; s|@NAME@|$3|g" >"$1/patroni.$$" && mv "$1/patroni.$$" "$1/patroni.yaml"' \
   - "$data" "$HA" "$name" <"$here/patroni.yaml"
 case $what in
@@ -76,7 +76,7 @@ case $what in
   patroni) exec "${as_postgres[@]}" patroni "$data/patroni.yaml" ;;
   ctl) exec "${as_postgres[@]}" patronictl -c "$data/patroni.yaml" "${@:3}" ;;
   pgbackrest) cd / && exec "${as_postgres[@]}" pgbackrest --stanza=payments "${@:3}" ;;
-  # Without Patroni, for a restore: on this member's socket only, whichever member the backup was made on.
+  # Without Patroni, for a restore: only on this member's socket, whichever member the backup is from.
   pg_ctl) exec "${as_postgres[@]}" "$PATRONI_POSTGRESQL_BIN_DIR/pg_ctl" -D "$data/postgres" -l "$data/pg_ctl.log" \
     -o "-p $postgres_port -k $data -h '' -c hba_file=$data/postgres/pg_hba.conf -c ident_file=$data/postgres/pg_ident.conf" "${@:3}" ;;
   # `backup full` or `backup diff`, on the primary: on a standby it does nothing.

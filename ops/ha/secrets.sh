@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the passwords of a cluster and its authority in $HA/secrets, once, and the members' certificate, again when `members`
-# has changed. Each member needs ca.crt, member.crt, member.key and passwords; the service needs ca.crt and service.env.
-# ca.key makes the next certificate: keep it elsewhere.
+# Creates a cluster's passwords and certificate authority in $HA/secrets, once, and the members' certificate,
+# again if `members` has changed. Each member needs ca.crt, member.crt, member.key and passwords; the service
+# needs ca.crt and service.env. ca.key signs the next certificate: keep it elsewhere.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 : "${HA:?HA is the folder of data and secrets}"

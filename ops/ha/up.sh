@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The whole of it on one machine, to try it: three members with etcd, Patroni and PostgreSQL, HAProxy before the doors,
-# two api and two background processes. All ports are on 127.0.0.1. Ctrl-C ends everything that it started.
+# A whole cluster on one machine, to try it: three members with etcd, Patroni and PostgreSQL, HAProxy, two api
+# and two background processes. All ports are on 127.0.0.1. Ctrl-C ends everything that it started.
 #
 #   apt-get install curl postgresql etcd-server patroni python3-idna haproxy pgbackrest
 #   ops/ha/up.sh
 #
-# As root. HA is its folder (default: /var/lib/payments-ha), kept for the next start.
+# Run it as root. HA is its folder (default: /var/lib/payments-ha), kept for the next start.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -27,7 +27,7 @@ done
 mkdir -p "$HA/log"
 [ -O "$HA" ] || fail "$HA belongs to somebody else"
 chmod 755 "$HA"
-# Of a start that was interrupted.
+# Left by a start that was interrupted.
 rm -f "$HA"/*.down "$HA"/*.pid
 "$here/secrets.sh"
 . "$HA/secrets/passwords"
@@ -35,15 +35,15 @@ members=$(awk '/^[a-z]/ { print $1 }' "$here/members")
 first=$(head -n1 <<<"$members")
 
 pids=()
-# Runs a program again when it ends, as systemd would. Its process is in $HA/NAME.pid; while $HA/NAME.down exists, it stays
-# ended, like a machine that is off.
+# Restarts a program when it ends, as systemd would. Its process is in $HA/NAME.pid. While $HA/NAME.down
+# exists, it stays down, like a machine that is off.
 supervise() { # NAME COMMAND...
   local name=$1 pid=
   shift
   trap 'kill -CONT $pid; kill $pid; wait $pid; exit' TERM
   while :; do
     if [ ! -e "$HA/$name.down" ]; then
-      # In a session of its own: Ctrl-C is for this script.
+      # In its own session: Ctrl-C is for this script.
       setsid "$@" >>"$HA/log/$name.log" 2>&1 &
       pid=$!
       echo $pid >"$HA/$name.pid"
