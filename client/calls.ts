@@ -5,10 +5,10 @@ import type { CheckedCallOptions, CheckedOptions } from './options.ts';
 import type { Answer, Method, Send, Try } from './protocol.ts';
 
 /** What a call asks for. */
-export type Asked = Pick<Try, 'id' | 'request'>;
+export type CallTarget = Pick<Try, 'id' | 'request'>;
 
 /** Makes a call: tries until it is answered or fails for good. */
-export type Call = (method: Method, asked: Asked, options: CheckedCallOptions) => Promise<Answer>;
+export type Call = (method: Method, asked: CallTarget, options: CheckedCallOptions) => Promise<Answer>;
 
 const firstPauseMs = 100;
 export const maxPauseMs = 5_000;

@@ -154,7 +154,7 @@ async function* resumed(openStream: OpenStream, { after, signal, onInterruption,
     let failure: PaymentIntentsError;
     try {
       for (let limitMs = firstMessageMs; ; limitMs = silenceMs) {
-        const { done, value } = await within(limitMs, stream.next());
+        const { done, value } = await rejectAfter(limitMs, stream.next());
         signal?.throwIfAborted();
         if (done) throw new PaymentIntentsError('network', 'The stream has ended');
         position = value.position;
@@ -177,7 +177,7 @@ async function* resumed(openStream: OpenStream, { after, signal, onInterruption,
 }
 
 /** Rejects with `network` if the promise takes longer than `ms`. */
-function within<Value>(ms: number, promise: Promise<Value>): Promise<Value> {
+function rejectAfter<Value>(ms: number, promise: Promise<Value>): Promise<Value> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       reject(new PaymentIntentsError('network', `No message came within ${ms} ms`));

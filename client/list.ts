@@ -1,4 +1,4 @@
-import type { Asked, Call } from './calls.ts';
+import type { Call, CallTarget } from './calls.ts';
 import type { CheckedCallOptions } from './options.ts';
 import type { Method } from './protocol.ts';
 import type { CheckedRequest } from './request-fields.ts';
@@ -24,7 +24,7 @@ export interface List<Item> extends AsyncIterable<Item> {
 export function createList<Item>(
   call: Call,
   method: Method & { lists: string },
-  { id, request }: Asked,
+  { id, request }: CallTarget,
   options: CheckedCallOptions,
 ): List<Item> {
   return {

@@ -84,7 +84,7 @@ describe('the view', () => {
     ['wallets', {}, 'choose-wallet'],
     ['wallets that had no time to announce themselves', { wallets: [], hasLooked: false }, 'loading'],
     ['no wallets', { wallets: [] }, 'no-wallet'],
-    ['a chain of this machine', { isStandIn: true }, 'test-wallet'],
+    ['a chain of this machine', { isLocal: true }, 'test-wallet'],
     ['an intent for payment by hand', { checkout: checkoutOf({ lane: 'manual' }) }, 'manual'],
     [
       'an intent for payment by hand, and a payer who has a wallet',
@@ -221,7 +221,7 @@ test('no payment is offered while a transfer may still arrive, or would arrive t
     .record({
       checkout: anyCheckout,
       nowMs: fc.integer({ min: expiresAtMs - 100, max: expiresAtMs + 100 }),
-      isStandIn: fc.boolean(),
+      isLocal: fc.boolean(),
       lane: fc.constantFrom<Facts['lane']>(undefined, 'manual', 'wallet'),
       session: fc.constantFrom<Facts['session']>({ step: 'none' }, connected(), connected({ chainId: 1 })),
       transfer: fc.constantFrom(undefined, transfer, sent),

@@ -8,7 +8,7 @@ import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, SummarySchema } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { migrate } from '../src/database/orm.ts';
-import { type Call, strict } from '../src/requests/method.ts';
+import { type Call, withChecks } from '../src/requests/method.ts';
 import { takeBackFigures } from './support/migrations.ts';
 import { wrongFigures } from './support/report-recount.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
@@ -17,7 +17,7 @@ import { useService } from './support/use-service.ts';
 const service = await useService({ ROLES: 'api' });
 const { em } = service.database.orm;
 const fold = createReportFolding(em);
-const { run } = strict(getSummary(em));
+const { run } = withChecks(getSummary(em));
 const { merchant } = service;
 
 beforeEach(() => service.query('truncate report_changes, report_hours, transfers, payment_intents'));

@@ -69,7 +69,7 @@ export function Manual(props: StepProps) {
           <OtherDevice {...props} />
         </details>
       )}
-      {facts.isStandIn ? (
+      {facts.isLocal ? (
         <TestWallet {...props} />
       ) : (
         <Button action="wallets" label={labels.wallets} onClick={() => act.take('wallet')} />

@@ -3,9 +3,9 @@
 import type { Checkout } from './checkout.ts';
 
 /** Less than three seconds, with the round trip. */
-const everyMs = 2_500;
+const pollMs = 2_500;
 /** While a transfer is on its way. */
-const everyAwaitedMs = 1_000;
+const pollAwaitedMs = 1_000;
 const everyHiddenMs = 15_000;
 /** Once it has ended, only late money can arrive. */
 const everyEndedMs = 15_000;
@@ -61,10 +61,10 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
   };
   const waitMsAfter = (answer: Answer): number => {
-    const openMs = observer.isAwaiting() ? everyAwaitedMs : everyMs;
+    const openMs = observer.isAwaiting() ? pollAwaitedMs : pollMs;
     const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : openMs;
     return answer.kind === 'no-answer'
-      ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, everyMs * failures))
+      ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, pollMs * failures))
       : usualMs;
   };
   let next: Promise<void> | undefined;

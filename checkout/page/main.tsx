@@ -13,11 +13,11 @@ import { createSigning, createTestWallet, type PayingContext } from './signing.t
 import type { Facts, Session, Transfer } from './state.ts';
 import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
 import {
-  askAlone,
   isBeingAsked,
   onChangeOfAnotherTab,
   rememberedTransfer,
   rememberTransfer,
+  withWalletLock,
 } from './transfer.ts';
 import {
   accountOf,
@@ -96,7 +96,7 @@ function follow(secret: string): void {
       const isFirst = facts.checkout === undefined;
       const hasChanged = facts.checkout?.status !== checkout.status;
       if (facts.signing === 'none' && isReleased(facts.checkout, checkout)) facts.failure = 'sign-lapsed';
-      change({ checkout, isStandIn: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
+      change({ checkout, isLocal: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);
       if (hasChanged) tellShop(opening, checkout);
@@ -114,7 +114,7 @@ function follow(secret: string): void {
 function begin({ id }: Checkout): void {
   void readMemory(id);
   onChangeOfAnotherTab(id, () => void readMemory(id));
-  if (facts.isStandIn) return;
+  if (facts.isLocal) return;
   findWallets((found, hasLooked) => {
     wallets = found;
     change({ wallets: found, hasLooked });
@@ -305,7 +305,7 @@ function pay(isFeeChecked: boolean): void {
   if (wallet === undefined || checkout === undefined || isPaying) return;
   isPaying = true;
   void attempt(async () => {
-    const isAlone = await askAlone(checkout.id, () => askForTransfer(wallet, isFeeChecked));
+    const isAlone = await withWalletLock(checkout.id, () => askForTransfer(wallet, isFeeChecked));
     if (isAlone) return;
     await readMemory(checkout.id);
     if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
@@ -403,7 +403,7 @@ const actions: Actions = {
 
 // A page that is back from the browser's history has missed what other tabs did.
 addEventListener('pageshow', ({ persisted }) => {
-  if (persisted && facts.checkout !== undefined && !facts.isStandIn) void readMemory(facts.checkout.id);
+  if (persisted && facts.checkout !== undefined && !facts.isLocal) void readMemory(facts.checkout.id);
 });
 // Another link was opened in this tab.
 addEventListener('hashchange', () => {

@@ -21,7 +21,7 @@ export function Confirmations({ checkout }: { checkout: Checkout }) {
 }
 
 /** The pending transaction, if its hash is known. */
-export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: StepProps) {
+export function OwnTransaction({ facts: { transfer, isLocal }, checkout }: StepProps) {
   const hash =
     transfer?.hash ??
     checkout.payments?.find(({ status }) => status === 'reorged')?.transaction_hash ??
@@ -30,16 +30,16 @@ export function OwnTransaction({ facts: { transfer, isStandIn }, checkout }: Ste
   return (
     <dl>
       <Row name={labels.transaction}>
-        <Transaction hash={hash} chainId={checkout.chain_id} isStandIn={isStandIn} />
+        <Transaction hash={hash} chainId={checkout.chain_id} isLocal={isLocal} />
       </Row>
     </dl>
   );
 }
 
-function Transaction({ hash, chainId, isStandIn }: { hash: string; chainId: number; isStandIn: boolean }) {
+function Transaction({ hash, chainId, isLocal }: { hash: string; chainId: number; isLocal: boolean }) {
   const short = <code title={hash} translate={false}>{`${hash.slice(0, 8)}…${hash.slice(-6)}`}</code>;
   // No explorer has a local chain.
-  if (isStandIn) return short;
+  if (isLocal) return short;
   return (
     <a href={`${chainFacts(chainId).explorer}/tx/${hash}`} target="_blank" rel="noopener noreferrer">
       {short}
@@ -64,7 +64,7 @@ export function Receipt({ checkout, facts, words }: StepProps) {
           </Row>
           <Row name={labels.date}>{shownDate(Date.parse(payment.block_time))}</Row>
           <Row name={labels.transaction}>
-            <Transaction hash={payment.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
+            <Transaction hash={payment.transaction_hash} chainId={chain_id} isLocal={facts.isLocal} />
           </Row>
         </dl>
       ))}
@@ -92,7 +92,7 @@ export function Returned({ checkout, facts }: StepProps) {
           </Row>
           <Row name={labels.date}>{shownDate(Date.parse(refund.block_time))}</Row>
           <Row name={labels.transaction}>
-            <Transaction hash={refund.transaction_hash} chainId={chain_id} isStandIn={facts.isStandIn} />
+            <Transaction hash={refund.transaction_hash} chainId={chain_id} isLocal={facts.isLocal} />
           </Row>
           <Row name={labels.to}>
             <ShortAddress of={refund.to_address} />

@@ -7,7 +7,7 @@ import type { TestAmount } from './parts.tsx';
 import type { Signature } from './sign.ts';
 import { askToSign, rememberedSignature, rememberSignature, retryMs, sendSignature } from './sign.ts';
 import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
-import { askAlone, rememberedTransfer } from './transfer.ts';
+import { rememberedTransfer, withWalletLock } from './transfer.ts';
 import { isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
 /** What each way to pay needs. */
@@ -39,9 +39,9 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     }
     rememberSignature(intentId, undefined);
     const { checkout } = facts;
-    const isTaken = checkout === undefined || isSettling(checkout) || checkout.authorization !== undefined;
+    const isAccepted = checkout === undefined || isSettling(checkout) || checkout.authorization !== undefined;
     // The service has accepted nothing: it no longer has a facilitator.
-    const isLost = failure === undefined && !isTaken;
+    const isLost = failure === undefined && !isAccepted;
     change({ signing: 'none', failure: isLost ? 'sign-refused' : failure });
   };
 
@@ -108,7 +108,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
           change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
         });
       const givenUp = () => new Promise<void>((resolve) => (onGiveUp = resolve));
-      const isAlone = await askAlone(checkout.id, () => Promise.race([asked(), givenUp()]));
+      const isAlone = await withWalletLock(checkout.id, () => Promise.race([asked(), givenUp()]));
       if (isAlone) return;
       await readMemory(checkout.id);
       if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });

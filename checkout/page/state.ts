@@ -90,7 +90,7 @@ export interface Facts {
   shop: 'done' | 'working' | 'failed';
   connection: 'ok' | 'offline' | 'unreachable';
   /** The intent's chain is a local stand-in, on the machine of the service. */
-  isStandIn: boolean;
+  isLocal: boolean;
   wallets: readonly WalletLabel[];
   /** True once wallets had time to announce themselves. */
   hasLooked: boolean;
@@ -110,7 +110,7 @@ export const factsAtFirst: Omit<Facts, 'nowMs' | 'shop'> = {
   checkout: undefined,
   isInvalid: false,
   connection: 'ok',
-  isStandIn: false,
+  isLocal: false,
   wallets: [],
   hasLooked: false,
   lane: undefined,
@@ -151,7 +151,7 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   // The payer's choice, or what the intent was made for.
   if ((facts.lane ?? checkout.lane) === 'manual') return 'manual';
   // A wallet would pay on the real test network.
-  if (facts.isStandIn) return 'test-wallet';
+  if (facts.isLocal) return 'test-wallet';
   return withWallet(facts, checkout);
 }
 

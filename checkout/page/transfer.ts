@@ -32,7 +32,7 @@ export function onChangeOfAnotherTab(intentId: string, callback: () => void): ()
 }
 
 /** Runs `ask`, or resolves with false if another tab of this browser asks a wallet for the same intent. */
-export async function askAlone(intentId: string, ask: () => Promise<void>): Promise<boolean> {
+export async function withWalletLock(intentId: string, ask: () => Promise<void>): Promise<boolean> {
   // Pages without TLS have no locks.
   if (navigator.locks === undefined) {
     await ask();

@@ -5,10 +5,10 @@ import { plainAmount } from '../../checkout/page/amount.ts';
 import { QrCode } from '../../checkout/page/qr-code.tsx';
 import type { Transfer } from '../../checkout/page/state.ts';
 import {
-  askAlone,
   onChangeOfAnotherTab,
   rememberedTransfer,
   rememberTransfer,
+  withWalletLock,
 } from '../../checkout/page/transfer.ts';
 import {
   accountOf,
@@ -128,7 +128,7 @@ export function surplusOf(intent: PaymentIntent): bigint {
 const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
 
 /** The part of it that no open refund takes. */
-function freeOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
+function refundableUnits(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
   if (isCut(intent)) return undefined;
   const taken = refunds.filter(({ status }) => open.includes(status));
   return taken.reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
@@ -153,7 +153,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     // Pressed twice, the button prepares one refund.
     setKey(crypto.randomUUID());
   };
-  const freeUnits = freeOf(intent, refunds);
+  const freeUnits = refundableUnits(intent, refunds);
   if (freeUnits !== undefined && freeUnits <= 0n) return null;
   const units = unitsOf(amount, decimals);
   // Without an amount, the service takes all that is left, which it knows.
@@ -285,7 +285,7 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      const isAlone = await askAlone(id, () => send(wallet, id, unsentMs));
+      const isAlone = await withWalletLock(id, () => send(wallet, id, unsentMs));
       if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
     });
   return (

@@ -158,7 +158,7 @@ class Variables {
   }
 
   /** Returns the name of a set variable that is probably a misspelling of this one. */
-  nearly(meant: string): string | undefined {
+  misspellingOf(meant: string): string | undefined {
     const isNear = (name: string) => name !== meant && slipsFrom(name, meant) <= allowedSlips(meant);
     return Object.keys(this.#env).find((name) => this.given(name) && isNear(name));
   }
@@ -196,7 +196,7 @@ function readDatabaseUrl(variables: Variables): string | undefined {
   const url = variables.given('DATABASE_URL');
   if (url === undefined) {
     // If its name is misspelt, the data would go to the embedded database.
-    const name = variables.nearly('DATABASE_URL');
+    const name = variables.misspellingOf('DATABASE_URL');
     if (name !== undefined) {
       const problem = misspeltProblem({ name, meant: 'DATABASE_URL' });
       variables.problems.push(`${problem} Otherwise unset it`);

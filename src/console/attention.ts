@@ -102,17 +102,17 @@ const at = (uuid: string) =>
 const itemOfRow = (kind: string, subject: string, detail: string) =>
   `left('${kind}:' || ${subject} || ':' || ${detail}, ${maxId})`;
 /** True if the item, in its current state, is not resolved. */
-const isOpen = (item: string) => `not exists (
+const isUnresolved = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
 const transferItem = itemOfRow('unattributed', 't.id', "''");
-const intentNow =
+const intentState =
   "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0) || coalesce(' ' || m.other_tokens, '')";
-const intentItem = itemOfRow('payment', 'i.id', intentNow);
+const intentItem = itemOfRow('payment', 'i.id', intentState);
 // A delivery that fails again after another attempt makes a new item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
-const endpointNow = "coalesce(w.failing_since::text, '') || ' ' || coalesce(w.disabled_reason, '')";
-const endpointItem = itemOfRow('endpoint', 'w.id', endpointNow);
+const endpointState = "coalesce(w.failing_since::text, '') || ' ' || coalesce(w.disabled_reason, '')";
+const endpointItem = itemOfRow('endpoint', 'w.id', endpointState);
 const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
@@ -133,7 +133,7 @@ const payments = (refunded: string) => `
         from ${sumsOf('i.id')} p where p.state = 'confirmed'
     ) m
     where i.status <> 'processing' and i.status <> 'requires_payment'
-      and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token']) and ${isOpen(intentItem)}
+      and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token']) and ${isUnresolved(intentItem)}
     order by i.id desc limit ${maxOfKind})`;
 
 const findItems = preparedStatement(
@@ -146,7 +146,7 @@ const findItems = preparedStatement(
   (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.amount_units, null, t.labels, null, null
      from transfers t
     where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
-      and ${isOpen(transferItem)}
+      and ${isUnresolved(transferItem)}
     order by t.id desc limit ${maxOfKind})
   union all
   (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, d.count, null, w.url, null
@@ -157,20 +157,20 @@ const findItems = preparedStatement(
                where merchant_id = w.merchant_id and endpoint_id = w.id and status = 'failed'
                order by created_at desc limit ${maxCounted}) f
     ) d
-    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 and ${isOpen(deliveriesItem)}
+    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 and ${isUnresolved(deliveriesItem)}
     limit ${maxOfKind})
   union all
   (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null,
           case when w.enabled then w.failures end, null, w.url, null
      from webhook_endpoints w
-    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and ${isOpen(endpointItem)}
+    where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and ${isUnresolved(endpointItem)}
       and case when w.enabled then w.failing_since < now() - interval '${failingMinutes} minutes'
                else w.disabled_reason is not null end
     limit ${maxOfKind})
   union all
   (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent
      from refunds r join ${networkChains} on n.id = r.network
-    where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' and ${isOpen(refundItem)}
+    where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' and ${isUnresolved(refundItem)}
     order by r.id desc limit ${maxOfKind})
   union all
   (select 'unexpected', r.id, ${unexpectedItem}, coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
@@ -179,7 +179,7 @@ const findItems = preparedStatement(
     cross join lateral (
       select coalesce(sum(s.units), 0) as units from ${sumsOf('r.id', 'refund')} s where s.state <> 'reorged'
     ) m
-    where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isOpen(unexpectedItem)}
+    where r.merchant_id = $1 and r.mode = $2 and r.labels is not null and ${isUnresolved(unexpectedItem)}
     order by r.id desc limit ${maxOfKind})
   ) o left join lateral (
     select metadata from payment_intents i

@@ -91,8 +91,8 @@ export async function chainItems(em: EntityManager, mode: ModeName, merchantId: 
     const row = byId.get(chain.chainId);
     const state = stateOf(row, chain, aheadMs);
     const mayBeUnwatched = mode === 'testnet' || wallets;
-    const isWell = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
-    if (chain.mode !== mode || isWell) return [];
+    const isHealthy = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
+    if (chain.mode !== mode || isHealthy) return [];
     if (wallets && !wallets.some((wallet) => wallet.chain === chain.chain)) return [];
     return {
       id: `chain:${chain.chainId}`,
@@ -234,7 +234,7 @@ function createFindRefunded(em: EntityManager) {
  * Matches transfers since the first refund of this amount to this destination was prepared: it may have been
  * sent and then canceled. The clocks of two machines may differ.
  */
-const looksLikeIt = `t.merchant_id = r.merchant_id and t.is_refund and t.refund is null and t.state <> 'reorged'
+const looksLikeRefundTransfer = `t.merchant_id = r.merchant_id and t.is_refund and t.refund is null and t.state <> 'reorged'
     and t.to_address = r.destination and t.from_address = r.wallet and t.amount_units = r.amount_units
     and t.created_at >= (select min(o.created_at) - interval '${clockAllowanceMs} milliseconds' from refunds o where o.payment_intent = r.payment_intent
                             and o.destination = r.destination and o.amount_units = r.amount_units)
@@ -242,7 +242,7 @@ const looksLikeIt = `t.merchant_id = r.merchant_id and t.is_refund and t.refund 
 const findOfRefund = preparedStatement(
   'find_plain_transfers_of_refund',
   `select '0x' || encode(t.transaction_hash, 'hex') as hash
-     from refunds r cross join transfers t join ${networkChains} on ${looksLikeIt}
+     from refunds r cross join transfers t join ${networkChains} on ${looksLikeRefundTransfer}
     where r.id = $1 and r.merchant_id = $2 and r.mode = $3 and r.status = 'requires_transfer'
     order by t.id desc limit 10`,
 );
@@ -256,7 +256,7 @@ const findIntentOf = preparedStatement(
      cross join lateral (
        select * from refunds r where r.merchant_id = $2 and r.mode = $3 and r.status = 'requires_transfer'
      ) r
-     join ${networkChains} on ${looksLikeIt}
+     join ${networkChains} on ${looksLikeRefundTransfer}
      limit 1)
    limit 1`,
 );

@@ -74,15 +74,15 @@ export async function* exportPayments(
   const rowsBehind = (time: Date, id: string) =>
     read(merchantId, next, [merchantId, mode, time.toISOString(), id, before.toISOString(), isComplete]);
   // The lowest UUID.
-  let asked = rowsBehind(from, '00000000-0000-0000-0000-000000000000');
+  let nextBatch = rowsBehind(from, '00000000-0000-0000-0000-000000000000');
   for (;;) {
-    const { rows } = await asked;
+    const { rows } = await nextBatch;
     const last = rows.at(-1);
     if (last === undefined) return;
     const time = new Date(last.block_time);
     // Queries the next batch while this one is written. The consumer may stop before it is used.
-    asked = rowsBehind(time, last.id);
-    asked.catch(() => {});
+    nextBatch = rowsBehind(time, last.id);
+    nextBatch.catch(() => {});
     await nextTurn();
     const lines = rows.map((found) => lineOf(transfers.read(found), found));
     const cells = () => lines.map((line) => names.map((name) => cellOf(name, String(line[name]))));
@@ -208,9 +208,7 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
     const [row] = (await orUnavailable(() => run(take, [hashOf(ticket)]))).rows;
     if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) throw usedUp();
     if (open.filter((id) => id === row.merchant_id).length >= maxOpen) {
-      throw new ServiceError('rate_limited', {
-        message: 'Two exports are open. Wait for one to end, then export again.',
-      });
+      throw new ServiceError('rate_limited', { message: 'Two exports are open. Wait for one to end.' });
     }
     open.push(row.merchant_id);
     const [from, before] = [new Date(row.from_time), new Date(row.before_time)];

@@ -43,7 +43,7 @@ interface Waiter<Item, Result> {
   /** By `performance.now()`. */
   refusedAtMs: number;
   /** Why its last run failed, if it is held. A failure after which it may have been done is kept. */
-  heldAfter: unknown;
+  lastFailure: unknown;
   resolve(result: Result): void;
   reject(reason: unknown): void;
 }
@@ -83,7 +83,7 @@ export class Batcher<Item, Result> {
 
   /** Returns how many of these are held. */
   held(): number {
-    return this.#waiting.filter(({ heldAfter }) => heldAfter !== undefined).length;
+    return this.#waiting.filter(({ lastFailure }) => lastFailure !== undefined).length;
   }
 
   /** Refuses the items that still wait after this time, because the process ends. */
@@ -102,7 +102,7 @@ export class Batcher<Item, Result> {
     if (this.#waiting.length >= maxWaiting) return Promise.reject(this.#queueIsFull);
     return new Promise((resolve, reject) => {
       const refusedAtMs = Math.min(performance.now() + maxWaitMs, this.#endsAtMs);
-      this.#waiting.push({ item, signal, refusedAtMs, heldAfter: undefined, resolve, reject });
+      this.#waiting.push({ item, signal, refusedAtMs, lastFailure: undefined, resolve, reject });
       this.#expiry ??= setTimeout(this.#expire, Math.max(1, refusedAtMs - performance.now())).unref();
       if (this.#isScheduled || this.#busySlots >= slots) return;
       this.#isScheduled = true;
@@ -136,7 +136,7 @@ export class Batcher<Item, Result> {
   async #run(batch: Waiter<Item, Result>[]): Promise<void> {
     const startedAtMs = performance.now();
     try {
-      const isRepeated = batch.some(({ heldAfter }) => heldAfter !== undefined);
+      const isRepeated = batch.some(({ lastFailure }) => lastFailure !== undefined);
       const items = batch.map(({ item }) => item);
       const outcomes = await this.#options.run(items, isRepeated);
       this.#isHolding = false;
@@ -159,7 +159,7 @@ export class Batcher<Item, Result> {
   /** Puts the items back, to be run again after a pause. */
   #hold(batch: Waiter<Item, Result>[], reason: unknown): void {
     this.#isHolding = true;
-    for (const waiter of batch) if (!mayHaveRun(waiter.heldAfter)) waiter.heldAfter = reason;
+    for (const waiter of batch) if (!mayHaveRun(waiter.lastFailure)) waiter.lastFailure = reason;
     this.#limit(batch);
     this.#waiting.unshift(...batch);
     this.#waiting.sort((a, b) => a.refusedAtMs - b.refusedAtMs);
@@ -181,7 +181,7 @@ export class Batcher<Item, Result> {
     const now = performance.now();
     const stillWaiting = this.#waiting.findIndex(({ refusedAtMs }) => refusedAtMs > now);
     const expired = this.#waiting.splice(0, stillWaiting === -1 ? this.#waiting.length : stillWaiting);
-    for (const { reject, heldAfter } of expired) reject(heldAfter ?? this.#waitedTooLong);
+    for (const { reject, lastFailure } of expired) reject(lastFailure ?? this.#waitedTooLong);
     const [next] = this.#waiting;
     clearTimeout(this.#expiry);
     this.#expiry = next && setTimeout(this.#expire, Math.max(1, next.refusedAtMs - now)).unref();
@@ -189,9 +189,9 @@ export class Batcher<Item, Result> {
 }
 
 /** The error for an item: that of an earlier run that may have done it, unless this one knows more. */
-function reasonFor({ heldAfter }: { heldAfter: unknown }, reason: unknown): unknown {
+function reasonFor({ lastFailure }: { lastFailure: unknown }, reason: unknown): unknown {
   const isAnswer = reason instanceof ServiceError && reason.code !== 'unavailable';
-  return !isAnswer && mayHaveRun(heldAfter) ? heldAfter : reason;
+  return !isAnswer && mayHaveRun(lastFailure) ? lastFailure : reason;
 }
 
 /** The error of a queue that is full or too slow. */

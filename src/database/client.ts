@@ -22,7 +22,7 @@ const reportsReadOnly: Record<DatabaseTarget['sessions'], readonly string[]> = {
  * If one of these fails, the session ends and the statement resolves; the next one rejects. A session that
  * ends has rolled back, and MikroORM never releases a connection on which one of these rejected.
  */
-const endsWithSession: ReadonlySet<unknown> = new Set(['begin', 'rollback']);
+const endSessionIfFailed: ReadonlySet<unknown> = new Set(['begin', 'rollback']);
 /** The function of PostgreSQL that waits for standbys when a transaction commits. */
 const waitForStandbys = 'SyncRepWaitForLSN';
 /** `transaction_resolution_unknown`. */
@@ -97,7 +97,7 @@ export class DatabaseClient extends pg.Client {
       .on('errorMessage', ({ code = '' }: pg.DatabaseError) => {
         this.#mustEnd ||= endsSession.has(code);
         // A pooler whose server is gone accepts connections but refuses each statement.
-        if (code === readOnly || code.startsWith('08')) this.#moveOn();
+        if (code === readOnly || code.startsWith('08')) this.#tryNextHost();
       })
       .on('notice', ({ routine }: pg.DatabaseError) => {
         if (routine === waitForStandbys) this.#failStatement();
@@ -131,7 +131,7 @@ export class DatabaseClient extends pg.Client {
       this.#isConnected = true;
       return this;
     } catch (reason) {
-      this.#moveOn();
+      this.#tryNextHost();
       super.end().catch(() => {});
       if (reason instanceof pg.DatabaseError && reason.code === internalError) reason.code = notConnected;
       noteDatabaseError(reason);
@@ -161,7 +161,7 @@ export class DatabaseClient extends pg.Client {
       this.#deadline = setTimeout(cut, ms);
     }
     const result = Reflect.apply(super.query, this, args);
-    if (!endsWithSession.has(args[0]) || !(result instanceof Promise)) return result;
+    if (!endSessionIfFailed.has(args[0]) || !(result instanceof Promise)) return result;
     return result.catch(() => {
       void this.end();
       return { command: '', rowCount: null, oid: 0, fields: [], rows: [] };
@@ -169,7 +169,7 @@ export class DatabaseClient extends pg.Client {
   }
 
   /** The next client tries the next host. */
-  #moveOn(): void {
+  #tryNextHost(): void {
     const { address, target } = this.#servers;
     const current = currentHosts.get(address) ?? 0;
     if (current === this.#host) currentHosts.set(address, (current + 1) % target.hosts.length);

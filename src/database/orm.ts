@@ -47,7 +47,7 @@ const tableLockMs = 3_000;
 const tableLockPauseMs = 3_000;
 const maxLockAttempts = 20;
 /** SQLSTATEs: a lock was not granted in time, or only by undoing this migration (deadlock). */
-const blocked = new Set<string | undefined>([lockNotAvailable, '40P01']);
+const lockFailures = new Set<string | undefined>([lockNotAvailable, '40P01']);
 
 /**
  * Returns MikroORM for one PostgreSQL, not connected yet: the first query connects. Without `timeouts` a
@@ -191,7 +191,7 @@ export async function migrate(
         if (isLast) return names;
         left = maxLockAttempts + 1;
       } catch (reason) {
-        if (left === 1 || !blocked.has(faultOf(reason)?.code)) throw reason;
+        if (left === 1 || !lockFailures.has(faultOf(reason)?.code)) throw reason;
         await sleep(tableLockPauseMs);
       }
     }

@@ -6,7 +6,7 @@ import { databaseOutageCause } from '../requests/unavailable.ts';
 
 const summaryEveryMs = 10_000;
 /** For this long, earlier answers may arrive after an outage begins, and late failures after it ends. */
-const lateMs = 2_000;
+const settlingMs = 2_000;
 
 export type OutageLog = ReturnType<typeof createOutageLog>;
 
@@ -36,12 +36,12 @@ export function createOutageLog(logger: Logger) {
   };
   const end = () => {
     logger.warn({ seconds: seconds(), failures: counts }, 'the database is reached again');
-    quietUntilMs = performance.now() + lateMs;
+    quietUntilMs = performance.now() + settlingMs;
     stop();
   };
 
   /** Returns true if the line was counted, and need not be written. */
-  const takes = (fields: unknown): boolean => {
+  const countIfOutage = (fields: unknown): boolean => {
     const { err, code } = Object(fields) as { err?: unknown; code?: unknown };
     const cause = databaseOutageCause(err);
     if (cause !== undefined) {
@@ -64,7 +64,7 @@ export function createOutageLog(logger: Logger) {
     Object.create(target, {
       warn: {
         value(...line: unknown[]) {
-          if (!takes(line[0])) Reflect.apply(target.warn, target, line);
+          if (!countIfOutage(line[0])) Reflect.apply(target.warn, target, line);
         },
       },
       child: { value: (bindings: Bindings) => wrap(target.child(bindings)) },
@@ -77,7 +77,7 @@ export function createOutageLog(logger: Logger) {
     /** To be called when the database has worked. */
     onWorked(): void {
       isWorking = true;
-      if (beganAtMs !== undefined && performance.now() >= beganAtMs + lateMs) end();
+      if (beganAtMs !== undefined && performance.now() >= beganAtMs + settlingMs) end();
     },
     stop,
   };

@@ -39,9 +39,9 @@ export type PreparedStatements = ReturnType<typeof createPreparedStatements>;
 const poolOf = (em: EntityManager): Promise<Pool> => em.getConnection().getNativeClient();
 
 /** `invalid_sql_statement_name` and `duplicate_prepared_statement`. */
-const notAsPrepared = /^(?:26000|42P05)$/;
+const nameErrors = /^(?:26000|42P05)$/;
 
-const isNotAsPrepared = (reason: unknown) => notAsPrepared.test((reason as { code?: string }).code ?? '');
+const isNameError = (reason: unknown) => nameErrors.test((reason as { code?: string }).code ?? '');
 
 /**
  * Runs prepared statements on MikroORM's connections. A pooler in transaction mode uses a different session
@@ -57,7 +57,7 @@ export function createPreparedStatements(em: EntityManager) {
     if (!mayPrepare) return unprepared();
     // This run was prepared, whatever others have learned meanwhile, so it too is repeated unprepared.
     return work(({ name, text }) => ({ name, text })).catch((reason) => {
-      if (!isNotAsPrepared(reason)) throw reason;
+      if (!isNameError(reason)) throw reason;
       mayPrepare = false;
       return unprepared();
     });

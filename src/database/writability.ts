@@ -139,15 +139,15 @@ export const commitNothing = preparedStatement(
 );
 
 /** How long not to trust a probe that found room just before a write failed: a host may have quotas. */
-const misledMs = 60_000;
+const distrustMs = 60_000;
 /** A commit within this time shows that the database can commit. */
 const commitEveryMs = 5_000;
 
 /** Returns the readiness probe: rights, read-only mode, commits and, after a failed write, the disk. */
 export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   let isDiskSuspect = false;
-  let roomFoundAtMs = Number.NEGATIVE_INFINITY;
-  let misledAtMs = Number.NEGATIVE_INFINITY;
+  let probedAtMs = Number.NEGATIVE_INFINITY;
+  let distrustedAtMs = Number.NEGATIVE_INFINITY;
   let committedAtMs = Number.NEGATIVE_INFINITY;
   const onCommitted = () => {
     committedAtMs = performance.now();
@@ -156,7 +156,7 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
   return {
     /** To be called for each successful write. */
     onWrite() {
-      misledAtMs = Number.NEGATIVE_INFINITY;
+      distrustedAtMs = Number.NEGATIVE_INFINITY;
       onCommitted();
     },
     /**
@@ -170,11 +170,11 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
         await assertWritable(em).catch(() => {});
         return false;
       }
-      if (isDiskSuspect && performance.now() - misledAtMs < misledMs) return false;
+      if (isDiskSuspect && performance.now() - distrustedAtMs < distrustMs) return false;
       try {
         if (isDiskSuspect) {
           await probeDisk(em);
-          roomFoundAtMs = performance.now();
+          probedAtMs = performance.now();
         }
         if (performance.now() - committedAtMs >= commitEveryMs) {
           await em.fork().execute(commitNothing.text);
@@ -191,7 +191,7 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
     onFailedWrite(reason: unknown): void {
       if (faultOf(reason)?.code !== diskFull) return;
       isDiskSuspect = true;
-      if (performance.now() - roomFoundAtMs < misledMs) misledAtMs = performance.now();
+      if (performance.now() - probedAtMs < distrustMs) distrustedAtMs = performance.now();
     },
   };
 }

@@ -89,14 +89,14 @@ async function signIntent(local: LocalChain, ask: (signature: string | null) => 
   const { x402Version, accepts } = JSON.parse(offered.body) as PaymentRequired;
   const [offer] = accepts;
   if (offer === undefined) throw new Error('nothing is offered');
-  await give(local, BigInt(offer.amount));
+  await ensureBalance(local, BigInt(offer.amount));
   const { ExactEvmScheme } = await import('@x402/evm/exact/client');
   const { payload } = await new ExactEvmScheme(signer).createPaymentPayload(x402Version, offer as never);
   return ask(encodeHeader({ x402Version, accepted: offer, payload }));
 }
 
 /** Mints the amount if the account has less, and waits for the block. */
-async function give({ client, network, payer }: LocalChain, units: bigint): Promise<void> {
+async function ensureBalance({ client, network, payer }: LocalChain, units: bigint): Promise<void> {
   const call = { abi: erc20Abi, functionName: 'balanceOf', args: [signer.address] } as const;
   const balance = await client.readContract({ address: network.tokenAddress, ...call });
   if (balance >= units) return;

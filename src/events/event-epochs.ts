@@ -32,14 +32,14 @@ export async function lockPositions(run: RunPrepared): Promise<void> {
  * positions, in a later statement than the one that took it, and before assigning positions.
  */
 export async function beginEpochOfHistory(run: RunPrepared): Promise<void> {
-  await run(begin, [String(newEpochId()), false]);
+  await run(insertEpoch, [String(newEpochId()), false]);
 }
 
 /** Always begins an epoch: a restore from files cannot be detected. Returns the last position before it. */
 export function beginEpoch(em: EntityManager): Promise<bigint> {
   return createPreparedStatements(em).transaction(async (run) => {
     await lockPositions(run);
-    const { rows } = await run(begin, [String(newEpochId()), true]);
+    const { rows } = await run(insertEpoch, [String(newEpochId()), true]);
     return BigInt(rows[0]?.begins_after);
   });
 }
@@ -59,7 +59,7 @@ const lock = preparedStatement(
 );
 
 /** Takes the timeline of the current WAL file: `pg_control_checkpoint()` shows it only after a checkpoint. */
-const begin = preparedStatement(
+const insertEpoch = preparedStatement(
   'begin_event_epoch',
   `insert into event_epochs (number, id, system_identifier, timeline, begins_after, begins_at)
    select newest.number + 1, $1, server.system_identifier, server.timeline, progress.last_position, now()

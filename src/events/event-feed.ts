@@ -48,7 +48,7 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
   let work: { looking: Repeater; keyCheck: Repeater } | undefined;
   let stopping: Promise<unknown> | undefined;
 
-  const look = async () => {
+  const readNewEvents = async () => {
     const { rows } = await run(findNew, [String(last?.position ?? -1n)]);
     const newest = { epoch: BigInt(rows[0]?.epoch), position: BigInt(rows[0]?.last_position) };
     if (last === undefined || newest.epoch !== last.epoch || newest.position < last.position) {
@@ -78,7 +78,7 @@ export function createEventFeed(em: EntityManager, logger: Logger) {
     startRepeater({ name, work, intervalMs, maxRetryMs, logger });
   const begin = () => {
     work ??= {
-      looking: repeat('new events for streams', look, pollMs, maxPauseMs),
+      looking: repeat('new events for streams', readNewEvents, pollMs, maxPauseMs),
       keyCheck: repeat('keys of streams', checkKeys, keyCheckMs, keyCheckMs),
     };
   };

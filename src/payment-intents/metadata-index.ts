@@ -30,9 +30,9 @@ const nowMs = 'extract(epoch from now())::bigint * 1000';
 const positionMs = (position: string) =>
   `least(('x' || left(replace(${position}::text, '-', ''), 12))::bit(48)::bigint, ${nowMs})`;
 /** Newer intents are entered as fast as they are created. Older ones are a backlog that can wait. */
-const keepUpMs = 60_000;
+const backlogAgeMs = 60_000;
 /** Longest run. A process that stops waits for it. */
-const keepingUpMs = 1_000;
+const maxRunMs = 1_000;
 
 /**
  * Returns a function that enters some intents, and resolves with true if there are more. Any number of
@@ -42,14 +42,14 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
   const { run } = createPreparedStatements(em);
   let nextSize = maxBatchSize;
   return async () => {
-    for (const endsAtMs = performance.now() + keepingUpMs; ; ) {
+    for (const endsAtMs = performance.now() + maxRunMs; ; ) {
       const size = nextSize;
       // If this times out, the next try is smaller.
       nextSize = Math.max(minBatchSize, size >> 1);
       const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs])).rows;
       nextSize = Math.min(maxBatchSize, 2 * size);
       const hasMore = row?.fresh >= size;
-      const isBacklog = Number(row?.behind_ms) > keepUpMs;
+      const isBacklog = Number(row?.behind_ms) > backlogAgeMs;
       if (!hasMore || isBacklog || performance.now() > endsAtMs) return hasMore;
     }
   };

@@ -4,20 +4,20 @@
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
 
 /** Above this number of payments, an intent's sums are kept. */
-const maxRead = 1_000;
+const maxUnkept = 1_000;
 
 /** What a transfer belongs to: a column of `transfers`. */
 type Owner = 'payment_intent' | 'refund';
 
 /** A subquery: the id, unless its sums are kept. `offset 0` makes the planner check that before it reads. */
-const unkept = (id: string) =>
+const withoutKeptSums = (id: string) =>
   `(select ${id} as id where not exists (select from payment_sums k where k.payment_intent = ${id}) offset 0)`;
 
 /** A subquery: the sums of the transfers of this intent or refund, by state, `counts` and labels. */
 export const sumsOf = (id: string, owner: Owner = 'payment_intent') => `
   (select s.state, s.counts, s.labels, s.units from payment_sums s where s.payment_intent = ${id} and s.count > 0
    union all
-   select read.* from ${unkept(id)} o cross join lateral (
+   select read.* from ${withoutKeptSums(id)} o cross join lateral (
      select t.state, t.counts, coalesce(t.labels, '{}'), sum(t.amount_units) from transfers t
       where t.${owner} = o.id group by t.state, t.counts, t.labels) read)`;
 
@@ -53,7 +53,7 @@ export async function keepSums(
   inside: RunPrepared,
   intents: Iterable<{ id: string; paymentsCount: number }>,
 ): Promise<void> {
-  const ids = [...intents].filter(({ paymentsCount }) => paymentsCount > maxRead).map(({ id }) => id);
+  const ids = [...intents].filter(({ paymentsCount }) => paymentsCount > maxUnkept).map(({ id }) => id);
   if (ids.length > 0) await inside(keep, [ids]);
 }
 
@@ -74,7 +74,7 @@ const keepOf = (owner: Owner) =>
   preparedStatement(
     `keep_${owner}_sums`,
     `insert into payment_sums (payment_intent, state, counts, labels, count, units)
-     select o.id, t.* from unnest($1::uuid[]) as w (id) cross join lateral ${unkept('w.id')} o
+     select o.id, t.* from unnest($1::uuid[]) as w (id) cross join lateral ${withoutKeptSums('w.id')} o
       cross join lateral (
         select state, counts, coalesce(labels, '{}'), count(*), sum(amount_units) from transfers
          where ${owner} = o.id group by 1, 2, 3) t`,

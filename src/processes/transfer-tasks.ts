@@ -10,7 +10,7 @@ import { createJsonCodec } from '../contract/json/json-codec.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { AdministrationError } from '../merchants/operator-ids.ts';
 import { ServiceError } from '../requests/errors.ts';
-import { type Method, strict } from '../requests/method.ts';
+import { type Method, withChecks } from '../requests/method.ts';
 import { newRequestContext } from '../requests/request-context.ts';
 import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
 import { getTransfer } from '../settlement/read-transfers.ts';
@@ -62,7 +62,7 @@ async function callFor<Request>(
   const identity = { merchantId, mode, merchantTypeId, keyTypeId: '', payoutWallets: {} };
   const { signal } = new AbortController();
   const call = { context: newRequestContext('internal'), header: new Headers(), signal };
-  return strict(method)
+  return withChecks(method)
     .run(request, identity, call)
     .catch((reason) => {
       if (!(reason instanceof ServiceError)) throw reason;

@@ -80,8 +80,8 @@ type RemainingTransfer = Pick<TransferRow, 'id' | 'state' | 'counts' | 'labels'>
  */
 export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[], at: Date) {
   const isPaid = refund.status === 'processing' || refund.status === 'succeeded';
-  const isVacant = isPaid && !remaining.some(({ counts }) => counts);
-  const next = isVacant
+  const lacksTransfer = isPaid && !remaining.some(({ counts }) => counts);
+  const next = lacksTransfer
     ? remaining.find(({ labels }) => labels?.length === 1 && labels[0] === 'twice')
     : undefined;
   const labels = withLabels(
@@ -92,7 +92,7 @@ export function revert(refund: RefundRow, remaining: readonly RemainingTransfer[
   const steps: RefundStep[] = [
     {
       type: 'reorged',
-      fields: { labels, ...(isVacant && { status: 'requires_transfer', succeededAt: null }) },
+      fields: { labels, ...(lacksTransfer && { status: 'requires_transfer', succeededAt: null }) },
     },
   ];
   if (next !== undefined) steps.push({ type: 'processing', fields: { status: 'processing' } });

@@ -107,7 +107,7 @@ export function implementService<Service extends DescService, Caller = Identity>
     if (implementation === undefined) throw new Error(`${nameOf(method)} is not implemented`);
     given.delete(method.localName);
     // `MethodsOf` pairs each kind of method with its kind of implementation.
-    if (isUnary(method)) served.set(method, strict(implementation as Unary));
+    if (isUnary(method)) served.set(method, withChecks(implementation as Unary));
     else if (isServerStreaming(method)) streams.set(method, strictStream(implementation as Stream));
     else throw new Error(`${nameOf(method)} takes a stream, which no door serves yet`);
   }
@@ -128,7 +128,7 @@ export function unknownFieldViolations(request: Message): FieldViolation[] {
  * Makes a method refuse requests with fields that this server does not know, and those that break its rules.
  * If the database is at fault, the method throws `unavailable`. A self-checking method does all this itself.
  */
-export function strict<Input, Output, Caller>(
+export function withChecks<Input, Output, Caller>(
   method: Method<Input, Output, Caller>,
 ): Method<Input, Output, Caller> {
   if (method.isSelfChecking) return method;

@@ -104,7 +104,7 @@ export function createDeliveryQueue(em: EntityManager) {
   /** The merchant at which the last claim ended. */
   let lastMerchant: string = lowestUuid;
   /** The number of merchants in the last claim, and whether they were all that had something due. */
-  let last = { merchants: 1, wasAll: true };
+  let last = { merchants: 1, reachedEnd: true };
   /** The endpoint at which each merchant's last claim ended. A forgotten merchant starts at its lowest. */
   const lastEndpoints = new LRUCache<string, string>({ max: maxLastEndpoints });
 
@@ -159,7 +159,7 @@ export function createDeliveryQueue(em: EntityManager) {
         inFlight.maxInReserve,
         // The share of each merchant. The number of merchants is estimated from the last claim, or from the
         // attempts in flight.
-        Math.ceil(inFlight.room / Math.max(last.merchants, last.wasAll ? 1 : inFlight.byMerchant.size)),
+        Math.ceil(inFlight.room / Math.max(last.merchants, last.reachedEnd ? 1 : inFlight.byMerchant.size)),
         inFlight.room,
       ]);
       const claimed = rows.map((row) => ({
@@ -175,7 +175,7 @@ export function createDeliveryQueue(em: EntityManager) {
       for (const { event, endpointId } of claimed) lastEndpoints.set(event.merchantId, endpointId);
       lastMerchant = claimed.at(-1)?.event.merchantId ?? lastMerchant;
       const merchants = Math.max(1, new Set(claimed.map(({ event }) => event.merchantId)).size);
-      last = { merchants, wasAll: claimed.length < inFlight.room };
+      last = { merchants, reachedEnd: claimed.length < inFlight.room };
       return claimed;
     },
     /** Records an attempt. Returns the state; undefined if the lease expired or the endpoint is disabled. */
@@ -204,7 +204,7 @@ function secretsOf(texts: string[] | null): SecretGeneration[] {
 }
 
 /** If fewer are due, only their merchants are visited. Otherwise all with pending deliveries are. */
-const maxSoonest = 500;
+const maxDueSampled = 500;
 
 /** Visits the merchants or endpoints of pending deliveries `d`. `order`: as in a `Ring`. */
 const ringOfPending = (name: string, column: string, begin: string, where: string, order: string) =>
@@ -229,15 +229,15 @@ const claimStatement = (eventColumns: string) =>
     `with recursive ${ringOfPending('pending_merchants', 'merchant_id', '$1::uuid', 'true', 'd.merchant_id, d.endpoint_id, d.next_attempt_at')},
      soonest as materialized (
        select d.merchant_id from webhook_deliveries d where d.status = 'pending' and d.next_attempt_at <= now()
-        order by d.next_attempt_at limit ${maxSoonest}
+        order by d.next_attempt_at limit ${maxDueSampled}
      ), merchants as (
        select * from (
-         select s.merchant_id from soonest s where (select count(*) from soonest) < ${maxSoonest}
+         select s.merchant_id from soonest s where (select count(*) from soonest) < ${maxDueSampled}
           group by s.merchant_id order by s.merchant_id <= $1::uuid, s.merchant_id
        ) s
        union all
        select r.merchant_id from pending_merchants r
-        where (select count(*) from soonest) = ${maxSoonest} and r.place > 0
+        where (select count(*) from soonest) = ${maxDueSampled} and r.place > 0
      ), due as materialized (
        select d.*, row_number() over () as turn
          from (

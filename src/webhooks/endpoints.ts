@@ -258,7 +258,7 @@ const waiting = ring({
 });
 
 /** Maximum deliveries failed by one statement: an endpoint that was down for days may have a million. */
-const maxGivenUp = 1_000;
+const maxFailedAtOnce = 1_000;
 
 /**
  * Fails some pending deliveries of a disabled or deleted endpoint, or of all such endpoints, and returns
@@ -277,8 +277,8 @@ export async function giveUpDeliveries(em: EntityManager, endpointId?: string): 
       select d.* from ${endpoints}
        cross join lateral (
          select d.merchant_id, d.event_id, d.endpoint_id from webhook_deliveries d
-          where d.endpoint_id = w.id and d.status = 'pending' limit ${maxGivenUp}) d
-       where ${condition} limit ${maxGivenUp}
+          where d.endpoint_id = w.id and d.status = 'pending' limit ${maxFailedAtOnce}) d
+       where ${condition} limit ${maxFailedAtOnce}
     ), locked as materialized (
       select d.* from (select * from given order by event_id, endpoint_id) s
        cross join lateral (

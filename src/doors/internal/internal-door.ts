@@ -204,11 +204,8 @@ async function serve(
   }
   let answer = withReadableMessage(await handler(universalRequest));
   const { session } = request.stream;
-  if (session !== undefined) {
-    if (context.identity) options.strangers.noteValidKey(session);
-    // As on the public door.
-    else if (context.openedIntent === undefined) options.strangers.noteNoCredential(session);
-  }
+  if (session !== undefined && context.identity) options.strangers.noteValidKey(session);
+  else if (session !== undefined && !context.openedIntent) options.strangers.noteNoCredential(session);
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves, because it waits for an event that a response does not have. It
