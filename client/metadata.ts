@@ -28,7 +28,7 @@ function copyValue(
     case 'boolean':
       return value;
     case 'string':
-      if (!value.isWellFormed()) violate(path, 'must not hold a lone surrogate, which is not text');
+      if (!value.isWellFormed()) violate(path, 'must not contain a lone surrogate, which is not text');
       return value;
     case 'number':
       if (!Number.isFinite(value)) violate(path, `must be a number that JSON can write, not ${value}`);

@@ -153,17 +153,15 @@ function readBaseUrl(baseUrl: unknown): string {
   }
   // Not shown: it may hold a password.
   if (url.username !== '' || url.password !== '') {
-    throw new TypeError('baseUrl must not hold a user name or a password');
+    throw new TypeError('baseUrl must not contain a user name or a password');
   }
   if (url.search !== '' || url.hash !== '') {
-    throw new TypeError(
-      `baseUrl must end before its query or fragment: ${describe(url.origin + url.pathname)}`,
-    );
+    throw new TypeError(`baseUrl must have no query or fragment: use ${describe(url.origin + url.pathname)}`);
   }
   const path = url.pathname.replace(/\/+$/, '');
   if (path === '/v1' || path.endsWith('/v1/payment_intents')) {
     throw new TypeError(
-      `baseUrl must end before the service's own path, which is added to it: ${describe(baseUrl)}`,
+      `baseUrl must not include the service's own path, which the client adds: remove it from ${describe(baseUrl)}`,
     );
   }
   return url.origin + path;

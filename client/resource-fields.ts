@@ -26,11 +26,11 @@ export interface Field {
 /** One row for each field of a resource or a request. */
 export type Fields = Readonly<Record<string, Field>>;
 
-/** Names a field of an answer that is missing or of another type. */
+/** Names a field of an answer that is missing or has the wrong type. */
 export class FieldFault extends Error {
   constructor(path: string) {
     // The value itself is not shown: it could be a client secret.
-    super(path === '' ? 'it is not an object' : `its ${path} is missing or of another type`);
+    super(path === '' ? 'it is not an object' : `its ${path} is missing or has the wrong type`);
     this.name = 'FieldFault';
   }
 }

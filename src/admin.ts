@@ -245,7 +245,7 @@ command(chain, 'unwatch --mode testnet --chain base')
     changing(async (database) => {
       await confirm(
         options,
-        `Stop watching ${options.mode} ${options.chain}? Payments on it will not be seen, nor the transfers of refunds: cancel those that wait for one before. A running watcher begins again at the newest final block, and does not read what is unread before it.`,
+        `Stop watching ${options.mode} ${options.chain}? Payments and refund transfers on it will not be seen: cancel refunds that wait for a transfer first. A running watcher starts again at the newest final block and skips the unread blocks before it.`,
       );
       print(await (await loadChainTasks()).unwatchChain(database, options.mode, options.chain));
     }),
@@ -309,7 +309,7 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${created.apiKey}\n`);
     print({ json: {}, rows: [{ key_id, merchant_id, mode, expires_at: expires_at?.toISOString() }] });
-    console.log('\nKeep the key now: it is not stored and cannot be shown again.');
+    console.log('\nSave the key now: it is not stored and cannot be shown again.');
   }
   const { findWallets } = await import('./merchants/administration.ts');
   if (Object.keys(await findWallets(em, merchant_id, mode)).length === 0) {

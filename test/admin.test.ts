@@ -193,12 +193,12 @@ describe('prints the problem in at most two lines, exits 1, or 2 for a usage err
     [
       'a name with a control character',
       `merchant create --name a\x1b[2J --mode testnet --wallet ${wallet}`,
-      /a merchant's name must be one line without control characters, marks of direction or invisible characters, and has U\+001B/,
+      /a merchant's name must be one line without control, bidirectional or invisible characters, but contains U\+001B/,
     ],
     [
       'a name with an invisible character',
       `merchant create --name a\u{e0041}b --mode testnet --wallet ${wallet}`,
-      /a merchant's name must be one line .* invisible characters, and has U\+E0041/,
+      /a merchant's name must be one line .* invisible characters, but contains U\+E0041/,
     ],
     ['no mode', `key create --merchant ${unknown}`, /required option '--mode/],
     [

@@ -303,7 +303,7 @@ describe.each(protocols)('over %s', (protocol) => {
 test.each<[string, Answer, RegExp]>([
   ['no JSON', { status: 201, body: 'created' }, /the body is not JSON; "created"/],
   ['an array', { status: 201, body: '[]' }, /the body is not an object/],
-  ['another object', { status: 201, body: '{"id":"pi_1"}' }, /its status is missing or of another type$/],
+  ['another object', { status: 201, body: '{"id":"pi_1"}' }, /its status is missing or has the wrong type$/],
 ])('201 with %s', async (_, answer, message) => {
   const { baseUrl } = await startAnswering('json', answer);
   const error = await errorAt('json', baseUrl);

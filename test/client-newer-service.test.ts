@@ -315,7 +315,7 @@ test.each<[keyof typeof lists, string, object]>([
 ])('%s whose %s is missing or of another type are refused', async (list, path, item) => {
   const error = await errorOf(lists[list](await overJson(200, { [list]: [item] })));
   expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false, httpStatus: 200 });
-  expect(error.message).toMatch(`its ${list}[0].${path} is missing or of another type`);
+  expect(error.message).toMatch(`its ${list}[0].${path} is missing or has the wrong type`);
 });
 
 test('a page of the largest intents is read to its end', async () => {

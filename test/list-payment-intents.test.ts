@@ -139,7 +139,7 @@ describe('a query', async () => {
   const notAKey = 'must be 1 to 255 visible ASCII characters';
   const noYear = 'must be a date and time of the years 1 to 9999, such as 2026-11-21T12:00:00Z';
   const ofTheYears = /years 1 to 9999, such as 2026-/;
-  const notAToken = 'is not one that this list has given out';
+  const notAToken = 'is not a token that this list returned';
   const fields =
     'page_size, page_token, status, chain, lane, idempotency_key, created_from, created_before, label, ' +
     'expected_wallet, succeeded_from, succeeded_before, metadata_key, metadata_value';
@@ -308,7 +308,7 @@ describe('a query', async () => {
     ['the minimum seconds', { createdFrom: timestamp(-(2n ** 63n), 0) }, 'created_from', ofTheYears],
     ['a key with a space', { idempotencyKey: 'a b' }, 'idempotency_key', /visible ASCII/],
     ['a key of 256 characters', { idempotencyKey: 'k'.repeat(256) }, 'idempotency_key', /visible ASCII/],
-    ['a made-up token', { pageToken: 'AAAA' }, 'page_token', /is not one that this list has given out/],
+    ['a made-up token', { pageToken: 'AAAA' }, 'page_token', /is not a token that this list returned/],
     [
       'a field of a newer contract',
       { $unknown: [{ no: 99, wireType: WireType.Varint, data: Uint8Array.of(1) }] },
@@ -581,8 +581,8 @@ describe('a page token', () => {
     token = (await list('json', query, keyOf(merchant))).json.next_page_token as string;
   });
 
-  const others = 'belongs to other filters: send it with those of the page before';
-  const nobodys = 'is not one that this list has given out';
+  const others = 'was issued for other filters: send those of the page before';
+  const nobodys = 'is not a token that this list returned';
 
   test.each(doors)('over %s is valid only for its own list', async (door) => {
     const refused = async (change: Request, apiKey = keyOf(merchant)) => {

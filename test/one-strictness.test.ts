@@ -173,7 +173,7 @@ describe('JSON over Connect', () => {
     [
       'an enum beyond its numbers',
       '{"amountUnits":1,"chain":1.0000000000000000001}',
-      /chain holds the number/,
+      /chain contains the number/,
     ],
   ])('%s is refused', async (_, body, says) => {
     const answer = await sendJson(body);

@@ -62,7 +62,10 @@ describe('what can be returned', () => {
     const asked = { payment_intent: await paidIntent({}), destination: payer };
     const { apiKey } = service.merchant.keys.testnet;
     const { code, message } = await unwatched.call('createRefund', asked, { apiKey });
-    expect([code, message]).toEqual(['invalid_state', expect.stringContaining('Nothing reads base')]);
+    expect([code, message]).toEqual([
+      'invalid_state',
+      expect.stringContaining('The service is not watching base'),
+    ]);
   });
 
   test('what an open refund holds, and a canceled one lets go', async () => {

@@ -41,7 +41,7 @@ describe('with a database of its own, an unwatched chain takes no real money', a
     expect(answer).toMatchObject({
       code: 'chain_unwatched',
       status,
-      details: [{ field: 'chain', message: 'is not watched in mainnet at the moment: polygon' }],
+      details: [{ field: 'chain', message: 'cannot be polygon: it is not watched in mainnet now' }],
     });
     const line = await service.loggedLine(({ request_id }) => request_id === answer.requestId);
     expect(line).toMatchObject({

@@ -414,7 +414,7 @@ describe('refuses by name', () => {
       .concat(['\u{e0001}', '\u{e0020}', '\u{e007f}', '\u{e0100}'])
       .map((character): [string, JsonObject, string, RegExp] => {
         const hex = character.codePointAt(0)?.toString(16).padStart(4, '0').toUpperCase();
-        const says = new RegExp(`invisible characters, and has U\\+${hex}$`);
+        const says = new RegExp(`invisible characters, but contains U\\+${hex}$`);
         return [`a description with U+${hex}`, { description: `a${character}b` }, 'description', says];
       }),
     [
@@ -427,7 +427,7 @@ describe('refuses by name', () => {
       'a URL in another direction',
       { url: 'https://shop.example/\u2066a' },
       'url',
-      /marks of direction.* U\+2066$/,
+      /bidirectional .* U\+2066$/,
     ],
   ];
 
@@ -539,7 +539,7 @@ describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
     expect(answers.filter(({ code }) => code === 'ok')).toHaveLength(10);
     const refused = answers.filter(({ code }) => code === 'invalid_state');
     expect(refused).toHaveLength(14);
-    expect(refused[0]?.message).toMatch(/100 webhook endpoints already/);
+    expect(refused[0]?.message).toMatch(/100 webhook endpoints, the maximum/);
     const list = () => ok('json', 'listWebhookEndpoints', { page_size: 100 }, { apiKey: key });
     const { webhook_endpoints, next_page_token } = await list();
     expect([webhook_endpoints.length, next_page_token]).toEqual([100, undefined]);

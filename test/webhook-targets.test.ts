@@ -27,9 +27,9 @@ const noUrl = /^must be a URL, such as https:\/\/shop\.example\/webhooks$/;
 const noAddress = /^must have a name as its host, not an IP address$/;
 const notReachable = /^must have a host that is reachable from the internet$/;
 const noHttps = /^must begin with https:\/\/$/;
-const noPassword = /^must not hold a user name or a password/;
+const noPassword = /^must not contain a user name or password/;
 const noFragment = /^must not have a fragment/;
-const noSpaces = /^must not hold spaces or control characters$/;
+const noSpaces = /^must not contain spaces or control characters$/;
 
 const refusedUrls: readonly (readonly [string, RegExp])[] = [
   // This machine, in every spelling that a URL has for it.

@@ -141,7 +141,7 @@ export const views = said({
   'time-is-up': ({ chain }) => [
     'The time to pay is over',
     'Do not send any money now.',
-    `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}. While ${chain} stands still, that takes longer, and nothing is lost.`,
+    `If you paid in time, your payment still counts: we are checking the last blocks on ${chain}. While ${chain} is not producing blocks, this takes longer, but your payment is not lost.`,
   ],
   expired: ({ merchant }) => [
     'This payment has expired',
@@ -198,7 +198,7 @@ export const notices = {
   'sign-too-little': ({ missing, token }) =>
     `This account does not have ${missing}. You were not charged. Add ${token} to it, or choose another account in your wallet.`,
   'sign-contract': ({ token }) =>
-    `${token} does not accept signatures of this account. You were not charged. Pay with the network fee, or choose another account in your wallet.`,
+    `${token} does not accept signatures from this account. You were not charged. Pay with the network fee, or choose another account in your wallet.`,
   'sign-lapsed': () =>
     'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
   'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',

@@ -23,10 +23,10 @@ export interface Methods {
   /**
    * Creates a payment intent: what has to be paid, to which wallet, on which chain, until when.
    *
-   * A retry answers what the first call answered, whatever has happened to the intent since; retrieve it for
-   * its present state. A key lives as long as its intent. Once that has expired or was canceled, the key
-   * still answers it, and nobody can pay it: give the order's next attempt a key of its own, such as
-   * `order-1001/2` after `order-1001`.
+   * A retry returns the first call's answer, whatever has happened to the intent since; retrieve the intent
+   * for its present state. A key is kept as long as its intent. Once the intent has expired or been canceled,
+   * the key still returns it, although it can no longer be paid. Use a new key for the order's next attempt,
+   * such as `order-1001/2`.
    *
    * On a chain whose payments the service cannot see at the moment, a new intent is refused with
    * `chain_unwatched`.
@@ -45,15 +45,15 @@ export interface Methods {
   /**
    * Cancels an intent that still requires payment, for good.
    *
-   * Canceling a canceled intent again answers its present state. An intent that is being paid, for which a
+   * Canceling a canceled intent again returns its present state. An intent that is being paid, for which a
    * signed payment is on its way, or that has ended another way is refused with `invalid_state`. Money that
    * arrives after the cancellation is reported by an event and stays yours to return.
    */
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
   /**
-   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was
-   * returned, is on its way, or is held by open refunds. An intent can have 100 refunds.
+   * Creates a refund. Its maximum is the sum of the intent's confirmed USDC payments, whether or not they
+   * count, minus what its refunds have returned or are still to return. An intent can have 100 refunds.
    */
   createRefund<Metadata extends object>(create: requests.CreateRefund<Metadata>, options?: CreateOptions): Promise<resources.Refund & { replayed: boolean }>;
 
@@ -69,15 +69,16 @@ export interface Methods {
   /**
    * Cancels a refund whose transfer has not been seen, for good.
    *
-   * Canceling a canceled refund again answers its present state. A transaction that is signed already can
+   * Canceling a canceled refund again returns its present state. A transaction that is signed already can
    * still land: its transfer is then recorded, counted, and labeled `after_cancel`.
    */
   cancelRefund(id: string, options?: CallOptions): Promise<resources.Refund>;
 
   /**
-   * Names the transaction of a refund whose wallet could not send the id: a plain transfer of the refund's
-   * amount, from the wallet that the intent was paid to, to the refund's destination, after the refund was
-   * created. A transfer can confirm only one refund. Confirming the same transaction again changes nothing.
+   * Links a refund to the transaction that returned its money, if the wallet could not send the id: a plain
+   * transfer of the refund's amount, from the wallet that the intent was paid to, to the refund's
+   * destination, after the refund was created. A transfer can confirm only one refund. Confirming the same
+   * transaction again changes nothing.
    */
   confirmRefund(id: string, confirm: requests.ConfirmRefund, options?: CallOptions): Promise<resources.Refund>;
 
@@ -99,7 +100,7 @@ export interface Methods {
   attributeTransfer(id: string, attribute: requests.AttributeTransfer, options?: CallOptions): Promise<resources.Transfer>;
 
   /**
-   * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the
+   * Undoes a manual attribution: the intent's sum, labels and status become what they would be without the
    * transfer, which is unattributed again. Refused for a payment that was attributed by itself, for one that
    * has made its intent succeed, and for one that open refunds need. Detaching a transfer that is
    * unattributed changes nothing.
@@ -127,7 +128,7 @@ export interface Methods {
   deleteWebhookEndpoint(id: string, options?: CallOptions): Promise<void>;
 
   /**
-   * Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. A
+   * Replaces an endpoint's secret and returns the new one. Until the overlap ends, the old one signs too. A
    * retry is refused with `invalid_state` if the operator has since removed the key that the secret was
    * derived with.
    */
@@ -153,8 +154,8 @@ export interface Methods {
    * A disabled endpoint is refused as `invalid_state`: enable it first. Disabling an endpoint fails what was
    * pending, so after enabling it again, redelivering what has failed sends that, too.
    *
-   * It counts as one request of the rate limit for each 20 deliveries. Where that is more than the rest of
-   * the allowance, the key is refused until the debt is paid back.
+   * It counts as one request of the rate limit for each 20 deliveries. If that exceeds the remaining
+   * allowance, the key's requests are refused until the allowance has recovered.
    */
   redeliverWebhookEndpoint(id: string, redeliver?: requests.RedeliverWebhookEndpoint, options?: CallOptions): Promise<number>;
 

@@ -80,8 +80,8 @@ export interface ListPaymentIntents {
    */
   metadataKey?: string | undefined;
   /**
-   * The value, a text of at most 255 bytes, exactly. An intent is found by the first ten of its keys, in the
-   * order of their bytes, whose value is such a text, and within 5 seconds of its creation.
+   * The exact value, 1 to 255 bytes. An intent becomes searchable within 5 seconds of its creation, by the
+   * first ten of its keys, in byte order, that have such a value.
    */
   metadataValue?: string | undefined;
 }

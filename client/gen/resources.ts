@@ -33,8 +33,8 @@ export interface Payment extends ApiResource {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels: Label[];
   /**
-   * Whether the transfer is part of the intent's `amountReceivedUnits`, or, of a refund, once it is
-   * confirmed, of its `amountRefundedUnits`. Undefined in events of before the field.
+   * Payment: whether it is part of the intent's `amountReceivedUnits`. Refund: whether it is, once confirmed,
+   * part of `amountRefundedUnits`. Undefined from events older than this field.
    */
   counts: boolean | undefined;
 }
@@ -53,8 +53,8 @@ export interface AnyPaymentIntent extends ApiResource {
    */
   id: string;
   /**
-   * Where the payment stands. A new intent requires payment, and so does the answer of each retry of its
-   * creation. A value newer than this client is an {@link Unknown}.
+   * Where the payment stands. Every answer to its creation, retries included, has `requires_payment`. A value
+   * newer than this client is an {@link Unknown}.
    */
   status: words.PaymentIntentStatus | Unknown;
   /**
@@ -134,7 +134,7 @@ export interface PaymentIntentState extends AnyPaymentIntent {
   expiredAt: Date | undefined;
   /**
    * Sum of the confirmed transfers of its refunds, in the token's smallest unit. A refund never changes the
-   * status. Undefined in events of before the field.
+   * status. Undefined from events older than this field.
    */
   amountRefundedUnits: bigint | undefined;
 }
@@ -202,7 +202,7 @@ export interface TransferCandidate extends ApiResource {
 
 /**
  * A transfer to a wallet of the merchant on a chain that is watched. Most are payments of an intent; those
- * that cannot be told to be one intent's payment are unattributed, until you attribute them.
+ * that cannot be matched to exactly one intent are unattributed until you attribute them.
  */
 export interface Transfer extends ApiResource {
   /**

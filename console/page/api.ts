@@ -113,7 +113,7 @@ function fieldWords(field: string): string {
 export function wordsOf(reason: unknown): string {
   if (reason instanceof Advice) return reason.message;
   const error = ConnectError.from(reason);
-  if (error.code === Code.Internal) return 'The service has failed at this. Its log says why.';
+  if (error.code === Code.Internal) return 'The service could not do this. Its log says why.';
   if (isLostConnection(error)) return 'The service does not answer.';
   const faults = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
   return faults.length === 0

@@ -163,7 +163,7 @@ export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, children
           {failure !== undefined && <p role="alert">{failure}</p>}
           <p class="actions">
             <Button label={doLabel} isMain isSubmit isBusy={isBusy} />
-            <Button label="Leave it" onClick={() => setIsOpen(false)} />
+            <Button label="Close" onClick={() => setIsOpen(false)} />
           </p>
         </form>
       ) : (

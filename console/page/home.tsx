@@ -135,7 +135,7 @@ function Figures({ of: { days, timeZone } }: { of: Summary }) {
       />
       <Chart days={shown} zone={timeZone === 'UTC' ? timeZone : ''} />
       <p class="soft">
-        Days in {zoneWords(timeZone)}. Past days may change: by reorganisations, and by what people attribute.
+        Days in {zoneWords(timeZone)}. Past days may change, through reorganisations and manual attribution.
       </p>
     </>
   );
@@ -270,7 +270,7 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
     case AttentionKind.DELIVERIES:
       return [`${events} not delivered to ${url}.`, endpoint, 'Send again'];
     case AttentionKind.ENDPOINT:
-      if (count === 0) return [`${url} was disabled. Your shop hears nothing there.`, endpoint, 'Enable it'];
+      if (count === 0) return [`${url} was disabled. No events are sent to it.`, endpoint, 'Enable it'];
       return [`Events do not reach ${url}${inARow}. They are tried again.`, endpoint, 'Look at it'];
     case AttentionKind.REFUND:
       return [`A refund of ${money} waits for your wallet's signature.`, payment, 'Sign it'];
@@ -279,8 +279,8 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
     case AttentionKind.CHAIN:
       return [
         chainState === ChainState.BEHIND
-          ? 'Payments are seen late: the chain is being read up.'
-          : `Nobody sees payments on this chain now.${chainState === ChainState.UNWATCHED ? '' : ' What was paid is found later: let nobody pay again.'}`,
+          ? 'Payments appear late: the service is catching up with this chain.'
+          : `Payments on this chain are not being seen.${chainState === ChainState.UNWATCHED ? '' : ' They will be found later: make sure that nobody pays twice.'}`,
         '/chains',
         seesChains ? 'Look at the chains' : '',
       ];

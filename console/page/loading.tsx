@@ -81,18 +81,16 @@ export function Shown<T>({ of: { value, failure }, isView = false, children }: S
   }
   return (
     <>
-      {isView && value === undefined && <h1>{isMissing(failure) ? 'Not here' : 'Not loaded'}</h1>}
+      {isView && value === undefined && <h1>{isMissing(failure) ? 'Not found' : 'Not loaded'}</h1>}
       {failure !== undefined && (
         <div class="notice" role="alert">
           <p>
-            {isMissing(failure)
-              ? 'There is no such thing, or this session may not see it.'
-              : wordsOf(failure)}
-            {value !== undefined && ' This is how it was.'}
-            {isWorthAsking(failure) && ' Asking again…'}
+            {isMissing(failure) ? 'Not found, or this session may not see it.' : wordsOf(failure)}
+            {value !== undefined && ' Showing the last known state.'}
+            {isWorthAsking(failure) && ' Retrying…'}
           </p>
           {!isWorthAsking(failure) && !isMissing(failure) && (
-            <Button label="Ask again" onClick={() => changes.dispatchEvent(new Event('change'))} />
+            <Button label="Try again" onClick={() => changes.dispatchEvent(new Event('change'))} />
           )}
         </div>
       )}
@@ -166,7 +164,7 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
             {rows.length > 0 ? props.children(rows) : <p class="state">None among the newest.</p>}
             {rows.length > pageSize && (
               <p class="soft">
-                The newest fifty are kept up to date. Open an older one to see how it stands.
+                Only the newest fifty update automatically. Open an older one to see its current state.
               </p>
             )}
             {next !== '' && <ActionButton label="Show more" onDo={more} />}

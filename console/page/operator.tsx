@@ -44,7 +44,7 @@ function ChainCard({ of: chain }: { of: Chain }) {
             'Read up to': `${chain.readNumber} of ${chain.headNumber}`,
             'That block is of': <When at={chain.readTime} />,
             'Final up to': String(chain.finalizedNumber),
-            Nodes: chain.nodesCount === 1 ? 'one: nobody checks what it says' : nodes,
+            Nodes: chain.nodesCount === 1 ? 'one: its blocks are not verified' : nodes,
             'Payers without gas': chain.hasFacilitator ? 'can pay by a signature' : cannotPay,
           }}
         />
@@ -58,13 +58,13 @@ function stateOf({ state, seenAt, rpcVariable }: Chain): [label: string, tone: T
     case ChainState.WATCHED:
       return ['Watched', 'good', ''];
     case ChainState.IDLE: {
-      const advice = 'No process watches it now: look for one with the role watcher, and at its log.';
-      return ['Stands still', 'bad', advice];
+      const advice = 'No process watches it. Check that one with the role watcher is running, and its log.';
+      return ['Stalled', 'bad', advice];
     }
     case ChainState.SILENT: {
       const silent = shownDuration(Date.now() - (seenAt === undefined ? 0 : timestampMs(seenAt)));
       const advice = `Its node has not answered for ${silent}: look at the node, or at ${rpcVariable}.`;
-      return ['Stands still', 'bad', advice];
+      return ['Stalled', 'bad', advice];
     }
     case ChainState.BEHIND:
       return ['Behind', 'bad', 'Payments are seen late until the blocks in between are read.'];
@@ -84,7 +84,7 @@ export function Merchants() {
     <>
       <h1>Merchants and keys</h1>
       <p class="lead">
-        To look at. Merchants, wallets and keys are made on the command line, where a key is shown once.
+        Read-only. Create merchants, wallets and keys on the command line; a key is shown there once.
       </p>
       <Table
         rows={merchants}

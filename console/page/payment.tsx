@@ -72,15 +72,15 @@ function sentenceOf(intent: PaymentIntent): string {
   const surplus = surplusOf(intent);
   switch (status) {
     case PaymentIntentStatus.REQUIRES_PAYMENT:
-      if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} are missing.`;
+      if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} is missing.`;
       return came ? 'Nothing that pays it has arrived.' : 'Nothing has arrived yet.';
     case PaymentIntentStatus.PROCESSING:
       return 'The money is on the chain. Do not ship yet: it still needs confirmations.';
     case PaymentIntentStatus.SUCCEEDED:
       if (labels.includes('reorged') && received < amountUnits) {
-        return 'The chain took money back after this had succeeded. Do not ship; look at what is there now.';
+        return 'A payment was reorged after this had succeeded. Do not ship before you have checked what was received.';
       }
-      return `The money is there.${returned}${surplus > 0n ? ` ${money(surplus)} are more than you asked for: return them.` : ''}`;
+      return `The money is there.${returned}${surplus > 0n ? ` ${money(surplus)} is more than you asked for: return it.` : ''}`;
     case PaymentIntentStatus.EXPIRED:
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
@@ -93,7 +93,7 @@ function sentenceOf(intent: PaymentIntent): string {
       return `It ${end}: ${why}.${returned}${advice}`;
     }
     default:
-      return 'It stands as only a newer console can say. Load this page again.';
+      return 'This page is too old to show this status. Reload it.';
   }
 }
 
@@ -109,8 +109,8 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
         <Opener label="Cancel this payment" doLabel="Cancel it" onDo={cancel}>
           <p>
-            The payer can no longer pay it. What has arrived can be given back then. Money that is sent anyway
-            is reported, and can be given back too.
+            The payer will no longer be able to pay. You can refund what has arrived, and anything that is
+            sent later.
           </p>
         </Opener>
       )}

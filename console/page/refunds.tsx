@@ -87,7 +87,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
               <>
                 <Signing refund={row} wallet={wallet} />
                 <Opener isSmall label="Cancel this refund" doLabel="Cancel it" onDo={() => cancel(row.id)}>
-                  <p>Its money can be returned otherwise then. Make sure that nobody signs it any more.</p>
+                  <p>Its money can then go into another refund. Make sure that nobody signs this one.</p>
                 </Opener>
               </>
             )}
@@ -169,7 +169,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
       // Only this form has the key: the answer to it was lost, and the form was changed since.
       if (!isReusedKey(reason)) throw reason;
       throw new Advice(
-        'What you asked for before was prepared after all. It is listed under Refunds: leave this, and look there.',
+        'Your earlier request succeeded after all: its refund is listed under Refunds. Close this form and look there.',
       );
     });
     onDone();
@@ -180,15 +180,15 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
       <Field label="To which address" value={destination} onInput={setDestination} />
       {[...payers].map((payer) => (
         <p key={payer} class="soft">
-          It was paid from <code>{payer}</code>. Ask the payer before you return it there: an exchange does
-          not give its customers what comes back to its own address.{' '}
-          <Button label="Take this address" onClick={() => setDestination(payer)} />
+          It was paid from <code>{payer}</code>. Ask the payer before you return it there: money sent back to
+          an exchange may not reach the customer.{' '}
+          <Button label="Use this address" onClick={() => setDestination(payer)} />
         </p>
       ))}
       <Field label="Why (the payer does not see it)" value={reason} onInput={setReason} />
       <p>
         {isTooMuch && `No more than ${money(freeUnits)} can go back. `}
-        {units !== undefined && !isTooMuch && `Prepares ${money(units)} to go back. `}
+        {units !== undefined && !isTooMuch && `Prepares a refund of ${money(units)}. `}
         {isAll && 'Without an amount, prepares all that is left to go back. '}
         Nothing moves yet: your wallet signs it afterwards.
       </p>
@@ -239,8 +239,8 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
     <>
       {reverted !== undefined && (
         <p role="alert">
-          Its transfer was taken off the chain, and may come back by itself. Sign it again only if your wallet
-          says that it will not: <Transaction of={reverted.transactionHash} chainId={chainId} />
+          Its transfer was reorged and may come back by itself. Sign again only if your wallet shows it as
+          dropped or failed: <Transaction of={reverted.transactionHash} chainId={chainId} />
         </p>
       )}
       {plain.map((hash) => (
@@ -286,7 +286,7 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   const sign = (wallet: Wallet) =>
     action.run(async () => {
       const isAlone = await withWalletLock(id, () => send(wallet, id, unsentMs));
-      if (!isAlone) throw new Advice('Another tab asks a wallet for this refund already: answer there.');
+      if (!isAlone) throw new Advice('Another tab is asking a wallet for this refund. Continue there.');
     });
   return (
     <>
@@ -320,7 +320,7 @@ async function send(wallet: Wallet, id: string, unsentMs: number | undefined): P
   if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
   const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
   if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
-    throw new Advice('It waits for no transfer any more.');
+    throw new Advice('This refund no longer needs a transfer.');
   }
   const { to, data, chainId } = transaction;
   const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
@@ -350,7 +350,7 @@ const refusals = {
   rejected: 'It was not signed, and nothing was sent.',
   'device-old': 'The hardware wallet could not sign it, and nothing was sent.',
   'wallet-busy': 'Your wallet shows a request already: answer it there.',
-  'wallet-failed': 'The wallet has failed. Look in it whether it has sent anything, before you sign again.',
+  'wallet-failed': 'The wallet failed, and may have sent the transfer: check it before you sign again.',
 };
 
 /** The transaction, for a wallet that is elsewhere. */
@@ -368,7 +368,7 @@ function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }
         look="lines"
         of={{
           'From the wallet that was paid': wallet && <Address of={wallet} chainId={chainId} />,
-          "To the USDC contract, which holds everybody's dollars": <Address of={to} chainId={chainId} />,
+          'To the USDC contract': <Address of={to} chainId={chainId} />,
           [`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`]: (
             <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
           ),
@@ -376,10 +376,10 @@ function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }
       />
       {isOperator && (
         <details>
-          <summary>As a code for a telephone</summary>
-          <QrCode text={link} label="The transfer, as a code that wallets on telephones read" />
+          <summary>QR code for a phone</summary>
+          <QrCode text={link} label="QR code of the transfer, for phone wallets" />
           <p class="soft">
-            A code holds the transfer without the id of the refund: say afterwards which transaction it was.
+            The QR code does not contain the refund's id. Enter the transaction hash below afterwards.
           </p>
         </details>
       )}
@@ -394,8 +394,8 @@ function ByHash({ id }: { id: string }) {
   return (
     <Opener isSmall label="It was sent without this data" doLabel="This was it" onDo={confirm}>
       <p>
-        A transfer of the same amount, from the wallet that was paid to this destination, counts as this
-        refund.
+        A transfer counts as this refund if it has the same amount, comes from the wallet that was paid, and
+        went to this destination.
       </p>
       <Field label="Transaction hash" value={hash} onInput={setHash} />
     </Opener>

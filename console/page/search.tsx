@@ -45,7 +45,7 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
                 {isPart && ', among the newest: there are older ones that were not looked at'}.
               </p>
               {intents.length + transfers.length === 0 && (
-                <p class="state">Nothing was found in what you look at. {advice}</p>
+                <p class="state">Nothing was found for this merchant and mode. {advice}</p>
               )}
               {intents.length > 0 && <PaymentTable rows={intents} />}
               {transfers.length > 0 && (
@@ -89,7 +89,7 @@ async function search(text: string): Promise<Found> {
     what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],
     isPart: all.some(({ nextPageToken }) => nextPageToken !== ''),
-    advice: `Write all of it, as your shop does.${key === undefined ? otherData : ''}`,
+    advice: `Enter the whole value, exactly as your shop writes it.${key === undefined ? otherData : ''}`,
   };
 }
 
@@ -98,7 +98,7 @@ const others: Readonly<Record<string, Found>> = {
   mer: { what: 'a merchant', advice: 'An operator finds it under Merchants and keys.' },
   key: { what: 'an API key', advice: 'An operator finds it under Merchants and keys.' },
   cs: { what: 'a session', advice: 'The command admin console list shows sessions.' },
-  del: { what: 'a delivery', advice: 'It is found by its event, whose id the delivery has as webhook-id.' },
+  del: { what: 'a delivery', advice: 'Search for its event: the id is in the header webhook-id.' },
 };
 
 /** What shops call an order in the metadata. */
@@ -133,13 +133,13 @@ function adviceOf(found: FindTransactionResponse): string {
   const silent = silentChainIds.length > 0 ? `${namesOf(silentChainIds)} did not answer. ` : '';
   const nowhere = `${asked}${silent}It may be on another chain, or on none yet: ask the payer which chain it was, and for a link to it.`;
   const known: { readonly [finding: number]: string } = {
-    [TransactionFinding.OTHER_MODE]: `It is on ${chain}, whose money is of the other mode than what you look at.`,
+    [TransactionFinding.OTHER_MODE]: `It is on ${chain}, which belongs to the other mode.`,
     [TransactionFinding.NO_TRANSFER]: `${place}, and moved no token: it may have failed.`,
     [TransactionFinding.OUTGOING]: `${place}, and moved money out of your wallet: none of your refunds is made by it.`,
     [TransactionFinding.OTHER_WALLET]: `${place}, and nothing of it went to a wallet of yours.`,
     [TransactionFinding.OTHER_TOKEN]: `${place}, and brought a token to your wallet that is not USDC.`,
     [TransactionFinding.NOT_READ]: `${place}. The service has read as far as ${readNumber}: it will be here when that block is read.`,
-    [TransactionFinding.TOO_LITTLE]: `${place}. What it brought is in a wallet of yours, and not listed here: no payment of this chain expected it there then, or it was too little.`,
+    [TransactionFinding.TOO_LITTLE]: `${place}. It paid one of your wallets but is not listed: no payment on this chain expected it at that time, or the amount was too small.`,
   };
   return known[finding] ?? nowhere;
 }

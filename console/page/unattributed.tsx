@@ -92,9 +92,9 @@ export function UnattributedTransfer({ id }: { id: string }) {
             <div class="actions">
               <Opener label="It is not for that payment" doLabel="Detach it" onDo={detach}>
                 <p>
-                  The payment is what it would be without this transfer, and the transfer names none again.
-                  Only a transfer that a person has attributed can be detached: what names its payment itself
-                  stays with it, to be returned.
+                  The payment changes to what it would be without this transfer, which becomes unattributed
+                  again. Only a manual attribution can be detached. Refund a transfer that was attributed
+                  automatically instead.
                 </p>
               </Opener>
             </div>
@@ -134,7 +134,7 @@ function Candidates({ transfer }: { transfer: Transfer }) {
         <p>
           {!isOnChain
             ? 'It is no longer on the chain: it was reorganised. It is listed again if it returns.'
-            : 'No payment of this wallet and chain was there then. Ask who sent it before you return it: an exchange does not give its customers what comes back to its own address.'}
+            : 'No payment for this wallet and chain existed at that time. Ask the sender where to return it: money sent back to an exchange may not reach the customer.'}
         </p>
       ) : (
         <ul class="candidates">
@@ -187,7 +187,7 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
               />
               {!isReadOnly && (
                 <Opener label="It is this one" doLabel="Attribute the transfer" onDo={attribute}>
-                  <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is told by an event.</p>
+                  <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is notified by an event.</p>
                 </Opener>
               )}
             </>
@@ -203,7 +203,7 @@ function consequenceOf(isUsdc: boolean, isWaiting: boolean, difference: bigint):
   if (!isUsdc)
     return 'Another token never pays it: the transfer is listed with the payment, and nothing else changes.';
   if (!isWaiting) {
-    return 'The payment waits for nothing more: it stays as it is, and the transfer is listed with it, to be returned.';
+    return 'The payment is already complete or closed and stays as it is. The transfer is listed with it so that you can refund it.';
   }
   if (difference < 0n) return 'The payment gets a part of its money, and keeps waiting for the rest.';
   return difference === 0n

@@ -28,7 +28,7 @@ export function Endpoints() {
       <Shown of={endpoints}>
         {({ webhookEndpoints: rows }) =>
           rows.length === 0 ? (
-            <p class="state">Your shop has no endpoint: it is told nothing by itself. The API creates one.</p>
+            <p class="state">Your shop has no webhook endpoint: no events are sent. The API creates one.</p>
           ) : (
             <ul class="cards">
               {rows.map((row) => (
@@ -144,8 +144,8 @@ function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpo
         <>
           <Opener label="Send all that failed" doLabel="Send them" onDo={sendFailed}>
             <p>
-              Every delivery that has failed for good is sent again, oldest first. An event has one id,
-              however often it is sent.
+              Sends up to 10,000 failed deliveries again, oldest first. An event keeps its id however often it
+              is sent.
             </p>
           </Opener>
           <ActionButton label="Send a test" onDo={test} />

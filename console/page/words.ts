@@ -87,7 +87,7 @@ const events: Readonly<Record<string, string>> = {
   'refund.processing': 'The refund is on the chain, waiting for confirmations',
   'refund.succeeded': 'The money was returned',
   'refund.canceled': 'The refund was canceled',
-  'refund.expired': 'The refund expired, unsigned',
+  'refund.expired': 'The refund expired: no transfer was seen',
   'refund.reorged': 'The chain was reorganised, and the refund with it',
   'refund.unexpected': 'The refund differs from what was prepared',
 };
@@ -107,7 +107,7 @@ const methods: Readonly<Record<string, string>> = {
   DeleteWebhookEndpoint: 'deleted the endpoint',
   RotateWebhookSecret: 'replaced its secret',
   PingWebhookEndpoint: 'sent a test',
-  RedeliverWebhookEndpoint: 'sent all that failed again',
+  RedeliverWebhookEndpoint: 'resent all failed deliveries',
   ResolveAttention: 'said that it is done',
 };
 

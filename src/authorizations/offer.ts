@@ -124,7 +124,7 @@ function refusalOfTime({ validAfter, validBefore }: SignedPayment, { intent, now
   if (validBefore > until) {
     return refused(
       'invalid_exact_evm_payload_authorization_valid_before',
-      'The authorization is valid for longer than the payment intent.',
+      `validBefore must be ${until} or earlier, when the payment intent expires.`,
     );
   }
   return validBefore >= seconds + BigInt(minValidSeconds)

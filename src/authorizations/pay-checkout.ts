@@ -365,7 +365,7 @@ function ended(status: 'expired' | 'canceled'): ServiceError {
 /** Another authorization can still be used. */
 function otherPaymentPending({ validBefore }: Pick<AuthorizationRow, 'validBefore'>): ServiceError {
   return invalidState(
-    `A signed payment for this payment intent can still arrive until ${validBefore.toISOString()}, and some minutes later ` +
-      'it is known whether it has. Wait: a second payment could be charged too.',
+    `A signed payment for this payment intent can still arrive until ${validBefore.toISOString()}. Its outcome is known ` +
+      'a few minutes after that. Do not pay again before then, or you may be charged twice.',
   );
 }

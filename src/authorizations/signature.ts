@@ -32,7 +32,7 @@ function proofOf(payment: SignedPayment, separator: Hex): Proof {
   if (signature.endsWith(erc6492Suffix)) {
     return refused(
       'invalid_exact_evm_payload_undeployed_smart_wallet',
-      'Wrapped signatures (ERC-6492) are not taken. An account that is deployed can sign without the wrapper; deploy another one first.',
+      'Wrapped signatures (ERC-6492) are not accepted. If the account is not deployed yet, deploy it first. Then sign without the wrapper.',
     );
   }
   const bytes = Buffer.from(signature.slice(2), 'hex');

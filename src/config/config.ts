@@ -219,7 +219,7 @@ function readSecrets(variables: Variables, required: readonly SecretName[]) {
     if (ring !== undefined) secrets[name] = ring;
     if (variables.given(name) === undefined && required.includes(name)) {
       variables.problems.push(
-        `${name} is missing, which DATABASE_URL requires: set it to "1:$(openssl rand -base64 32)" and keep it safe, or unset DATABASE_URL to try the service with a database of its own`,
+        `${name} is missing and required with DATABASE_URL: set it to "1:$(openssl rand -base64 32)" and keep it safe, or unset DATABASE_URL to try the service with a database of its own`,
       );
     }
   }
@@ -257,7 +257,7 @@ function readRoles(variables: Variables): ReadonlySet<(typeof roleNames)[number]
   const unknown = roles.filter((role) => !(roleNames as readonly string[]).includes(role));
   if (unknown.length > 0) {
     variables.problems.push(
-      `ROLES must be a list of ${roleNames.join(', ')}, separated by commas, without "${unknown.join('", "')}"`,
+      `ROLES must be a comma-separated list of ${roleNames.join(', ')}; unknown: "${unknown.join('", "')}"`,
     );
   }
   return new Set(roles as (typeof roleNames)[number][]);
@@ -332,7 +332,7 @@ function readAddress(variables: Variables, name: string): string | undefined {
     return text.replace(/\/+$/, '');
   }
   variables.problems.push(
-    `${name} must be an address that begins with https:// or http://, without user or password`,
+    `${name} must be an http:// or https:// address without user, password, query or fragment`,
   );
   return undefined;
 }

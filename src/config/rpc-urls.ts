@@ -18,6 +18,6 @@ export function parseRpcUrls(text: string): [string, ...string[]] {
     }
   }
   if (new Set(urls).size < urls.length)
-    throw new Error('an address is there twice: another one could not confirm');
+    throw new Error('an address is listed twice: the node that confirms must be another one');
   return urls;
 }

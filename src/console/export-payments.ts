@@ -225,7 +225,7 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
   };
 }
 
-const usedUp = () => new ServiceError('not_found', { message: 'This link is used up: export again.' });
+const usedUp = () => new ServiceError('not_found', { message: 'The link is expired or used: export again.' });
 
 async function* textsOf(em: EntityManager, options: ExportOptions): AsyncGenerator<string> {
   for await (const { text } of exportPayments(em, options)) yield text;

@@ -20,7 +20,7 @@ export function assertAccess({ isReadOnly, merchant }: Session, access: Access):
     throw new ServiceError('permission_denied', { message: "This needs an operator's session." });
   }
   if (isReadOnly) {
-    throw new ServiceError('permission_denied', { message: 'This session is for reading only.' });
+    throw new ServiceError('permission_denied', { message: 'This session is read-only.' });
   }
 }
 

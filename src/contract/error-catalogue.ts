@@ -44,7 +44,7 @@ export const catalogue = {
   invalid_body: {
     httpStatus: 400,
     grpcCode: 'InvalidArgument',
-    message: 'The request is not acceptable. The details name every faulty field.',
+    message: 'The request is invalid. The details list every invalid field.',
   },
   idempotency_key_reused: {
     httpStatus: 422,
@@ -60,7 +60,7 @@ export const catalogue = {
   resource_missing: {
     httpStatus: 404,
     grpcCode: 'NotFound',
-    message: 'There is nothing with this id that is yours in the mode of this API key.',
+    message: 'You have no resource with this id in the mode of this API key.',
   },
   invalid_state: {
     httpStatus: 409,
@@ -71,13 +71,13 @@ export const catalogue = {
     httpStatus: 409,
     grpcCode: 'FailedPrecondition',
     message:
-      'No intent can be created on this chain at the moment because its payments would not be seen. Choose another chain or tell us the request id.',
+      'The service is not watching this chain at the moment and would not see payments on it. Choose another chain or send us the request id.',
   },
   cursor_expired: {
     httpStatus: 410,
     grpcCode: 'OutOfRange',
     message:
-      'The events after this one are no longer all kept. Begin again without it and then retrieve the resources that you follow.',
+      'Some events after this cursor are no longer kept. Start again without a cursor and then retrieve the resources that you track.',
   },
   not_found: { httpStatus: 404, grpcCode: 'Unimplemented', message: 'There is nothing at this path.' },
   method_not_allowed: {
@@ -93,7 +93,7 @@ export const catalogue = {
   unsupported_media_type: {
     httpStatus: 415,
     grpcCode: 'Unimplemented',
-    message: 'The body has to be JSON without any content encoding. Send Content-Type application json.',
+    message: 'The body must be uncompressed JSON and declared as JSON in Content-Type.',
   },
   rate_limited: {
     httpStatus: 429,

@@ -17,9 +17,9 @@ export const eventDescriptions = {
   'payment_intent.wrong_token': 'A token that the intent is not paid in has come. It does not count.',
   'payment_intent.reorged':
     'A payment is no longer on the chain, which has reorganised; or, after the intent ended, such a payment is on the chain again. `amount_received_units` has the present sum.',
-  'payment_intent.payment_detached': 'Somebody has taken back the attribution of a payment by hand.',
+  'payment_intent.payment_detached': 'A manual attribution of a payment was undone.',
   'transfer.unattributed':
-    "Transfers to your wallet have come in a block that cannot be told to be one intent's payment: the largest, and how many. Attribute them when you know.",
+    'Transfers to your wallet have come in a block that cannot be matched to exactly one intent: the largest, and how many. Attribute them when you know.',
   'refund.processing': "The refund's transfer is on the chain, and not final yet.",
   'refund.succeeded': "The refund's transfer has all its confirmations.",
   'refund.canceled': 'The refund was canceled.',

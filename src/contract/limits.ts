@@ -8,4 +8,4 @@ export const requestIsLate = 'The request did not arrive in time. Send all of it
 
 /** The message for an unknown expectation. */
 export const expectationFailed =
-  'The Expect header asks for something that is not known here. Send 100-continue or none.';
+  'The Expect header has an unsupported value. Send 100-continue or omit the header.';

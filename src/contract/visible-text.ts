@@ -17,7 +17,7 @@ export function invisibleProblem(text: string): string | undefined {
   const [found] = invisible.exec(text) ?? [];
   return found === undefined
     ? undefined
-    : `must be one line without control characters, marks of direction or invisible characters, and has U+${hexOf(found.codePointAt(0)).toUpperCase()}`;
+    : `must be one line without control, bidirectional or invisible characters, but contains U+${hexOf(found.codePointAt(0)).toUpperCase()}`;
 }
 
 /** Returns the text with each such character as its JSON escape, line breaks included. */

@@ -182,9 +182,9 @@ function hasNegativeZero(value: JsonValue, nesting: number): boolean {
 function findValueProblem(value: JsonValue, nesting: number): string | undefined {
   if (typeof value === 'string') return findStringProblem(value);
   if (typeof value === 'number') {
-    if (!Number.isFinite(value)) return 'must not hold NaN or an infinity, which JSON cannot write';
+    if (!Number.isFinite(value)) return 'must not contain NaN or an infinity, which JSON cannot write';
     if (!Number.isInteger(value) || Number.isSafeInteger(value)) return undefined;
-    return 'must not hold integers beyond 9007199254740991, which come back changed; send them as strings';
+    return 'must not contain integers beyond 9007199254740991, which lose precision; send them as strings';
   }
   if (typeof value !== 'object' || value === null) return undefined;
   if (nesting > maxMetadataNesting) return `must not be nested deeper than ${maxMetadataNesting} levels`;
@@ -200,7 +200,7 @@ function findValueProblem(value: JsonValue, nesting: number): string | undefined
 
 /** Returns why a text cannot be stored, as the end of a sentence. */
 export function findStringProblem(text: string): string | undefined {
-  if (text.includes('\0')) return 'must not hold NUL characters, which the database cannot keep';
-  if (!text.isWellFormed()) return 'must not hold lone surrogates, which are not text';
+  if (text.includes('\0')) return 'must not contain NUL characters';
+  if (!text.isWellFormed()) return 'must not contain lone surrogates, which are not text';
   return undefined;
 }

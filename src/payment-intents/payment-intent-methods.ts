@@ -147,8 +147,8 @@ export function cancelPaymentIntent(
 
 function stillPayable(until: Date): ServiceError {
   return invalidState(
-    'The payment intent cannot be canceled. The payer has signed an authorization for it, which can be used until ' +
-      `${until.toISOString()}. Cancel it some minutes later, once the chain has confirmed that it was not.`,
+    'The payment intent cannot be canceled: the payer has signed an authorization that can be used until ' +
+      `${until.toISOString()}. Try again a few minutes after that, once the chain has confirmed that it was not used.`,
   );
 }
 

@@ -28,7 +28,7 @@ const findWatchedChains = preparedStatement('find_watched_chains', 'select mode,
 /** The refusal to create an intent on an unwatched chain. The log names the variable to set. */
 export function chainUnwatched(mode: ModeName, chain: ChainName): ServiceError {
   return new ServiceError('chain_unwatched', {
-    violations: [{ field: 'chain', message: `is not watched in ${mode} at the moment: ${chain}` }],
+    violations: [{ field: 'chain', message: `cannot be ${chain}: it is not watched in ${mode} now` }],
     cause: new Error(
       `${mode} ${chain} has no watcher: set ${chainNamed(mode, chain).rpcVariable} on a process with the role watcher, or permit this with ALLOW_UNWATCHED`,
     ),

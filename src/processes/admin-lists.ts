@@ -70,7 +70,7 @@ function addMoneyLists(): void {
     .action(shows(async () => (await loadTransferTasks()).attribute, undefined, changing));
 
   command(transfer, 'detach --transfer tr_…')
-    .description('take back an attribution by hand')
+    .description('undo a manual attribution')
     .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
     .action(shows(async () => (await loadTransferTasks()).detach, undefined, changing));
 

@@ -103,7 +103,7 @@ export async function demoMonth(
   { payments: count }: { payments: number },
 ): Promise<Output> {
   if (!database.embedded) {
-    throw new AdministrationError('a month of made-up business is only for a trial: without DATABASE_URL');
+    throw new AdministrationError('demo data needs the embedded database: unset DATABASE_URL');
   }
   const { merchant_id, wallet_address } = await ensureDemo(database, database.config.dataDir);
   const { em } = database.orm;

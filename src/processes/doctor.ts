@@ -191,7 +191,7 @@ async function checkCollation({ orm }: Database, found: string): Promise<void> {
   );
   if (changed === undefined) return;
   throw new StartupError(
-    `${found}: its rules for sorting have changed with the system's library, and indexes may miss rows: as the owner, run reindex database ${changed.name}; alter database ${changed.name} refresh collation version`,
+    `${found}: a system library has changed its collation, so indexes may miss rows: as the owner, run reindex database ${changed.name}; alter database ${changed.name} refresh collation version`,
   );
 }
 
@@ -336,7 +336,7 @@ async function checkCertificate(tls: NonNullable<Config['tls']>): Promise<string
   const { cert, endsMs } = await readTls(tls);
   const { subject } = new X509Certificate(cert);
   const days = Math.floor((endsMs - Date.now()) / 86_400_000);
-  const found = `${subject.replaceAll('\n', ', ')} ends ${days < 0 ? `${-days} days ago` : `in ${days} days`}`;
+  const found = `${subject.replaceAll('\n', ', ')} ${days < 0 ? `expired ${-days} days ago` : `expires in ${days} days`}`;
   if (days >= minCertificateDays) return found;
   throw new StartupError(`${found}: renew ${tls.certFile} and send the service SIGHUP`);
 }

@@ -188,14 +188,14 @@ function notYours(): ServiceError {
 /** The money would be sent, but the refund would wait until somebody sends it again. */
 function unwatched(chain: ChainName): ServiceError {
   return invalidState(
-    `Nothing reads ${chain} at the moment, so the transfer of a refund would not be seen. Tell us the request id.`,
+    `The service is not watching ${chain} at the moment and would not see the refund's transfer. Try again later, or send us the request id.`,
   );
 }
 
 function tooMuch(rest: bigint): ServiceError {
   return invalidState(
     rest === 0n
-      ? 'Nothing of this payment intent can be returned: it has no confirmed payment, all of it is returned already, or refunds that wait for their transfer hold it. List its refunds.'
+      ? 'Nothing can be refunded: this payment intent has no confirmed payment, or its refunds already cover all of it. List its refunds; open ones count too.'
       : `At most ${rest} units of this payment intent can be returned now.`,
   );
 }

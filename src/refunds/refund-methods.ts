@@ -236,8 +236,8 @@ function looksLike(transfer: TransferRow, refund: RefundRow): boolean {
 
 function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): ServiceError {
   return invalidState(
-    `No transfer of ${amountUnits} units from ${wallet} to ${destination} has been seen in this transaction since the ` +
-      'refund was created, or it belongs to another refund. A transaction is seen some seconds after its block: try again.',
+    `No transfer of ${amountUnits} units from ${wallet} to ${destination} was found in this transaction. It must be later ` +
+      'than the refund and belong to no other refund. If the transaction is new, try again in a few seconds.',
   );
 }
 

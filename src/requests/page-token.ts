@@ -27,14 +27,14 @@ export function cursorOf(token: string, filter: readonly unknown[], ...cursorByt
   if (!isOne) throw unknownToken();
   if (!bytes.subarray(1, 1 + filterBytes).equals(digestOf(filter))) {
     throw invalidBody([
-      { field: 'page_token', message: 'belongs to other filters: send it with those of the page before' },
+      { field: 'page_token', message: 'was issued for other filters: send those of the page before' },
     ]);
   }
   return bytes.subarray(1 + filterBytes);
 }
 
 function unknownToken(): ServiceError {
-  return invalidBody([{ field: 'page_token', message: 'is not one that this list has given out' }]);
+  return invalidBody([{ field: 'page_token', message: 'is not a token that this list returned' }]);
 }
 
 const uuidBytes = 16;

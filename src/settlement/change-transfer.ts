@@ -153,15 +153,13 @@ function assertPossible(
   }
   const state = endOf(intent);
   if (state !== undefined && !allowEnded) {
-    throw invalidState(
-      `The intent ${state} and needs no further payment. Send allow_ended as true to attribute the transfer anyway.`,
-    );
+    throw invalidState(`The intent ${state}. To attribute the transfer anyway, set allow_ended to true.`);
   }
 }
 
 /** Returns why the intent needs no further payment, as the end of a sentence. */
 function endOf(intent: PaymentIntentRow): string | undefined {
-  if (!isOpen(intent)) return `is ${intent.status}`;
+  if (!isOpen(intent)) return intent.status === 'canceled' ? 'was canceled' : `has ${intent.status}`;
   return BigInt(intent.amountReceivedUnits) >= BigInt(intent.amountUnits) ? 'is fully paid' : undefined;
 }
 

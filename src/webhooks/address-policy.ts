@@ -46,13 +46,13 @@ export function createAddressPolicy(allowed: AllowedTargets) {
     /** Returns why the URL is refused, as the end of a sentence that begins with its name, or undefined. */
     urlProblem(text: string): string | undefined {
       // URL parsers remove some of these characters, so the URL shown would not be the one used.
-      if (/[\s\p{Cc}]/u.test(text)) return 'must not hold spaces or control characters';
+      if (/[\s\p{Cc}]/u.test(text)) return 'must not contain spaces or control characters';
       const url = URL.parse(text);
       if (url === null) return 'must be a URL, such as https://shop.example/webhooks';
       const { protocol, username, password, hash } = url;
       if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://';
       if (username !== '' || password !== '') {
-        return 'must not hold a user name or a password: what we send is signed instead';
+        return 'must not contain a user name or password: verify the signature of the webhook instead';
       }
       if (hash !== '') return 'must not have a fragment (#…), which is never sent';
       const host = hostOf(url);

@@ -114,7 +114,7 @@ export async function createEndpoint(
     }
     if ((await tx.count(WebhookEndpointEntity, { ...owner, deletedAt: null })) >= maxEndpoints) {
       throw invalidState(
-        `There are ${maxEndpoints} webhook endpoints already, the most there may be. Delete one first.`,
+        `You already have ${maxEndpoints} webhook endpoints, the maximum. Delete one first.`,
       );
     }
     const now = new Date();

@@ -188,7 +188,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByLabel('Amount in USDC').fill('5');
     await press('Prepare the refund');
     await see(/The address must be/);
-    await press('Take this address');
+    await press('Use this address');
     await press('Prepare the refund');
     await see('To be signed');
     await see('Anna Meier');
@@ -224,7 +224,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       );
     await press('Cancel this refund');
     expect(await focused()).toBe('Cancel this refund');
-    await press('Leave it');
+    await press('Close');
     expect(await focused()).toBe('Cancel this refund');
     await press('Cancel this refund');
     await page.keyboard.press('Tab');
@@ -314,7 +314,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await world.chain.send(account.address, { to, data });
       await world.mine();
       await press('Sign with Right');
-      await see('It waits for no transfer any more.');
+      await see('This refund no longer needs a transfer.');
       expect(wallets[0].sent).toEqual([]);
       complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
     });
@@ -322,9 +322,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
     test('is copied or scanned by an operator, and named by its transaction', async () => {
       const { account, refund, status } = await start({ merchant: undefined as never });
       expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
-      await see('As a code for a telephone');
-      await page.getByText('As a code for a telephone').click();
-      await page.getByRole('img', { name: /code that wallets on telephones read/ }).waitFor();
+      await see('QR code for a phone');
+      await page.getByText('QR code for a phone').click();
+      await page.getByRole('img', { name: /QR code of the transfer/ }).waitFor();
       const hash = await world.chain.transfer({
         from: account.address,
         to: destination,
@@ -363,7 +363,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const { id } = await world.createIntent();
     await signIn(`/payments/${id}`);
     await press('Cancel this payment');
-    await press('Leave it');
+    await press('Close');
     await press('Cancel this payment');
     expect((await world.merchant.getIntent(id)).status).toBe('requires_payment');
     await press('Cancel it');
@@ -529,7 +529,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn('/payments');
     await page.waitForSelector('tbody tr');
     await page.route('**/payments.v1.*/**', (route) => route.abort());
-    await see(/The service does not answer. This is how it was./);
+    await see(/The service does not answer. Showing the last known state./);
     expect(await page.locator('tbody tr').count()).toBeGreaterThan(0);
     await page.unroute('**/payments.v1.*/**');
     await page.getByText('The service does not answer.').waitFor({ state: 'detached' });
@@ -548,7 +548,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
     expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
     await page.getByLabel('Merchant').selectOption(other.merchantId);
-    await see('There is no such thing, or this session may not see it.');
+    await see('Not found, or this session may not see it.');
     complaints = complaints.filter((text) => !text.includes('404'));
   });
 
@@ -594,7 +594,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see('Base Sepolia');
     await page.getByRole('link', { name: 'Home' }).click();
     await page.getByLabel('Mode').selectOption('mainnet');
-    await see('Nobody sees payments on this chain now.');
+    await see('Payments on this chain are not being seen.');
     await page.getByRole('link', { name: 'Look at the chains' }).first().click();
     await see('Nobody sees payments here. Set RPC_URL_POLYGON to the addresses of two nodes, and restart.');
     await page.getByRole('link', { name: 'Merchants and keys' }).click();

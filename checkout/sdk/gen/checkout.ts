@@ -56,7 +56,7 @@ export type CheckoutPaymentStatus = OrNewer<
 export type CheckoutPaymentAuthorizationStatus = OrNewer<
   /** It can still be used. */
   | 'submitted'
-  /** It was given to nobody. */
+  /** It never reached the facilitator. */
   | 'failed'
 >;
 
@@ -148,8 +148,8 @@ export interface CheckoutPayment {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels?: string[];
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once it is
-   * confirmed, of its `amount_refunded_units`. Absent in events of before the field.
+   * Payment: whether it is part of the intent's `amount_received_units`. Refund: whether it is, once
+   * confirmed, part of `amount_refunded_units`. Absent from events older than this field.
    */
   counts?: boolean;
 }
@@ -184,15 +184,17 @@ export interface CheckoutPayment {
   /** Facts about the transfer, such as `late` and `wrong_token`: the words of the intent's `labels`. */
   labels?: string[];
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once it is
-   * confirmed, of its `amount_refunded_units`. Absent in events of before the field.
+   * Payment: whether it is part of the intent's `amount_received_units`. Refund: whether it is, once
+   * confirmed, part of `amount_refunded_units`. Absent from events older than this field.
    */
   counts?: boolean;
 }
 
 /** A signed authorization to pay (EIP-3009). */
 export interface CheckoutPaymentAuthorization {
-  /** `submitted` while it can still be used: pay in no other way. `failed` if it was given to nobody. */
+  /**
+   * `submitted`: it can still be used, so do not pay another way. `failed`: it never reached the facilitator.
+   */
   status: CheckoutPaymentAuthorizationStatus;
   /** Moment after which no block takes it, in UTC with milliseconds. */
   expires_at: string;

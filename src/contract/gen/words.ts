@@ -217,7 +217,7 @@ export const transactionFindingWords = {
 export type PaymentAuthorizationStatus =
   /** It can still be used. */
   | 'submitted'
-  /** It was given to nobody. */
+  /** It never reached the facilitator. */
   | 'failed';
 
 /** The numbers of a {@link PaymentAuthorizationStatus} in messages. */
@@ -250,7 +250,7 @@ export const refundStatusWords = {
 
 /** Whether a transfer belongs to an intent. */
 export type TransferStatus =
-  /** To none, as far as anybody can tell. */
+  /** It belongs to no known intent. */
   | 'unattributed'
   /** To `payment_intent`. */
   | 'attributed';

@@ -166,7 +166,7 @@ function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
 const stringCodec: ValueCodec = {
   decode(json, path, violations) {
     if (typeof json !== 'string') return violate(violations, path, 'must be a string');
-    if (!json.isWellFormed()) return violate(violations, path, 'must not hold a lone surrogate');
+    if (!json.isWellFormed()) return violate(violations, path, 'must not contain a lone surrogate');
     return json;
   },
   encode: (value) => JSON.stringify(value),
@@ -333,7 +333,7 @@ export function notAField(path: string, name: string, names: readonly string[], 
 
 /** The fault of a number that a double rounds. */
 export function unsafeNumber({ text }: InexactNumber): string {
-  return `holds the number ${text.slice(0, 40)}, which would come back changed; send it as a string`;
+  return `contains the number ${text.slice(0, 40)}, which would lose precision; send it as a string`;
 }
 
 /** A name from a client, short and well-formed enough to be sent back. */

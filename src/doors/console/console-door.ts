@@ -139,7 +139,7 @@ function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origi
   if (called === undefined) {
     throw new ServiceError('permission_denied', {
       httpStatus: 421,
-      message: `The console is not at this name. It is at ${origins[0]}; CONSOLE_ORIGIN sets it.`,
+      message: `The console is not served under this host name. Open ${origins[0]}, or set CONSOLE_ORIGIN.`,
     });
   }
   const isCall = request.method === 'POST';

@@ -116,7 +116,7 @@ function refusalOfConnect(
       return isCompressionKnown
         ? new ServiceError('invalid_body', { message: notOneMessage, cause })
         : new ServiceError('unsupported_media_type', {
-            message: 'The message has a compression that this server does not know. It knows gzip and br.',
+            message: 'The compression of the message is not supported. Use gzip, br or none.',
             cause,
           });
     case Code.InvalidArgument:

@@ -306,7 +306,7 @@ function noRoute(httpMethod: string | undefined, path: string): ServiceError {
   const asked = `${httpMethod} ${path}`;
   const short = asked.length > maxPathShown ? `${asked.slice(0, maxPathShown)}…` : asked;
   return new ServiceError('not_found', {
-    message: `There is no ${short.toWellFormed()} here. The reference at /docs lists what there is.`,
+    message: `No route matches ${short.toWellFormed()}. See the reference at /docs.`,
   });
 }
 
@@ -316,7 +316,7 @@ function methodNotAllowed(
   allowed: readonly string[],
 ): ServiceError {
   return new ServiceError('method_not_allowed', {
-    message: `There is no ${httpMethod} here: ${path} answers ${allowed.join(' and ')}.`,
+    message: `${path} does not accept ${httpMethod}. It accepts ${allowed.join(' and ')}.`,
     httpHeaders: { Allow: allowed.join(', ') },
   });
 }

@@ -195,7 +195,7 @@ export const CheckoutSchema: GenMessage<Checkout> = /*@__PURE__*/
  */
 export type PaymentAuthorization = Message<"payments.v1.PaymentAuthorization"> & {
   /**
-   * `submitted` while it can still be used: pay in no other way. `failed` if it was given to nobody.
+   * `submitted`: it can still be used, so do not pay another way. `failed`: it never reached the facilitator.
    *
    * @generated from field: payments.v1.PaymentAuthorizationStatus status = 1;
    */
@@ -230,7 +230,7 @@ export const PaymentAuthorizationSchema: GenMessage<PaymentAuthorization> = /*@_
  */
 export const PaymentAuthorizationStatus = {
   /**
-   * Never sent.
+   * Not used.
    *
    * @generated from enum value: PAYMENT_AUTHORIZATION_STATUS_UNSPECIFIED = 0;
    */
@@ -244,7 +244,7 @@ export const PaymentAuthorizationStatus = {
   SUBMITTED: 1,
 
   /**
-   * It was given to nobody.
+   * It never reached the facilitator.
    *
    * @generated from enum value: PAYMENT_AUTHORIZATION_STATUS_FAILED = 2;
    */

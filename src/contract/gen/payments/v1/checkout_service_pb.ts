@@ -32,8 +32,8 @@ export const GetCheckoutRequestSchema: GenMessage<GetCheckoutRequest> = /*@__PUR
   messageDesc(file_payments_v1_checkout_service, 0);
 
 /**
- * What the page sees with which a payer pays. It is opened by the intent's `client_secret` in the place of an API key, so
- * that a frontend may call it.
+ * What the payment page may see. It takes the intent's `client_secret` in place of an API key, so a frontend may call
+ * it.
  *
  * @generated from service payments.v1.CheckoutService
  */

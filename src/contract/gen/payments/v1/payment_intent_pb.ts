@@ -34,7 +34,7 @@ export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
   id: string;
 
   /**
-   * Where the payment stands. A new intent requires payment, and so does the answer of each retry of its creation.
+   * Where the payment stands. Every answer to its creation, retries included, has `requires_payment`.
    *
    * @generated from field: payments.v1.PaymentIntentStatus status = 2;
    */
@@ -197,8 +197,8 @@ export type PaymentIntent = Message<"payments.v1.PaymentIntent"> & {
   expiredAt?: Timestamp | undefined;
 
   /**
-   * Sum of the confirmed transfers of its refunds, in the token's smallest unit. A refund never changes the status. Absent in
-   * events of before the field.
+   * Sum of the confirmed transfers of its refunds, in the token's smallest unit. A refund never changes the status. Absent
+   * from events older than this field.
    *
    * @generated from field: optional int64 amount_refunded_units = 25;
    */
@@ -260,7 +260,7 @@ export const ChainSchema: GenEnum<Chain> = /*@__PURE__*/
  */
 export const Mode = {
   /**
-   * Never answered.
+   * Never returned.
    *
    * @generated from enum value: MODE_UNSPECIFIED = 0;
    */
@@ -376,7 +376,7 @@ export const TokenSchema: GenEnum<Token> = /*@__PURE__*/
  */
 export const PaymentIntentStatus = {
   /**
-   * Never answered.
+   * Never returned.
    *
    * @generated from enum value: PAYMENT_INTENT_STATUS_UNSPECIFIED = 0;
    */

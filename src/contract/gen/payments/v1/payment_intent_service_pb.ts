@@ -207,8 +207,8 @@ export type ListPaymentIntentsRequest = Message<"payments.v1.ListPaymentIntentsR
   metadataKey: string;
 
   /**
-   * The value, a text of at most 255 bytes, exactly. An intent is found by the first ten of its keys, in the order of
-   * their bytes, whose value is such a text, and within 5 seconds of its creation.
+   * The exact value, 1 to 255 bytes. An intent becomes searchable within 5 seconds of its creation, by the first ten
+   * of its keys, in byte order, that have such a value.
    *
    * @generated from field: string metadata_value = 14;
    */
@@ -289,11 +289,11 @@ export const PaymentIntentService: GenService<{
    *
    * Send an `Idempotency-Key` (header or metadata; 1 to 255 visible ASCII characters, scoped to the
    * merchant and the mode) and repeat a call whose outcome you do not know with the same key and the same
-   * request: it answers the intent it made the first time, with `Idempotent-Replayed: true`.
+   * request: it returns the intent it made the first time, with `Idempotent-Replayed: true`.
    *
-   * A retry answers what the first call answered, whatever has happened to the intent since; retrieve it for its
-   * present state. A key lives as long as its intent. Once that has expired or was canceled, the key still answers it,
-   * and nobody can pay it: give the order's next attempt a key of its own, such as `order-1001/2` after `order-1001`.
+   * A retry returns the first call's answer, whatever has happened to the intent since; retrieve the intent for its
+   * present state. A key is kept as long as its intent. Once the intent has expired or been canceled, the key still
+   * returns it, although it can no longer be paid. Use a new key for the order's next attempt, such as `order-1001/2`.
    *
    * On a chain whose payments the service cannot see at the moment, a new intent is refused with `chain_unwatched`.
    *
@@ -331,7 +331,7 @@ export const PaymentIntentService: GenService<{
   /**
    * Cancels an intent that still requires payment, for good.
    *
-   * Canceling a canceled intent again answers its present state. An intent that is being paid, for which a signed
+   * Canceling a canceled intent again returns its present state. An intent that is being paid, for which a signed
    * payment is on its way, or that has ended another way is refused with `invalid_state`. Money that arrives after the cancellation is reported by an event and stays yours
    * to return.
    *

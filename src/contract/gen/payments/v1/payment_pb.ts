@@ -106,8 +106,8 @@ export type Payment = Message<"payments.v1.Payment"> & {
   labels: string[];
 
   /**
-   * Whether the transfer is part of the intent's `amount_received_units`, or, of a refund, once
-   * it is confirmed, of its `amount_refunded_units`. Absent in events of before the field.
+   * Payment: whether it is part of the intent's `amount_received_units`. Refund: whether it is, once confirmed, part
+   * of `amount_refunded_units`. Absent from events older than this field.
    *
    * @generated from field: optional bool counts = 13;
    */
@@ -128,7 +128,7 @@ export const PaymentSchema: GenMessage<Payment> = /*@__PURE__*/
  */
 export const PaymentStatus = {
   /**
-   * Never answered.
+   * Never returned.
    *
    * @generated from enum value: PAYMENT_STATUS_UNSPECIFIED = 0;
    */

@@ -218,12 +218,12 @@ export const ConfirmRefundRequestSchema: GenMessage<ConfirmRefundRequest> = /*@_
  */
 export const RefundService: GenService<{
   /**
-   * Creates a refund of an intent's money: at most its confirmed USDC payments, counted or not, less what was returned, is
-   * on its way, or is held by open refunds. An intent can have 100 refunds.
+   * Creates a refund. Its maximum is the sum of the intent's confirmed USDC payments, whether or not they count,
+   * minus what its refunds have returned or are still to return. An intent can have 100 refunds.
    *
-   * Send an `Idempotency-Key`, as for an intent: a retry answers what the first call answered, with
-   * `Idempotent-Replayed: true`. Before its transaction is signed again, retrieve the refund and look at the wallet: it may
-   * have been sent and be in no block yet.
+   * Send an `Idempotency-Key`, as for an intent: a retry returns the first call's answer, with
+   * `Idempotent-Replayed: true`. Before you sign its transaction again, retrieve the refund and check your wallet:
+   * the transaction may have been sent but not be in a block yet.
    *
    * @generated from rpc payments.v1.RefundService.CreateRefund
    */
@@ -256,7 +256,7 @@ export const RefundService: GenService<{
   /**
    * Cancels a refund whose transfer has not been seen, for good.
    *
-   * Canceling a canceled refund again answers its present state. A transaction that is signed already can still land: its
+   * Canceling a canceled refund again returns its present state. A transaction that is signed already can still land: its
    * transfer is then recorded, counted, and labeled `after_cancel`.
    *
    * @generated from rpc payments.v1.RefundService.CancelRefund
@@ -267,9 +267,9 @@ export const RefundService: GenService<{
     output: typeof RefundSchema;
   },
   /**
-   * Names the transaction of a refund whose wallet could not send the id: a plain transfer of the refund's amount, from the
-   * wallet that the intent was paid to, to the refund's destination, after the refund was created. A transfer can
-   * confirm only one refund. Confirming the same transaction again changes nothing.
+   * Links a refund to the transaction that returned its money, if the wallet could not send the id: a plain transfer
+   * of the refund's amount, from the wallet that the intent was paid to, to the refund's destination, after the refund
+   * was created. A transfer can confirm only one refund. Confirming the same transaction again changes nothing.
    *
    * @generated from rpc payments.v1.RefundService.ConfirmRefund
    */

@@ -254,7 +254,7 @@ export const TransferService: GenService<{
     output: typeof TransferSchema;
   },
   /**
-   * Takes back an attribution by hand: the intent's sum, labels and status are what they would be without the transfer,
+   * Undoes a manual attribution: the intent's sum, labels and status become what they would be without the transfer,
    * which is unattributed again. Refused for a payment that was attributed by itself, for one that has made its intent
    * succeed, and for one that open refunds need. Detaching a transfer that is unattributed changes nothing.
    *

@@ -228,7 +228,7 @@ export const WebhookAttemptSchema: GenMessage<WebhookAttempt> = /*@__PURE__*/
  */
 export const WebhookDeliveryStatus = {
   /**
-   * Never answered.
+   * Never returned.
    *
    * @generated from enum value: WEBHOOK_DELIVERY_STATUS_UNSPECIFIED = 0;
    */

@@ -524,8 +524,8 @@ export const WebhookEndpointService: GenService<{
     output: typeof DeleteWebhookEndpointResponseSchema;
   },
   /**
-   * Gives an endpoint a new secret, which the answer has. The old one signs too until the overlap ends. A retry is refused
-   * with `invalid_state` if the operator has since removed the key that the secret was derived with.
+   * Replaces an endpoint's secret and returns the new one. Until the overlap ends, the old one signs too. A retry is
+   * refused with `invalid_state` if the operator has since removed the key that the secret was derived with.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.RotateWebhookSecret
    */
@@ -565,8 +565,8 @@ export const WebhookEndpointService: GenService<{
    * A disabled endpoint is refused as `invalid_state`: enable it first. Disabling an endpoint fails what was pending, so
    * after enabling it again, redelivering what has failed sends that, too.
    *
-   * It counts as one request of the rate limit for each 20 deliveries. Where that is more than the rest of the allowance,
-   * the key is refused until the debt is paid back.
+   * It counts as one request of the rate limit for each 20 deliveries. If that exceeds the remaining allowance, the
+   * key's requests are refused until the allowance has recovered.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.RedeliverWebhookEndpoint
    */
