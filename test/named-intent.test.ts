@@ -1,5 +1,5 @@
-// The id written by the owner of the money: nothing else in a transaction, a bundle or a node's answer can name
-// another intent.
+// Only an id written by the owner of the money names an intent. Nothing else in a transaction, a bundle or an
+// answer of a node does.
 
 import fc from 'fast-check';
 import {
@@ -169,9 +169,9 @@ const bundled = (logs: readonly PlainLog[], ops: readonly Op[] = [ownOp]) => ({
 
 const examples: Example[] = [
   { name: 'a direct transfer', transaction: sent(owner, token, withId(id)), logs: [], expected: id },
-  { name: 'a direct transfer that another sent', transaction: sent(stranger, token, withId(id)) },
+  { name: 'a direct transfer by a stranger', transaction: sent(stranger, token, withId(id)) },
   {
-    name: 'what is no id beside a true one',
+    name: 'an invalid id next to a valid one',
     transaction: sent(owner, token, concatHex([withId(id.replace('pi_0', 'pi_8')), stringToHex(id)])),
     expected: id,
   },
@@ -183,18 +183,18 @@ const examples: Example[] = [
     name: 'a direct transfer of another amount',
     transaction: sent(owner, token, call(stringToHex(id), wallet, 1n)),
   },
-  { name: 'a direct transfer to another', transaction: sent(owner, token, call(stringToHex(id), stranger)) },
+  { name: 'a transfer to a stranger', transaction: sent(owner, token, call(stringToHex(id), stranger)) },
   { name: 'capital letters', transaction: sent(owner, token, withId(id.toUpperCase())) },
-  { name: 'a call of the owner', transaction: sent(owner, router, inMulticall(withId(id))), expected: id },
+  { name: 'a call by the owner', transaction: sent(owner, router, inMulticall(withId(id))), expected: id },
   { name: 'a new contract', transaction: sent(owner, null, withId(id)), expected: id },
-  { name: 'a call of another', transaction: sent(stranger, router, inMulticall(withId(id))) },
+  { name: 'a call by a stranger', transaction: sent(stranger, router, inMulticall(withId(id))) },
   { name: 'a call half a byte off', transaction: sent(owner, router, `0x0${withId(id).slice(2)}0`) },
   {
-    name: 'a call half a byte off beside a true one',
+    name: 'a call half a byte off next to a valid one',
     transaction: sent(owner, router, concatHex([withId(id), `0x0${withId(otherId).slice(2)}0`])),
     expected: id,
   },
-  { name: 'a call of the owner that moved nothing', transaction: sent(owner, router, withId(id)), logs: [] },
+  { name: 'a call by the owner that moved nothing', transaction: sent(owner, router, withId(id)), logs: [] },
   {
     name: 'a log of another contract beside it',
     transaction: sent(owner, router, withId(id)),
@@ -290,7 +290,7 @@ test.for(examples)('$name', async ({ transfer = log, transaction, logs = [plain(
 });
 
 test.for<[string, Partial<PlainLog>, boolean]>([
-  ['the log', {}, true],
+  ['the same log', {}, true],
   ['another place', { logIndex: 1 }, false],
   ['another token', { address: router }, false],
   ['another sender', { topics: [transferTopic, padHex(stranger), padHex(wallet)] }, false],
@@ -299,7 +299,7 @@ test.for<[string, Partial<PlainLog>, boolean]>([
   ['no topics', { topics: [] }, false],
   ['another amount', { data: numberToHex(1n, { size: 32 }) }, false],
   ['no data', { data: '0x' }, false],
-])('a receipt with %s: is it the transfer?', ([, change, expected]) => {
+])('a receipt proves only the log itself: %s', ([, change, expected]) => {
   const held = { ...plain(log), ...change };
   const receipt = {
     transactionHash: hash,
@@ -322,12 +322,12 @@ const anyId = fc
 const anyBytes = fc
   .uint8Array({ maxLength: 80 })
   .map((bytes): Hex => `0x${Buffer.from(bytes).toString('hex')}`);
-/** Pieces of which calldata that misleads is made. */
+/** Pieces of misleading calldata. */
 const piece = fc.oneof(
   anyBytes,
   anyId.map((text) => stringToHex(text)),
   fc.constantFrom<Hex>(call(), call('0x', stranger), call('0x', wallet, 1n), '0xa9059cbb', zero32),
-  // The call with an id that does not follow at once, or is not whole.
+  // The call with an id that does not follow directly, is cut short or is in capitals.
   anyId.map((text) => call(stringToHex(`.${text}`))),
   anyId.map((text) => call(stringToHex(text.slice(0, -1)))),
   anyId.map((text) => call(stringToHex(text.toUpperCase()))),
@@ -336,13 +336,13 @@ const piece = fc.oneof(
   anyId.map((text) => call(stringToHex(text), wallet, 1n)),
 );
 const misleading = fc.array(piece, { maxLength: 6 }).map((pieces) => concatHex(['0x', ...pieces]));
-/** The bytes after the last piece must not make an id of what stands before them. */
+/** Keeps the pieces from completing an id together with the bytes next to them. */
 const stop: Hex = '0xff';
 const around = fc
   .tuple(misleading, misleading)
   .map(([a, b]) => [concatHex([a, stop]), concatHex([stop, b])] as const);
 
-/** Everything that stands directly after the matching call, by a search of its own. */
+/** Returns the ids directly after each matching call, by an independent search. */
 function idsAfterCall(data: Hex): string[] {
   const bytes = Buffer.from(data.slice(2), 'hex');
   const wanted = Buffer.from(call().slice(2), 'hex');
@@ -356,11 +356,11 @@ function idsAfterCall(data: Hex): string[] {
 
 const owned = [
   [
-    'a call of the owner',
+    'a call by the owner',
     (data: Hex) => ({ transfer: log, transaction: sent(owner, router, data), logs: [plain(log)] }),
   ],
   [
-    'an operation of the owner',
+    'an operation by the owner',
     (data: Hex) => {
       const op = { ...ownOp, callData: data };
       return {
@@ -401,7 +401,7 @@ describe.for(owned)('%s', ([, spoken]) => {
     );
   });
 
-  test('is accepted only if the number of such calls equals the number of transfers', async () => {
+  test('names no intent if there are more calls with its id than transfers', async () => {
     await fc.assert(
       fc.asyncProperty(anyId, fc.integer({ min: 2, max: 5 }), async (text, times) => {
         expect(await read(concatHex(Array.from({ length: times }, () => withId(text))))).toBeUndefined();
@@ -497,7 +497,7 @@ test('random transactions and receipts name nothing, and nothing throws', async 
   );
   const input = fc.oneof(
     fc.tuple(selector, misleading).map(([head, rest]) => concatHex([head, rest])),
-    // What is cut off, or has a byte changed, where a call was.
+    // Valid input that is cut off or has one byte changed.
     fc
       .tuple(
         fc.constantFrom(in06([ownOp]), in07([ownOp, strangersOp]), inMulticall(call())),
@@ -535,7 +535,7 @@ test('random transactions and receipts name nothing, and nothing throws', async 
   );
 });
 
-test('a receipt is read only for a transfer with an id behind its call, so that dust costs a node nothing', async () => {
+test('a receipt is read only for a transfer with an id after its call, so that dust costs a node nothing', async () => {
   const needs = (input: Hex) => readNamedIntents(sent(owner, router, input)).needsReceipt(logAt(0));
   expect(await needs(call())).toBe(false);
   expect(await needs(concatHex([call(), stringToHex(`x${id}`)]))).toBe(false);
@@ -556,11 +556,11 @@ test('the input of a transaction with thousands of equal transfers is read once'
   const namedBy = (log: TransferLog) => named.of(log, logs);
   expect(await Promise.all(made.map(namedBy))).toEqual(made.map(() => id));
   expect(await Promise.all(more.map(namedBy))).toEqual(more.map(() => undefined));
-  // Some 50 ms. Each transfer by itself would read the input again: half a minute.
+  // About 50 ms. Reading the input again for each transfer would take half a minute.
   expect(performance.now() - startedAtMs).toBeLessThan(5_000);
 });
 
-/** A bundle whose operations are heads that point at calldata in the bytes behind them all, from these places on. */
+/** A bundle whose operations are heads that point at calldata in the bytes after them, at these offsets. */
 function pointingBundle(places: readonly number[], bytes: Hex) {
   const word = (value: number) => numberToHex(value, { size: 32 });
   const count = places.length;
@@ -584,7 +584,7 @@ function pointingBundle(places: readonly number[], bytes: Hex) {
   return { transaction: sent(stranger, entryPoint, input), operations };
 }
 
-/** Reads the names of the bundle's transfers, of which each operation made one. Returns also the turns meanwhile. */
+/** Reads the names of the bundle's transfers, one for each operation. Also counts turns of the event loop. */
 async function namesInBundle(
   { transaction, operations }: ReturnType<typeof pointingBundle>,
   amounts: bigint[],
@@ -612,7 +612,7 @@ test('operations that share a large call are read once, without blocking the eve
   const startedAtMs = performance.now();
   const { found, turns } = await namesInBundle(bundle, Array(count).fill(amountUnits));
   expect([found.length, new Set(found)]).toEqual([count, new Set([id])]);
-  // Some 20 ms. Each operation by itself would read 500 MB in all.
+  // About 20 ms. Reading each operation by itself would read 500 MB in all.
   expect(performance.now() - startedAtMs).toBeLessThan(5_000);
   expect(turns).toBeGreaterThan(0);
 });
@@ -636,6 +636,6 @@ test('operations whose calldata overlaps are read once', async () => {
   const startedAtMs = performance.now();
   const { found } = await namesInBundle(bundle, amounts);
   expect([found.length, new Set(found)]).toEqual([count, new Set([id])]);
-  // Some 50 ms. Each operation by itself would read 700 MB in all.
+  // About 50 ms. Reading each operation by itself would read 700 MB in all.
   expect(performance.now() - startedAtMs).toBeLessThan(5_000);
 });

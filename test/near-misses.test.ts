@@ -19,7 +19,7 @@ const replaceAt = (text: string, at: number, by: (digit: string) => string) =>
 
 const prefixLength = 'sk_testnet_'.length;
 
-/** Changes of a valid key. */
+/** Changes to a valid key. */
 const nearMisses: [name: string, make: (key: string) => string][] = [
   [
     'the first character of the secret changed',
@@ -29,30 +29,30 @@ const nearMisses: [name: string, make: (key: string) => string][] = [
     'the last character of the secret changed',
     (key) => withCrc32(replaceAt(key.slice(0, -6), key.length - 7, nextDigit)),
   ],
-  ['one character off, the check as it was', (key) => replaceAt(key, 20, nextDigit)],
-  ['the check off by one', (key) => replaceAt(key, key.length - 1, nextDigit)],
+  ['one character off, with the old check characters', (key) => replaceAt(key, 20, nextDigit)],
+  ['the check characters off by one', (key) => replaceAt(key, key.length - 1, nextDigit)],
   [
-    'the secret in the other case',
+    'the secret with upper and lower case swapped',
     (key) => withCrc32(key.slice(0, prefixLength) + otherCase(key.slice(prefixLength, -6))),
   ],
-  ['all of it in the other case', otherCase],
+  ['the whole key with upper and lower case swapped', otherCase],
   ['without its last character', (key) => key.slice(0, -1)],
-  ['without its check', (key) => key.slice(0, -6)],
+  ['without its check characters', (key) => key.slice(0, -6)],
   ['the prefix alone', (key) => key.slice(0, prefixLength)],
   ['the secret alone', (key) => key.slice(prefixLength)],
-  ['a character more', (key) => `${key}0`],
-  ['a character before', (key) => `x${key}`],
+  ['one more character at the end', (key) => `${key}0`],
+  ['one more character at the beginning', (key) => `x${key}`],
   ['the same key twice', (key) => `${key}${key}`],
   ['the prefix of the other mode', (key) => withCrc32(key.slice(0, -6).replace('testnet', 'mainnet'))],
-  ['the prefix of the other mode, the check as it was', (key) => key.replace('testnet', 'mainnet')],
+  ['the prefix of the other mode, with the old check characters', (key) => key.replace('testnet', 'mainnet')],
   ['ten thousand characters', (key) => key.padEnd(10_000, 'x')],
   ['a secret of zeros', () => withCrc32(`sk_testnet_${'0'.repeat(43)}`)],
-  ['a good secret with the CRC-32 of the first release', (key) => withCrc32(key.slice(0, -6))],
+  ['a valid secret with the CRC-32 of the first release', (key) => withCrc32(key.slice(0, -6))],
   ['an SQL wildcard', (key) => `${key.slice(0, -1)}%`],
   ['text that looks like the stored hash', () => 'a'.repeat(64)],
 ];
 
-/** The answer without the parts that differ each time. */
+/** The answer without the parts that differ from request to request. */
 async function overHttp(key: string) {
   const { status, headers, body } = await httpRequest(
     `${service.publicUrl}/v1/payment_intents`,

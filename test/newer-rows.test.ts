@@ -1,4 +1,4 @@
-// A row with a value that only a newer version knows is not misread.
+// A row with a value that only a newer version knows is refused, not misread.
 
 import { create } from '@bufbuild/protobuf';
 import { beforeAll, describe, expect, test } from 'vitest';
@@ -85,7 +85,7 @@ test('a transfer on an unknown newer chain is refused by lists, not misread', as
   }
 });
 
-test('the public JSON has no word for a number that the contract does not have', () => {
+test('a number that is not in the enum of the contract cannot be written as public JSON', () => {
   const intent = create(PaymentIntentSchema, { ...({ status: 99 } as object) });
   expect(() => createJsonCodec(PaymentIntentSchema).encode(intent)).toThrow(
     'payments.v1.PaymentIntentStatus has no word for 99',

@@ -1,4 +1,4 @@
-// The default times of the choice of nodes, on a clock that the test moves.
+// The default times of the node choice, on a clock that the test moves.
 
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -13,7 +13,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** What the choice uses of a node. */
+/** The parts of a node that the choice uses. */
 interface FakeNode {
   name: string;
   head: number;
@@ -41,7 +41,7 @@ function startChoice(...others: string[]) {
   const decide = async () => {
     choice.noteHead(choice.reader, nodes[choice.place]?.head ?? 0);
     await choice.decide(async () => true);
-    // The answer of a node that was asked for its newest block.
+    // Lets the nodes that were asked for their newest block answer.
     await Promise.resolve();
     return choice.reader.name;
   };
@@ -77,18 +77,18 @@ test('a reader that has not answered yet is not behind', async () => {
 test('a watcher without the lease keeps its reader', async () => {
   const { first, standBy } = startChoice();
   expect(await standBy(300)).toEqual(['first']);
-  // Every 15 s, as the others.
+  // Every 15 s, like the other nodes.
   expect(first.asked).toBe(20);
 });
 
-test('the reader moves after it has failed for 15 s, and back once the first node has been well for 10 min', async () => {
+test('the reader moves after it has failed for 15 s, and back once the first node has been healthy for 10 min', async () => {
   const { choice, first, decide, wait } = startChoice();
   await decide();
   await decide();
   first.failingSinceMs = performance.now();
   expect(await wait(14)).toBe('first');
   vi.advanceTimersByTime(1_000);
-  // Not to one that is on another chain.
+  // It does not move to a node on another chain.
   expect(await choice.decide(async () => false)).toBe(false);
   expect(await decide()).toBe('second');
   first.failingSinceMs = undefined;
@@ -114,9 +114,9 @@ test('the reader moves when it is 20 blocks behind', async () => {
   expect(await wait(30)).toBe('second');
 });
 
-test('a node that has never said its newest block does not confirm', async () => {
+test('a node that has never reported a newest block does not confirm', async () => {
   const { choice, second, decide } = startChoice('third');
-  // It is out of requests, which is no failure.
+  // A rate limit is not a failure.
   Object.assign(second, { header: () => Promise.reject(new Error('rate limit')) });
   await decide();
   expect(choice.confirmer.name).toBe('third');

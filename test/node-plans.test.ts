@@ -29,7 +29,7 @@ async function openNodes(count: number, limits: NodeLimits = {}) {
 
 const headOf = async () => Number(await chain.client.getBlockNumber());
 
-test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and confirms meanwhile', {
+test('a node of a common plan that is 500 blocks behind is read within 40 seconds, and payments are confirmed meanwhile', {
   timeout: 90_000,
 }, async () => {
   const urls = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
@@ -48,7 +48,7 @@ test('a node of a common plan, 500 blocks behind, is read within 40 seconds, and
     (await headOf()) - ((await watcher?.ledger.progress())?.cursor.number ?? 0);
   let behindAtSuccess: number | undefined;
   while ((await blocksBehind()) > 0 && performance.now() - startedAtMs < 60_000) {
-    // As a process does: a failure is no end.
+    // A process goes on after a failure, too.
     await watcher.follow().catch(() => {});
     if (behindAtSuccess === undefined && (await calls.getIntent(intent.id)).status === 'succeeded')
       behindAtSuccess = await blocksBehind();
@@ -106,7 +106,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
   const comesBack = async (node: LyingNode) => {
     node.lie(undefined);
     node.stopAt(undefined);
-    // The first one reads again when it has been well for long enough.
+    // The first node becomes the reader again once it has been healthy for long enough.
     const reading = async () => {
       await chain.mine();
       await current.follow().catch(() => {});
@@ -123,7 +123,7 @@ test('payments succeed while each of three nodes fails, stalls, lags and recover
       ['stands still', async () => node.stopAt(await headOf())],
       ['lags', async () => node.stopAt((await headOf()) - 30)],
     ];
-    // The last one is not asked while both of the others are well.
+    // The last node is not asked while the other two are healthy.
     for (const [fault, begin] of place < 2 ? faults : faults.filter(([name]) => /dies|lags/.test(name))) {
       places.length = 0;
       await begin();
@@ -164,7 +164,7 @@ test('a node that reports a missing newest block is the reader only briefly', as
   expect(places).toEqual([0, 1, 0]);
 });
 
-test('a node that asks for a long pause is not waited for', async () => {
+test('the watcher does not wait for a node that asks for a long pause', async () => {
   const urls = await openNodes(1);
   const [node] = nodes as [LyingNode];
   const current = createTestWatcher(service, { urls, patienceMs: 500 });
@@ -200,7 +200,7 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   await expect.poll(followed, { interval: 20 }).toBe('succeeded');
 });
 
-/** By what they are read as. */
+/** By the fault that they are read as. */
 const refusals: Record<string, [string, Parameters<typeof readRefusal>[0]][]> = {
   rate_limited: [
     ['HTTP 429', { status: 429 }],
@@ -254,7 +254,7 @@ test('Retry-After is read in seconds or as a date, up to a minute', () => {
   expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
 });
 
-test('no more is sent at once than a plan allows in a second', () => {
+test('no more requests are sent at once than a plan allows in a second', () => {
   const node = new Node({ url: 'http://127.0.0.1:1/burst', chainId: 1, tokens: [] });
   expect(node.burst).toBe(16);
   for (let i = 0; i < 8; i++) node.pace.answered();
@@ -264,7 +264,7 @@ test('no more is sent at once than a plan allows in a second', () => {
   expect(node.burst).toBeGreaterThan(0);
 });
 
-test('a pace is halved once for concurrent refusals, and grows again', async () => {
+test('the rate is halved once for concurrent refusals, and grows again', async () => {
   const pace = createNodePace();
   for (let i = 0; i < 100; i++) pace.answered();
   expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
@@ -277,7 +277,7 @@ test('a pace is halved once for concurrent refusals, and grows again', async () 
   expect(pace.perSecond).toBeCloseTo(25, 0);
 });
 
-test('requests that were sent together and refused halve the rate once', async () => {
+test('requests that were sent together and refused later halve the rate once', async () => {
   const pace = createNodePace();
   for (let i = 0; i < 8; i++) pace.answered();
   const sentAtMs = await pace.turn();

@@ -188,7 +188,7 @@ describe('JSON over Connect', () => {
     ['{"amount_units":5.0}'],
     ['{"amountUnits":5e0,"chain":null}'],
     ['{"amountUnits":"5","chain":"CHAIN_BASE","lane":1}'],
-  ])('%s is the same request', async (body) => {
+  ])('%s is read as the same request', async (body) => {
     const answer = await sendJson(body, 'one-and-the-same');
     expect(JSON.parse(answer.body.toString())).toMatchObject({ amountUnits: '5', chain: 'CHAIN_BASE' });
   });
@@ -229,7 +229,7 @@ describe('deadlines', () => {
     ['gRPC, the longest', { ...asGrpc, 'grpc-timeout': '99999999H' }],
     ['gRPC-Web', { 'content-type': 'application/grpc-web+proto', 'grpc-timeout': '600H' }],
     ['gRPC through Connect', { ...asGrpc, 'grpc-timeout': '600H', 'grpc-encoding': 'gzip' }],
-  ])('longer than a timer can be: %s', async (_, headers) => {
+  ])('that exceed the longest timer are accepted: %s', async (_, headers) => {
     const isEnveloped = String(headers['content-type']).includes('grpc');
     expect(textOf(await send(headers, isEnveloped ? envelope(valid) : valid))).toContain('_secret_');
   });

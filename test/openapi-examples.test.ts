@@ -1,4 +1,4 @@
-// The examples of the OpenAPI document: each is an answer that the service could give.
+// Each example in the OpenAPI document is an answer that the service could return.
 
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
@@ -33,11 +33,11 @@ test.each([...answers, ...events])('%s: its example matches its schema', (_, { s
   expect(validate.errors).toBeNull();
 });
 
-test.each(events)('the example of %s is about the resource that its name says', (type, { example }) => {
+test.each(events)('the example of %s has the resource of its name', (type, { example }) => {
   const { data, ...event } = example as { type: string; sequence?: number; data: object };
   const [resource] = type.split('.');
   expect([event.type, Object.keys(data)]).toEqual([type, [resource]]);
-  // Only the events of an intent are counted.
+  // Only events of an intent or a refund have a sequence.
   expect('sequence' in event).toBe(resource === 'payment_intent' || resource === 'refund');
 });
 
@@ -56,7 +56,7 @@ test('a transfer in an example has an intent if and only if it is attributed', (
     ['unattributed', false],
     ['unattributed', false],
     ['attributed', true],
-    // Detached again, and in an event.
+    // The answer to a detachment, and its event.
     ['unattributed', false],
     ['unattributed', false],
   ]);

@@ -37,7 +37,7 @@ const responses: Record<string, { headers: Record<string, unknown> }> = operatio
 const ajv = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });
 addFormats.default(ajv);
 for (const keyword of ['x-default', 'components']) ajv.addKeyword(keyword);
-// Clients may get other values in the future. Today's answers have only these.
+// Clients may get other values in the future. Answers have only these today.
 ajv.addKeyword({
   keyword: 'x-extensible-enum',
   schemaType: 'array',
@@ -131,7 +131,7 @@ describe('answers can be extended', () => {
     return validate.errors ?? [];
   };
 
-  test('an intent with a new field, and new values wherever values are listed', async () => {
+  test('an intent with a new field, and a new value in each extensible field', async () => {
     const intent = JSON.parse((await create('{"amount_units":1}')).body);
     const later = {
       ...intent,
@@ -139,8 +139,7 @@ describe('answers can be extended', () => {
       ...{ chain: 'ethereum', chain_id: 1, token_symbol: 'EURC', decimals: 18, expires_in_minutes: 1440 },
     };
     expect(acceptedBy('PaymentIntent', later)).toEqual([]);
-    // No field may be removed.
-    // Lists and events are without a client secret.
+    // No field may be removed, except the client secret, which lists and events omit.
     for (const name of Object.keys(intent).filter((field) => field !== 'client_secret')) {
       expect(acceptedBy('PaymentIntent', { ...later, [name]: undefined })).toHaveLength(1);
     }
@@ -153,7 +152,7 @@ describe('answers can be extended', () => {
     expect(acceptedBy('Error', later)).toEqual([]);
   });
 
-  test('the document leaves lists of values open in answers and closed in requests', () => {
+  test('enumerations and fields are open in answers and closed in requests', () => {
     for (const [name, schema] of Object.entries(document.components.schemas)) {
       if (name.endsWith('Request')) expect(schema).toMatchObject({ additionalProperties: false });
       else

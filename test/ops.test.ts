@@ -20,7 +20,7 @@ if (!hasSystemd) console.log('skipped: no systemd is installed (apt-get install 
 const hasHaproxy = succeeds('/usr/sbin/haproxy', '-v');
 if (!hasHaproxy) console.log('skipped: no HAProxy is installed (apt-get install haproxy)');
 const flags = manifest.scripts.start.replace(/^.*exec node /, '');
-/** What glibc does with freed buffers: test/faults/hostile-clients.test.ts measures it. */
+/** How glibc treats freed buffers. test/faults/hostile-clients.test.ts measures the effect. */
 const allocator = manifest.scripts.start.split(' ').find((word) => word.startsWith('MALLOC_')) ?? '';
 const config = loadConfig({});
 /** The longest shutdown: the drain, the last spans, a statement that hangs. */
@@ -29,7 +29,7 @@ const stopMs = config.drainTimeoutMs + 2_000 + config.databaseTimeouts.statement
 describe('the systemd unit', async () => {
   const unit = join(await useFolder(), 'payment-intent-service.service');
   const text = await readFile('ops/payment-intent-service.service', 'utf8');
-  // Points to this folder, so that systemd finds the files.
+  // Uses this folder, so that systemd finds the files.
   await writeFile(unit, text.replaceAll('/opt/payment-intent-service', process.cwd()));
 
   test.runIf(hasSystemd)('passes systemd-analyze verify without warnings', async () => {
@@ -37,11 +37,11 @@ describe('the systemd unit', async () => {
   });
 
   test.runIf(hasSystemd)('restricts the service to what it needs', async () => {
-    // An exposure of 2.0 out of 10; an ordinary unit has 9.6.
+    // An exposure of at most 2.0 out of 10; an ordinary unit has 9.6.
     await run('systemd-analyze', ['security', '--offline=true', '--threshold=20', unit]);
   });
 
-  test('runs the command of npm start, and waits for its end', () => {
+  test('runs the command of npm start, and waits until it has ended', () => {
     expect(text).toContain(`node_modules/.bin/node ${flags}\n`);
     expect(text).toContain(`Environment=${allocator}\n`);
     const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
@@ -135,7 +135,7 @@ interface ComposeService {
   ulimits?: { nofile: number };
 }
 
-// Nothing here can run it, and no package has its schema: what the file says is held against the rest of this folder.
+// Nothing here can run it, and no package has its schema, so it is compared with the rest of the folder.
 describe('the Compose file', async () => {
   const text = await readFile('ops/compose.yaml', 'utf8');
   const { services, volumes, ...rest } = parse(text) as {
@@ -145,7 +145,7 @@ describe('the Compose file', async () => {
   const { postgres, migrate, service } = services;
   const secrets = ['POSTGRES_PASSWORD', 'CLIENT_SECRET_KEYS', 'API_KEY_PEPPERS', 'WEBHOOK_SECRET_KEYS'];
 
-  test('has only names of the specification that it needs, and every argument is text', () => {
+  test('uses only known keys of the Compose specification, and every argument is a string', () => {
     expect(Object.keys(rest)).toEqual(['name']);
     const known =
       'build cap_drop command depends_on env_file environment healthcheck image mem_limit ports read_only restart security_opt shm_size stop_grace_period ulimits volumes';
@@ -178,7 +178,7 @@ describe('the Compose file', async () => {
     expect(service.env_file).toEqual(migrate.env_file);
     expect(postgres.healthcheck?.test).toContain('pg_isready');
     expect(Object.keys(volumes)).toEqual(postgres.volumes?.map((volume) => volume.split(':')[0]));
-    // The command of the image.
+    // It runs the command of the image.
     expect([service.command, service.build]).toEqual([
       undefined,
       { context: '..', dockerfile: 'ops/Containerfile' },
@@ -218,7 +218,7 @@ describe('the Compose file', async () => {
     expect([...required].sort()).toEqual([...secrets].sort());
   });
 
-  test('opens the ports of the service to this machine only, and gives it time and files', () => {
+  test('opens the service only to this machine, and gives it enough time to drain and enough open files', () => {
     const ports = [config.httpPort, config.grpcPort, config.metricsPort];
     expect(service.ports).toEqual(ports.map((port) => `127.0.0.1:${port}:${port}`));
     expect([postgres.ports, migrate.ports]).toEqual([undefined, undefined]);
@@ -227,7 +227,7 @@ describe('the Compose file', async () => {
     expect(service.ulimits?.nofile).toBeGreaterThan(2 * config.limits.maxConnections);
   });
 
-  test('its health check reports whether the service is alive', async () => {
+  test('has a health check that reports whether the service is alive', async () => {
     const statuses = [200, 503];
     for (const status of statuses) {
       const server = createServer((_, response) => response.writeHead(status).end());
@@ -242,7 +242,7 @@ describe('the Compose file', async () => {
     }
   });
 
-  test('its secrets file is ignored by git', async () => {
+  test('has a secrets file that git ignores', async () => {
     expect(text).toContain('cat > ops/.env');
     expect(await readFile('.gitignore', 'utf8')).toMatch(/^\.env$/m);
   });
@@ -316,7 +316,7 @@ test.runIf(hasPromtool)('the alerts fire as expected, even if every process is g
   await run('promtool', ['test', 'rules', 'ops/prometheus-rules.test.yaml']);
 });
 
-test('what an outage hides are alerts that there are', async () => {
+test('every alert that an outage suppresses exists', async () => {
   const read = (file: string) => readFile(file, 'utf8');
   const given = new Set((await read('ops/prometheus-rules.yaml')).match(/(?<=alert: )\w+/g));
   const matched = (await read('ops/alertmanager.yaml')).matchAll(/alertname=~?"(\w+)(?:\(([\w|]+)\))?"/g);

@@ -40,7 +40,7 @@ const intents = fc.record({
 
 const service = await useService({ ROLES: 'api' });
 
-/** What PostgreSQL returns for these values, by the very connection that lists are read over. */
+/** Returns what PostgreSQL returns for these values, over the connection that lists are read with. */
 async function stored(samples: readonly (typeof intents extends fc.Arbitrary<infer T> ? T : never)[]) {
   const em = service.database.orm.em.fork();
   await em.execute('delete from payment_intents');
@@ -68,8 +68,8 @@ async function stored(samples: readonly (typeof intents extends fc.Arbitrary<inf
   return rows.map(readShownRow);
 }
 
-describe('what is written straight from columns', () => {
-  test('is the JSON of the message', async () => {
+describe('an intent written straight from its columns', () => {
+  test('equals the JSON of the message', async () => {
     const columns = entityColumns<PaymentIntentRow>(service.database.orm.em, PaymentIntentEntity);
     const rows = await stored(fc.sample(intents, 500));
     expect(rows.length).toBeGreaterThan(400);
@@ -86,7 +86,7 @@ describe('what is written straight from columns', () => {
     ['a mode of a newer version', { mode: 'devnet' }],
     ['payments', { payments_count: '1' }],
     ['a time that is not whole minutes', { expires_at: '2026-01-01 00:05:01+00' }],
-  ])('%s is converted through the message', async (_, change) => {
+  ])('%s is left to the conversion through the message', async (_, change) => {
     const [row] = await stored(fc.sample(intents, 1));
     expect(
       paymentIntentText({ ...(row as ShownColumns), created_at: '2026-01-01 00:00:00+00', ...change }),

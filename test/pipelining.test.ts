@@ -1,4 +1,4 @@
-// Many requests on one connection, sent without waiting for answers, are all answered in order, a few at a time.
+// Pipelined requests are all answered, in order, and only a few are processed at a time.
 
 import { once } from 'node:events';
 import net from 'node:net';
@@ -34,7 +34,7 @@ interface RawAnswer {
   body: string;
 }
 
-/** Reads that many answers, each with a Content-Length, or fewer if the connection ends before. */
+/** Reads that many answers, each with a Content-Length, or fewer if the connection ends first. */
 async function readAnswers(socket: net.Socket, count: number): Promise<RawAnswer[]> {
   const answers: RawAnswer[] = [];
   let bytes = Buffer.alloc(0);
@@ -97,7 +97,7 @@ test('creates are answered in order wherever the bytes are split, with bodies of
 });
 
 test('sixteen requests per connection are processed at once, and other connections do not wait', async () => {
-  // The key of a started request has been looked up.
+  // A request has started once its key was looked up.
   const begun = () => keyLookups(service);
   const before = await begun();
   const blocker = await blockCreates(service.location);
@@ -109,7 +109,7 @@ test('sixteen requests per connection are processed at once, and other connectio
   );
   await expect.poll(begun, { interval: 10 }).toBeGreaterThanOrEqual(before + 16);
   const ofGreedy = await begun();
-  // The piece with the sixteenth may have one or two more.
+  // The chunk with the sixteenth request may hold one or two more.
   expect(ofGreedy).toBeLessThanOrEqual(before + 18);
   const other = await connect();
   other.write(createRequest(1));

@@ -1,4 +1,4 @@
-// The example client in Python: another implementation of protobuf and gRPC, generated from our contract.
+// The Python example client: a different implementation of protobuf and gRPC, generated from our contract.
 
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { useService } from './support/use-service.ts';
 
 const run = promisify(execFile);
 
-/** Debian's own, because Debian's packages are built for it. */
+/** Debian's Python, because Debian's packages are built for it. */
 const python = '/usr/bin/python3';
 const canRun = succeeds('protoc', '--version') && succeeds(python, '-c', 'import grpc, google.protobuf');
 if (!canRun) {

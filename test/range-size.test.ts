@@ -15,7 +15,7 @@ const fail = (size: RangeSize, reason: unknown, blocks = size.blocks) =>
 
 const late = new NodeError('late', 'no answer in time');
 
-/** A node that serves so many blocks at once, and what it was asked for. */
+/** A node that serves at most that many blocks at once, and the sizes it was asked for. */
 function nodeWith(limit: number) {
   const asked: number[] = [];
   return {
@@ -38,14 +38,14 @@ test('after a failure the range is halved, down to one block', async () => {
   expect(size.blocks).toBe(1);
 });
 
-test('two that fail at the same time leave one block', async () => {
+test('two concurrent failures still leave a size of one block', async () => {
   const size = createRangeSize(2);
   await Promise.all([fail(size, late), fail(size, late)]);
   expect(size.blocks).toBe(1);
 });
 
 test.each<[string, unknown]>([
-  ["an error that is not the node's", new Error('the database is gone')],
+  ['an error that the node did not cause', new Error('the database is gone')],
   ...(['rate_limited', 'unreachable', 'no_answer', 'contradiction', 'another_block'] as NodeFault[]).map(
     (fault): [string, unknown] => [`the fault ${fault}`, new NodeError(fault, 'x')],
   ),
@@ -70,11 +70,11 @@ test('the largest served size is found and remembered', async () => {
   const node = nodeWith(10);
   for (let i = 0; i < 1_000; i++) await size.reading(500, node.read);
   expect(size.blocks).toBe(10);
-  // Six refusals of what is far too large, and one next to it.
+  // Six refusals of sizes far above the limit, and one just above it.
   expect(node.asked.filter((count) => count > 10)).toEqual([500, 250, 125, 62, 31, 15, 11]);
 });
 
-test('sixteen successes double the size, up to the maximum', async () => {
+test('sixteen successes in a row double the size, up to the maximum', async () => {
   const size = createRangeSize(2_000);
   await fail(size, late);
   await read(size, 15);

@@ -26,7 +26,7 @@ test('allows a burst of twice the rate over both doors together, then returns 42
     ),
   );
   const created = codes.filter((code) => code === 'ok').length;
-  // Plus the requests that became available meanwhile.
+  // Plus those that became available meanwhile.
   expect(created).toBeGreaterThanOrEqual(10);
   expect(created).toBeLessThan(16);
   expect(codes.filter((code) => code === 'rate_limited').length).toBe(16 - created);
@@ -62,7 +62,7 @@ test('every answer has the remaining quota, and a refusal has Retry-After', asyn
   expect((await createOverHttp(apiKey)).status).toBe(201);
 });
 
-test('over gRPC it is RESOURCE_EXHAUSTED, with RetryInfo', async () => {
+test('over gRPC the refusal is RESOURCE_EXHAUSTED with RetryInfo', async () => {
   const apiKey = await newKey();
   for (;;) {
     const answer = await service.call('createPaymentIntent', { amount_units: 1 }, { door: 'grpc', apiKey });
@@ -76,7 +76,7 @@ test('over gRPC it is RESOURCE_EXHAUSTED, with RetryInfo', async () => {
   }
 });
 
-test('0 turns it off', async () => {
+test('RATE_LIMIT=0 turns the limit off', async () => {
   const open = await startService({ RATE_LIMIT: '0' });
   const { apiKey } = open.merchant.keys.testnet;
   const codes = await Promise.all(

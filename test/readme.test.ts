@@ -97,7 +97,7 @@ test.each([
   'src/contract/gen/openapi.json',
   'examples/checkout-server.ts',
   'examples/create-payment-intent.sh',
-])('%s says how long an idempotency key lives, and what to do afterwards', async (file) => {
+])('%s says how long an idempotency key is valid, and what to do afterwards', async (file) => {
   const text = (await readFile(file, 'utf8')).replaceAll(/\s+(?:[#*] )?/g, ' ');
   expect(text).toMatch(/key lives as long as (?:its|the) intent/);
   expect(text).toMatch(/expired/);

@@ -1,4 +1,4 @@
-// examples/webhook-receiver.ts, unchanged: an event that was answered with 200 is processed, whatever happens.
+// examples/webhook-receiver.ts, unchanged: an event that it answers with 200 is processed, whatever happens.
 
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
@@ -70,7 +70,7 @@ function onJobs<T>(use: (database: DatabaseSync) => T): T {
   }
 }
 
-/** As if a minute had passed: what was taken and not done is due. */
+/** Simulates that a minute has passed: claimed jobs that are not done become due. */
 const passAMinute = () =>
   onJobs((database) => database.exec('update jobs set due_at = 0 where due_at is not null'));
 
@@ -113,7 +113,7 @@ test('work that throws is retried later, and does not end the process', async ()
   const receiver = await startReceiver({ THROW_ONCE_AT: 'fulfil order-1' });
   expect(await send(receiver, 'evt_1')).toBe(200);
   await receiver.until(/the work of evt_1 is repeated in a minute: Error: thrown at/);
-  // Meanwhile other work goes on.
+  // Other work goes on meanwhile.
   expect(await send(receiver, 'evt_2', { order: 'order-2' })).toBe(200);
   await expect.poll(() => fulfilled('order-2')).toBe(1);
   await expect.poll(openJobs).toEqual([{ id: 'evt_1' }]);
@@ -123,13 +123,13 @@ test('work that throws is retried later, and does not end the process', async ()
   expect(receiver.child.exitCode).toBe(null);
 });
 
-// Before the insert, and after: the insert, the two calls that answer, the taking of the job, both lines of the work, its
-// mark, and the look for more. Before each of the others it is as after the one before.
+// Before the insert, and after each step: the insert, the two calls that answer, claiming the job, both lines
+// of the work, marking it done, and looking for more. Nothing changes between one step and the next.
 const crashPoints = [1, 2, 4, 6, 8, 10, 12, 14, 16];
-/** Between the work and its mark it cannot be known whether it was done. */
+/** Between the work and its mark, the receiver cannot know that the work was done. */
 const betweenWorkAndMark = 12;
 
-test.each(crashPoints)('killed at point %d, it has done the work after the next start', async (point) => {
+test.each(crashPoints)('a receiver killed at point %d does the work after the next start', async (point) => {
   const first = await startReceiver({ KILL_AT: String(point) });
   const status = await send(first, 'evt_1');
   expect(await first.ended).toEqual([null, 'SIGKILL']);
@@ -141,7 +141,7 @@ test.each(crashPoints)('killed at point %d, it has done the work after the next 
   await expect.poll(() => fulfilled('order-1')).toBe(point === betweenWorkAndMark ? 2 : 1);
 });
 
-test('two processes with one file do the work of each event once', { timeout: 60_000 }, async () => {
+test('two processes that share a file do the work of each event once', { timeout: 60_000 }, async () => {
   const both = await Promise.all([startReceiver(), startReceiver()]);
   const ids = Array.from({ length: 30 }, (_, i) => String(i));
   const statuses = await Promise.all(

@@ -29,7 +29,7 @@ const runners: Record<string, { file: string; command: string[]; probe: string[]
   },
   Go: { file: 'sample.go', command: ['go', 'run'], probe: ['go', 'version'] },
 };
-/** In the order of the page: our own client first. */
+/** In the order of the page, our own client first. */
 const languages = ['TypeScript', 'curl', 'Python', 'Go'];
 const canRun = (language: string) => {
   const [program = '', ...args] = runners[language]?.probe ?? [];
@@ -40,7 +40,7 @@ for (const language of languages.filter((one) => !canRun(one))) {
   console.log(`skipped: the ${language} samples (apt-get install curl python3 golang-go)`);
 }
 
-/** The user's own, where the standard library may be compiled already. */
+/** The user's cache, which may already hold the compiled standard library. */
 const goCache = process.env.GOCACHE ?? join(homedir(), '.cache/go-build');
 
 const folder = await useFolder();
@@ -93,13 +93,13 @@ describe("the page's samples", async () => {
   const samples = await samplesOnPage(page, 'createPaymentIntent');
   const sampleIn = (language: string) => samples.find((sample) => sample.language === language) as PageSample;
 
-  test("exist in each language, our client's first", () => {
+  test('exist in each language, those of our client first', () => {
     expect(samples.map(({ language }) => language)).toEqual(languages);
     expect(sampleIn('TypeScript').code).toMatch(/^import .* from 'payment-intents-client';/);
     expect(sampleIn('curl').code).toContain('-H "Authorization: Bearer $PAYMENTS_API_KEY"');
   });
 
-  test('each of ours, and each of the guides, compiles', { timeout: 60_000 }, async () => {
+  test('in TypeScript compile, as do those of the guides', { timeout: 60_000 }, async () => {
     const ofOperations = (await samplesOnPage()).filter(({ language }) => language === 'TypeScript');
     const codes = ofOperations.map(({ code }) => code);
     expect(codes.length).toBeGreaterThan(15);
@@ -126,13 +126,13 @@ describe("the page's samples", async () => {
     expect(await compiled.catch(({ stdout }) => ({ stdout }))).toMatchObject({ stdout: '' });
   });
 
-  test.skipIf(!canRun('Go'))('the Go sample is formatted as gofmt does it', async () => {
+  test.skipIf(!canRun('Go'))('in Go are formatted like gofmt', async () => {
     await writeFile(join(folder, 'formatted.go'), `${sampleIn('Go').code}\n`);
     expect((await run('gofmt', ['-d', join(folder, 'formatted.go')])).stdout).toBe('');
   });
 
   test.each(runnable)(
-    '%s creates an intent, and returns it again for the same key',
+    'in %s create an intent, and return it again for the same key',
     { timeout: 120_000 },
     async (language) => {
       const { apiKey } = service.merchant.keys.testnet;
@@ -149,14 +149,14 @@ describe("the page's samples", async () => {
     },
   );
 
-  test.each(runnable)('%s fails and prints the error', { timeout: 120_000 }, async (language) => {
+  test.each(runnable)('in %s fail and print the error', { timeout: 120_000 }, async (language) => {
     const { succeeded, output } = await runSample(sampleIn(language), service.publicUrl, 'sk_testnet_x');
     expect([succeeded, output]).toEqual([false, expect.stringContaining('api_key_invalid')]);
     expect(output).toContain('401');
   });
 });
 
-/** Five kinds of operations with values that must be quoted in every language. */
+/** Text that must be quoted in every language. */
 const awkward = `O'Brien "&" <b>\`$HOME\` \\ \${x} é 😀`;
 const intentRef = { $ref: '#/components/schemas/Intent' };
 const pathId = {
@@ -288,7 +288,7 @@ describe('a document with paths, queries, lists, nested messages and every metho
     { method: 'GET', url: '/v1/ping', isOpen: true },
   ];
 
-  // The client has only methods of this service.
+  // Our client has only the methods of this service.
   test.each(runnable.filter((language) => language !== 'TypeScript'))(
     'each of its samples in %s sends the documented request',
     { timeout: 300_000 },

@@ -1,4 +1,4 @@
-// Refunds, from the request to the transfer on the chain: each rule of docs/settlement.md.
+// Refunds, from the request to the transfer on the chain. Covers each rule of docs/settlement.md.
 
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -17,13 +17,13 @@ import { insertTransfers, type TransferSettings } from './support/transfer-rows.
 import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api,expiry' });
-/** Watches nothing, and may not take what is unwatched. */
+/** Watches nothing, and refuses requests for unwatched chains. */
 const unwatched = await useService({ ROLES: 'api', ALLOW_UNWATCHED: 'none' }, { beside: service });
 const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 const exchange: Address = '0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359';
 const uuidOf = (id: string) => parseIdentifier('pi', id) ?? parseIdentifier('rf', id);
 
-/** An intent with payments that are written by SQL. */
+/** An intent with payments, inserted with SQL. */
 async function paidIntent(...payments: TransferSettings[]): Promise<string> {
   const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 })).json;
   const confirmed = payments.map((payment) => ({
@@ -43,11 +43,11 @@ describe('what can be returned', () => {
   test.each<[string, TransferSettings[], number]>([
     ['nothing without a payment', [], 0],
     ['a confirmed payment', [{}], 1_000],
-    ['no pending one', [{ state: 'pending' }], 0],
-    ['no reorged one', [{ state: 'reorged' }], 0],
+    ['nothing of a pending payment', [{ state: 'pending' }], 0],
+    ['nothing of a reorged payment', [{ state: 'reorged' }], 0],
     ['payments that do not count', [{ labels: ['late'] }, { labels: ['after_cancel'] }], 2_000],
-    ['none in another token', [{ labels: ['wrong_token'] }], 0],
-    ['more than the amount', [{}, { amountUnits: 500 }], 1_500],
+    ['nothing of a payment in another token', [{ labels: ['wrong_token'] }], 0],
+    ['more than the amount of the intent, if it is overpaid', [{}, { amountUnits: 500 }], 1_500],
   ])('%s', async (_, payments, rest) => {
     for (const door of doors) {
       const intent = await paidIntent(...payments);
@@ -58,7 +58,7 @@ describe('what can be returned', () => {
     }
   });
 
-  test('nothing on a chain that nobody reads', async () => {
+  test('nothing on an unwatched chain', async () => {
     const asked = { payment_intent: await paidIntent({}), destination: payer };
     const { apiKey } = service.merchant.keys.testnet;
     const { code, message } = await unwatched.call('createRefund', asked, { apiKey });
@@ -68,7 +68,7 @@ describe('what can be returned', () => {
     ]);
   });
 
-  test('what an open refund holds, and a canceled one lets go', async () => {
+  test('not the amount of an open refund, until it is canceled', async () => {
     for (const door of doors) {
       const intent = await paidIntent({});
       const { id } = (await create(intent, { amount_units: 700 }, { door })).json;
@@ -82,7 +82,7 @@ describe('what can be returned', () => {
     }
   });
 
-  test('a payment that refunds need is not detached', async () => {
+  test('a payment that refunds need cannot be detached', async () => {
     const { id } = (await service.call('createPaymentIntent', { amount_units: 2_000 })).json;
     const [byHand = ''] = await insertTransfers(service, service.merchant, [
       { amountUnits: 1_000, state: 'confirmed' },
@@ -100,7 +100,7 @@ describe('what can be returned', () => {
     expect((await service.call('detachTransfer', { id: byHand })).json.status).toBe('unattributed');
   });
 
-  test('concurrent refunds never hold more than there is', async () => {
+  test('never exceeds the payments, even with concurrent refunds', async () => {
     const intent = await paidIntent({});
     const made = await Promise.all(Array.from({ length: 20 }, () => create(intent, { amount_units: 300 })));
     expect(made.filter(({ code }) => code === 'ok')).toHaveLength(3);
@@ -108,7 +108,7 @@ describe('what can be returned', () => {
 });
 
 describe('a request', () => {
-  test('is answered with the transaction to sign', async () => {
+  test('returns the transaction to sign', async () => {
     for (const door of doors) {
       const intent = await paidIntent({});
       const fields = { amount_units: 999, reason: 'Out of stock', metadata: { ticket: '4711' } };
@@ -132,7 +132,7 @@ describe('a request', () => {
     }
   });
 
-  test('is repeated with its idempotency key, and answered as the first time', async () => {
+  test('repeated with its idempotency key gets the first answer', async () => {
     for (const door of doors) {
       const intent = await paidIntent({});
       const options = { door, idempotencyKey: `refund-${door}` };
@@ -148,7 +148,7 @@ describe('a request', () => {
     }
   });
 
-  test('for two intents at once makes one refund with one idempotency key', async () => {
+  test('with the same idempotency key for two intents at once creates one refund', async () => {
     const intents = [await paidIntent({}), await paidIntent({})];
     const made = intents.map((intent) => create(intent, {}, { idempotencyKey: 'refund-both' }));
     const codes = (await Promise.all(made)).map(({ code }) => code).sort();
@@ -175,7 +175,7 @@ describe('a request', () => {
     }
   });
 
-  test('to a wallet that the merchant was paid at before is refused', async () => {
+  test('to a wallet at which the merchant was paid before is refused', async () => {
     const intent = await paidIntent({});
     const former = [getAddress(`0x${'6a'.repeat(20)}`), getAddress(`0x${'7a'.repeat(20)}`)];
     for (const address of [...former, wallet]) {
@@ -188,7 +188,7 @@ describe('a request', () => {
     expect(await Promise.all(refused)).toEqual(['invalid_body', 'invalid_body']);
   });
 
-  test('to a wallet that an intent of the merchant has expected is refused, of another merchant not', async () => {
+  test('to a wallet of an intent is refused if the intent is of the same merchant', async () => {
     const intent = await paidIntent({});
     const destination = '0xdbF03B407c01E7cD3CBea99509d93f8DDDC8C6FB';
     const other = await service.newMerchant();
@@ -201,7 +201,7 @@ describe('a request', () => {
     ]);
   });
 
-  test('of another merchant, or of the other mode, finds nothing', async () => {
+  test('for an intent or refund of another merchant or mode finds nothing', async () => {
     const { id } = (await create(await paidIntent({}))).json;
     const other = await service.newMerchant();
     const keys = [other.keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
@@ -270,7 +270,7 @@ describe('on the chain', async () => {
     await watcher.catchUp(chain.mine(blocks));
   }
 
-  /** An intent that is paid and confirmed on the chain. */
+  /** An intent with a confirmed payment on the chain. */
   async function settledIntent(): Promise<string> {
     const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 })).json;
     await sendPayment(chain, { id, expected_wallet: wallet }, 1_000);
@@ -318,7 +318,7 @@ describe('on the chain', async () => {
     ]);
     expect((await create(refund.payment_intent)).json.amount_units).toBe(400);
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded']);
-    // No event of the intent, and no transfer to anybody.
+    // It is not listed as a transfer.
     const { transfers } = (await service.call('listTransfers', { transaction_hash: hash })).json;
     expect(transfers).toEqual([]);
   });
@@ -347,14 +347,14 @@ describe('on the chain', async () => {
         return chain.bundle([{ account, to: transaction.to as Address, data: transaction.data as Hex }]);
       },
     ],
-  ])('sent by %s it is recognised', async (_, send) => {
+  ])('the prepared transaction is recognised if %s sends it', async (_, send) => {
     const refund = await newRefund();
     await send(refund);
     await mine();
     expect((await get(refund.id)).status).toBe('processing');
   });
 
-  test('a transfer without the id is no refund until its transaction is named', async () => {
+  test('a transfer without the id counts only once the merchant confirms its transaction', async () => {
     const refund = await newRefund();
     const hash = await chain.transfer({ from: wallet, to: payer as Address, amountUnits: 1_000n });
     const confirm = (id: string, transaction_hash: string, door: (typeof doors)[number] = 'json') =>
@@ -371,12 +371,12 @@ describe('on the chain', async () => {
     }
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded']);
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
-    // One refund for each transfer.
+    // A transfer belongs to one refund only.
     const other = await newRefund();
     expect((await confirm(other.id, hash)).code).toBe('invalid_state');
   });
 
-  test('one transfer that two refunds name at the same time is of one of them', async () => {
+  test('of two refunds that are confirmed with one transfer at the same time, one gets it', async () => {
     const refunds = [await newRefund(), await newRefund()];
     const transaction_hash = await chain.transfer({
       from: wallet,
@@ -411,7 +411,7 @@ describe('on the chain', async () => {
     ],
     ['of another amount', () => chain.transfer({ from: wallet, to: payer as Address, amountUnits: 999n })],
     ['to another wallet', () => chain.transfer({ from: wallet, to: exchange, amountUnits: 1_000n })],
-  ])('a transfer %s cannot be named', async (_, send) => {
+  ])('a refund cannot be confirmed with a transfer %s', async (_, send) => {
     const refund = await newRefund();
     const hash = await send(refund);
     await mine();
@@ -424,7 +424,7 @@ describe('on the chain', async () => {
     ['to the merchant', { to: wallet, amountUnits: 1_000n }],
     ['of bridged USDC to the payer', { to: payer, amountUnits: 1_000n, token: bridgedUsdcAddresses.usdbC }],
     ['of another amount to the payer', { to: payer as Address, amountUnits: 1n }],
-  ])('a stranger who writes its id behind a transfer %s returns nothing', async (_, payment) => {
+  ])('the id after a transfer %s by somebody else returns nothing', async (_, payment) => {
     const refund = await newRefund();
     const { address: from } = chain.accounts[4] as { address: Address };
     await chain.mint(from, 1_000n, payment.token);
@@ -435,7 +435,7 @@ describe('on the chain', async () => {
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(0);
   });
 
-  test('from another wallet its id counts twice at most, however often the money goes round', async () => {
+  test('transfers with the id from another wallet count twice at most, however often the money circulates', async () => {
     const refund = await newRefund();
     const { address: from } = chain.accounts[2] as { address: Address };
     await chain.mint(from, 5_000n);
@@ -448,7 +448,7 @@ describe('on the chain', async () => {
     await mine();
     await send();
     await mine(10);
-    // Verified, as a second reading must not find more.
+    // The verification must not find more.
     await watcher.verify();
     const transfers = [{ counts: true }, { counts: true, labels: ['twice'] }];
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers });
@@ -456,7 +456,7 @@ describe('on the chain', async () => {
     expect(await eventsOf(refund.id)).toEqual(['processing', 'unexpected', 'succeeded', 'unexpected']);
   });
 
-  test('two ids prove nothing, whatever their kind', async () => {
+  test('a transfer with two ids proves nothing, whatever their kind', async () => {
     const refund = await newRefund();
     const suffix = concatHex([suffixOf(refund.id), suffixOf(refund.payment_intent)]);
     await chain.transfer({ from: wallet, to: payer as Address, amountUnits: 1_000n, suffix });
@@ -467,7 +467,7 @@ describe('on the chain', async () => {
   test.each<[string, object, string[], string]>([
     ['another amount', { amountUnits: 999n }, ['other_amount'], 'requires_transfer'],
     ['another destination', { to: exchange }, ['other_destination'], 'requires_transfer'],
-  ])('with %s it is recorded, counted and labeled', async (_, change, labels, status) => {
+  ])('a transfer with %s is recorded, counted and labeled', async (_, change, labels, status) => {
     const refund = await newRefund();
     // Another refund makes the watcher look at the other destination.
     await create(await paidIntent({}), { destination: exchange });
@@ -485,7 +485,7 @@ describe('on the chain', async () => {
     expect(await eventsOf(refund.id)).toEqual(['unexpected', 'unexpected']);
   });
 
-  test('a second transfer is labeled, and takes the place of the first if that is reorged', async () => {
+  test('a second transfer is labeled, and replaces the first one if that is reorged', async () => {
     const refund = await newRefund({ amount_units: 400 });
     await sendPrepared(refund);
     await mine();
@@ -525,7 +525,7 @@ describe('on the chain', async () => {
       ])
     ).map(({ id }) => id);
 
-  test('a reorganisation takes it back, and its return makes it succeed again', async () => {
+  test('a refund is reverted with its transfer, and succeeds when the transfer returns', async () => {
     const account = chain.accounts[3] as (typeof chain.accounts)[number];
     const refund = await newRefund();
     await chain.mint(account.address, 1_000n);
@@ -549,7 +549,7 @@ describe('on the chain', async () => {
     expect(await eventsOf(refund.id)).toEqual(['processing', 'reorged', 'processing', 'succeeded']);
   });
 
-  test('after cancellation it is recorded, counted and labeled', async () => {
+  test('a transfer after cancellation is recorded, counted and labeled', async () => {
     const refund = await newRefund();
     expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
     expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
@@ -561,7 +561,7 @@ describe('on the chain', async () => {
     expect((await create(refund.payment_intent)).code).toBe('invalid_state');
   });
 
-  test('it expires by the clock of the chain, and a later transfer is late', async () => {
+  test('a refund expires by the clock of the chain, and a later transfer is late', async () => {
     const refund = await newRefund();
     await chain.mine(1, { timestamp: Math.ceil(Date.parse(refund.expires_at) / 1_000) + 1 });
     await mine(20);
@@ -574,7 +574,7 @@ describe('on the chain', async () => {
     expect((await service.call('cancelRefund', { id: refund.id })).code).toBe('invalid_state');
   });
 
-  test('a payment that is reorged under a refund is said at the refund', async () => {
+  test('a refund whose payment is reorged is labeled', async () => {
     const refund = await newRefund();
     await sendPrepared(refund);
     await mine(10);
@@ -585,7 +585,7 @@ describe('on the chain', async () => {
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded', 'unexpected']);
   });
 
-  test('the page of its payer shows it', async () => {
+  test("the payer's checkout shows the refund once it is on the chain", async () => {
     const refund = await newRefund({ amount_units: 400 });
     const { client_secret } = await intentOf(refund.payment_intent);
     const shown = async () =>
@@ -600,7 +600,7 @@ describe('on the chain', async () => {
     expect(await shown()).toEqual([['confirmed', 400, payer]]);
   });
 
-  test('doctor finds an intent that says another sum, and the measure counts what waits', async () => {
+  test('doctor finds an intent with a wrong refunded sum, and open refunds are measured', async () => {
     const refund = await newRefund();
     await sendPrepared(refund);
     await mine(10);
@@ -625,7 +625,7 @@ describe('on the chain', async () => {
     expect(oldestMs).toBeGreaterThan(86_000_000);
   });
 
-  test('the transfer is a payment of another merchant whose wallet it goes to', async () => {
+  test('a refund to a wallet of another merchant is an ordinary transfer to that merchant', async () => {
     const other = await service.newMerchant();
     const apiKey = other.keys.testnet.apiKey;
     const refund = await newRefund({ destination: other.wallets.testnet.base });
@@ -636,7 +636,7 @@ describe('on the chain', async () => {
     expect(transfers).toMatchObject([{ status: 'unattributed', amount_units: 1_000 }]);
   });
 
-  test('its events are found by the refund and by its intent', async () => {
+  test('events of a refund are found by the refund and by its intent', async () => {
     const refund = await newRefund();
     await sendPrepared(refund);
     await mine(10);

@@ -1,5 +1,5 @@
-// The console's figures: of which day they are, and that folding changes nothing. `settlement-model.test.ts` compares them
-// with a recount in random histories.
+// The console's figures: to which day they belong, and that folding does not change them.
+// `settlement-model.test.ts` compares them with a recount in random histories.
 
 import { create } from '@bufbuild/protobuf';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
@@ -35,7 +35,7 @@ const summarize = async (
   return create(SummarySchema, await run(request, caller, noContext));
 };
 
-/** Payments of an intent that is made for them, which are confirmed afterwards. */
+/** Records payments of a new intent, and then confirms them. */
 async function receive(...payments: TransferSettings[]): Promise<void> {
   const { id: paymentIntent } = (await service.call('createPaymentIntent', { amount_units: 1 })).json;
   const rows = payments.map((each) => ({ paymentIntent, ...each }));
@@ -56,7 +56,7 @@ const linesOf = ({ days }: Awaited<ReturnType<typeof summarize>>): string[] =>
   );
 
 describe('a summary', () => {
-  test('has the days of the time zone, by the times of blocks', async () => {
+  test('uses the days of the time zone and the times of blocks', async () => {
     await receive(
       at('2026-11-23T22:59:59Z', 1),
       at('2026-11-23T23:00:00Z', 10),
@@ -76,9 +76,9 @@ describe('a summary', () => {
     ]);
   });
 
-  // Not whole hours from UTC, or a name that PostgreSQL does not have, or has for something else.
+  // Zones that are not whole hours from UTC, and names that PostgreSQL lacks or understands differently.
   test.each(['Asia/Kolkata', 'Australia/Lord_Howe', 'ECT', 'BST'])(
-    'has the days of UTC in %s, and says so',
+    'uses the days of UTC instead of %s, and says so',
     async (zone) => {
       await receive(at('2026-06-23T22:00:00Z'));
       const summary = await summarize('2026-06-23', '2026-06-24', zone);
@@ -86,7 +86,7 @@ describe('a summary', () => {
     },
   );
 
-  test('is of one merchant and mode', async () => {
+  test('covers one merchant and mode', async () => {
     const other = await service.newMerchant();
     await receive(at('2026-11-24T12:00:00Z'));
     for (const caller of [callerOf(other.id, 'testnet'), callerOf(merchant.id, 'mainnet')]) {
@@ -94,7 +94,7 @@ describe('a summary', () => {
     }
   });
 
-  test('counts chains apart, other tokens and unattributed transfers not, and sums exactly', async () => {
+  test('counts each chain separately, ignores other tokens and unattributed transfers, and sums exactly', async () => {
     const time = { blockTime: new Date('2026-11-24T12:00:00Z') };
     await receive(
       { ...time, amountUnits: 9_007_199_254_740_991 },
@@ -110,7 +110,7 @@ describe('a summary', () => {
     ]);
   });
 
-  test('is the same before and after its changes are folded, and loses what is reverted', async () => {
+  test('is the same before and after its changes are folded, and omits reverted payments', async () => {
     await receive(at('2026-11-24T12:00:00Z', 5), at('2026-11-24T12:59:00Z', 6));
     const before = await summarize('2026-11-24');
     expect(linesOf(before)).toEqual(['2026-11-24 base 2 of 11']);
@@ -125,7 +125,7 @@ describe('a summary', () => {
     expect((await summarize('2026-11-24')).days).toEqual([]);
   });
 
-  test('counts the ends of intents', async () => {
+  test('counts canceled and succeeded intents', async () => {
     for (const amount_units of [1, 2, 3]) {
       const { id } = (await service.call('createPaymentIntent', { amount_units })).json;
       if (amount_units > 1) await service.call('cancelPaymentIntent', { id });
@@ -159,7 +159,7 @@ describe('a summary', () => {
   });
 });
 
-test('what was before the figures is counted once, by the migration', async () => {
+test('the migration that adds the figures counts older payments once', async () => {
   await receive(at('2026-11-24T12:00:00Z', 5), {
     ...at('2026-11-24T12:00:00Z', 6),
     tokenAddress: otherToken,

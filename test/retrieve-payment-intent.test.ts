@@ -39,7 +39,7 @@ const send = (target: string, headers: OutgoingHttpHeaders = {}, method = 'GET',
 
 const errorOf = (body: string) => JSON.parse(body).error;
 
-test('asked for at once with its owner, an intent is missing for everybody else', async () => {
+test('an intent is missing for everybody else, even if its owner asks at the same moment', async () => {
   const { id } = await createIntent();
   const { keys } = await service.newMerchant();
   const asked = [apiKey, keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
@@ -52,7 +52,7 @@ test('asked for at once with its owner, an intent is missing for everybody else'
   expect(answers.every(({ code }, i) => (code === 'ok') === (i % 3 === 0))).toBe(true);
 });
 
-/** What happened to an intent, as its row has it, and the fields that show it. */
+/** States of an intent: the columns of its row, and the fields that show them. */
 const lives: [name: string, row: Record<string, unknown>, fields: Partial<Intent>][] = [
   ['requires payment', {}, { status: 'requires_payment', amount_received_units: 0, payments_count: 0 }],
   [
@@ -114,7 +114,7 @@ const lives: [name: string, row: Record<string, unknown>, fields: Partial<Intent
   ],
 ];
 
-/** Creates an intent and makes its row what the life says. Returns what a retrieval has to return. */
+/** Creates an intent and sets these columns of its row. Returns what a retrieval has to return. */
 async function liveThrough(row: Record<string, unknown>, fields: Partial<Intent>) {
   const created = await createIntent({
     amount_units: 12_500_000,
@@ -135,7 +135,7 @@ async function liveThrough(row: Record<string, unknown>, fields: Partial<Intent>
 }
 
 describe.each(lives)('an intent that %s', (_, row, fields) => {
-  test.each(everyDoor)('has all its fields over %s, and no unset ones', async (door) => {
+  test.each(everyDoor)('is returned over %s with all its fields, and no unset ones', async (door) => {
     const expected = await liveThrough(row, fields);
     const answer = await get(door, expected.id);
     expect(answer).toMatchObject({ code: 'ok', status: door === 'json' ? 200 : grpc.status.OK });
@@ -183,7 +183,7 @@ test('hundreds of concurrent retrievals each return their own intent', async () 
 
 describe('an intent of another merchant or mode is not found', () => {
   let other: TestMerchant;
-  /** Each with an id that leads to nothing here. */
+  /** Names and ids. No id may be found with the key of the tests. */
   let ids: [string, string][];
 
   beforeAll(async () => {
@@ -233,7 +233,7 @@ describe('an intent of another merchant or mode is not found', () => {
   test('over gRPC, with the same trailers but for the request id', async () => {
     const client = openGrpcClient(service);
     const answers = await Promise.all(
-      // An empty id is one more that HTTP has no path for.
+      // HTTP has no path for an empty id.
       [['empty', ''] as const, ...ids].map(async ([name, id]) => {
         const error = await refusedGet(client, id);
         const { requestId, code } = refusalOf(error);
@@ -256,7 +256,7 @@ describe('an intent of another merchant or mode is not found', () => {
     for (const door of doors) {
       expect((await get(door, ofOther, other.keys.testnet.apiKey)).json.id).toBe(ofOther);
       expect((await get(door, ofMainnet, service.merchant.keys.mainnet.apiKey)).json.id).toBe(ofMainnet);
-      // One by one, as each alone is asked for by another statement than many at once.
+      // One at a time, because a single retrieval uses another statement than concurrent ones.
       for (const [id, key] of [
         [ofOther, other.keys.mainnet.apiKey],
         [ofOther, apiKey],
@@ -364,7 +364,7 @@ describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', async 
   const idempotencyKey = randomUUID();
   const rotated = await useService({}, { secrets: { CLIENT_SECRET_KEYS: `3:${newKey},2:${oldKey}` } });
 
-  test("gets the newest version's secret, in retrieval and in a replay of its creation", async () => {
+  test('gets a secret of the newest key version, in retrieval and in a replay of its creation', async () => {
     const replay = (door: Door) =>
       rotated.call('createPaymentIntent', { amount_units: 1 }, { door, idempotencyKey });
     const { id, client_secret: newest } = (await replay('json')).json;
@@ -385,7 +385,7 @@ describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', async 
     await setVersion(1);
     expect(await secretsNow()).toEqual(Array(4).fill(newest));
 
-    // A version that is still in the ring keeps its own.
+    // With a version that is still in the ring, the secret stays the same.
     await setVersion(2);
     const older = await secretsNow();
     expect(new Set(older).size).toBe(1);

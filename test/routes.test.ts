@@ -15,7 +15,7 @@ import { createRouter } from '../src/doors/public/router.ts';
 
 const { OPTIONAL: optional, REPEATED: repeated } = FieldDescriptorProto_Label;
 
-/** A service with one method with that rule. */
+/** A service with one method that has this rule. */
 function serviceWith(
   rule: Partial<HttpRule> | undefined,
   name = 'DoIt',
@@ -134,12 +134,12 @@ describe('an unsupported rule prevents the start', () => {
       'additional_bindings',
     ],
     [
-      'a variable that is no field',
+      'a variable that is not a field',
       post('/v1/{id}'),
       'the path takes "id", which is not a string field of t.M',
     ],
     [
-      'a variable that is no text',
+      'a variable that is not a string',
       post('/v1/{size}'),
       'the path takes "size", which is not a string field of t.M',
     ],
@@ -176,7 +176,7 @@ test('a message used in both a request and an answer is refused: only answers ma
   ).toThrow(/t\.M is in requests and in answers/);
 });
 
-test('a path without a slash at its beginning, which HTTP/2 can carry, has no route', () => {
+test('a path that does not begin with a slash, which HTTP/2 can carry, has no route', () => {
   const [route] = httpRoutesOf(PaymentIntentService) as [HttpRoute];
   const router = createRouter([route]);
   expect(router.find('/v1/payment_intents')?.byMethod.get('POST')).toBe(route);

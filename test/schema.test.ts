@@ -9,7 +9,7 @@ import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
-/** All parts of a schema, as PostgreSQL describes them. */
+/** Lists all parts of a schema, as PostgreSQL describes them. */
 const schemaQuery = `
   select 'column' as kind, c.relname || '.' || a.attname as name,
          format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '') as definition
@@ -41,7 +41,7 @@ async function withOrm<T>(
 
 const schemaOf = (location: SocketLocation) => withOrm(location, (orm) => orm.em.execute(schemaQuery));
 
-/** A row that keeps every rule. */
+/** A row that breaks no rule. */
 const intentOf = ({ merchant }: TestService) => ({
   id: newUuid(),
   merchant_id: merchant.id,
@@ -101,7 +101,7 @@ describe('the migrations', async () => {
   });
 });
 
-test('an upgrade lets go of the tables of a migration before the next one begins', async () => {
+test('an upgrade commits each migration before the next one begins', async () => {
   const database = await createTestDatabase();
   const running = (name: string, sql: string) => ({
     name,
@@ -126,7 +126,7 @@ describe('the database itself refuses', async () => {
 
   const fingerprint = Buffer.alloc(32);
 
-  test('nothing in a valid intent', async () => {
+  test('no valid intent', async () => {
     await insert('payment_intents', valid());
     await insert('payment_intents', { ...valid(), idempotency_key: 'k', request_fingerprint: fingerprint });
   });
@@ -195,7 +195,7 @@ describe('the database itself refuses', async () => {
     });
   });
 
-  test('a key hash that is duplicate, of another length or of an unknown merchant; an invalid wallet; a merchant without a name', async () => {
+  test('a key hash that is a duplicate or too short, a key of an unknown merchant or mode, an invalid wallet, a nameless merchant', async () => {
     const key = {
       merchant_id: service.merchant.id,
       mode: 'testnet',
@@ -229,7 +229,7 @@ describe('the database itself refuses', async () => {
   });
 });
 
-test('the verification finds faults that the database does not refuse', async () => {
+test('doctor finds broken rows that the database does not refuse', async () => {
   const service = await startService();
   const verify = (newest: number | 'all') => findBrokenRules(service.database.orm.em, newest);
   const insert = (change: Record<string, unknown>) =>

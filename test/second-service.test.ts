@@ -1,5 +1,5 @@
-// A service of another contract on both doors: routes, bodies, queries and documents are derived from its annotations
-// and messages, and settings of a method are part of the method.
+// A service with another contract, on both doors. Routes, bodies, queries and documents are derived from its
+// annotations and messages. The settings of a method are part of the method.
 
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -46,7 +46,7 @@ type AnyMethod = Method<Message & Fields, Fields>;
 
 const service = await useService();
 
-/** Compiled by buf, as a contract of one's own would be. */
+/** Compiles the contract with buf, as for any other service. */
 async function compileLibrary(): Promise<DescService> {
   const folder = await useFolder();
   const modules = ['proto', 'test/proto', 'node_modules/google-gax/build/protos'].map((path) => ({
@@ -65,7 +65,7 @@ const titleViolations = ({ title }: Fields) =>
     ? []
     : [{ field: 'title', message: 'must begin with a capital' }];
 
-/** Returns what was asked for, so that the tests see what arrived. */
+/** Each method returns its request, so that the tests see what arrived. */
 const methods: Record<string, AnyMethod> = {
   createBook: {
     ratePolicy: 'changes',
@@ -98,7 +98,7 @@ const methods: Record<string, AnyMethod> = {
   deleteBook: { ratePolicy: 'changes', run: async () => ({}) },
 };
 
-/** The methods return plain fields, as those of a generated contract return messages. */
+/** Turns the plain fields that the methods return into messages. */
 function implementLibrary(
   desc: DescService,
   all: Record<string, AnyMethod> = methods,
@@ -213,7 +213,7 @@ describe('over HTTP', () => {
     expect(await call(method, path, body)).toMatchObject({ status, json });
   });
 
-  test('a method counts against its own policy', async () => {
+  test('a call counts against the rate policy of its method', async () => {
     expect((await call('GET', '/v1/shelves/s1/books')).header.get('ratelimit-policy')).toBe(
       '"reads";q=2000;w=2',
     );
@@ -275,7 +275,7 @@ describe('over HTTP', () => {
       '{"title":"Emma","shelf":"s2"}',
       [{ field: 'shelf', message: expect.stringContaining('is not a field here') }],
     ],
-    // A fault of shape and a broken rule, in one answer.
+    // A malformed field and a broken rule are reported together.
     [
       'POST',
       '',
@@ -308,7 +308,7 @@ describe('over HTTP', () => {
     ['/v1/shelves/s1'],
     ['/'],
     ['//v1/shelves/s1/books/b7'],
-  ])('no route has the path %s', async (path) => {
+  ])('the path %s has no route', async (path) => {
     expect(await call('GET', path)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } });
   });
 
@@ -318,14 +318,14 @@ describe('over HTTP', () => {
     expect(answer.header.get('allow')?.split(', ').sort()).toEqual(['DELETE', 'GET', 'PATCH']);
   });
 
-  test("a method's own refusal is returned unchanged", async () => {
+  test('a refusal by the method itself is returned unchanged', async () => {
     expect(await call('GET', '/v1/shelves/s1/books/gone')).toMatchObject({
       status: 404,
       json: { error: { code: 'not_found', message: 'There is no such book.' } },
     });
   });
 
-  test('without a key nothing is served', async () => {
+  test('a request without a key is refused', async () => {
     const answer = await call('GET', '/v1/shelves/s1/books/b7', undefined, { authorization: 'Bearer x' });
     expect(answer).toMatchObject({ status: 401, json: { error: { code: 'api_key_invalid' } } });
   });
@@ -348,15 +348,15 @@ test('the same methods work over gRPC', async () => {
   });
 });
 
-describe('an incompletely served contract does not start', () => {
+describe('a contract is not served', () => {
   const { lendBook: _, ...allButOne } = methods;
-  test('without a method', () => {
+  test('if a method is not implemented', () => {
     expect(() => implementLibrary(library, allButOne)).toThrow(
       'library.v1.LibraryService.LendBook is not implemented',
     );
   });
 
-  test('with a method that the contract does not have', () => {
+  test('if a method is implemented that the contract does not have', () => {
     const surplus = { ...methods, burnBook: { ratePolicy: 'changes', run: async () => ({}) } };
     expect(() => implementService<DescService, Identity>(library, surplus as never)).toThrow(
       'library.v1.LibraryService has no method burnBook',
@@ -364,7 +364,7 @@ describe('an incompletely served contract does not start', () => {
   });
 });
 
-test('OpenAPI follows from the shapes: parameters, bodies and idempotency keys', () => {
+test('parameters, bodies and idempotency keys in OpenAPI follow from the messages', () => {
   const { paths } = createOpenApi({
     title: 'Library',
     version: '1',

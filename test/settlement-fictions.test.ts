@@ -1,4 +1,4 @@
-// What one of two nodes makes up alone: blocks, times and finality that the other does not know.
+// One of two nodes invents blocks, times or finality that the other one does not have.
 
 import { type Hash, type Hex, numberToHex } from 'viem';
 import { afterEach, expect, test } from 'vitest';
@@ -22,7 +22,7 @@ let watcher: ReturnType<typeof createTestWatcher>;
 
 afterEach(() => endWatch(service, { watcher, node, chain }));
 
-/** A chain of six blocks, whose reader, or whose second node, may make something up. */
+/** A watched chain of six blocks. Either the reader or the second node can invent data. */
 async function watch(
   place: 'reader' | 'second',
   network: Network = networkFor('testnet', 'base'),
@@ -51,7 +51,7 @@ async function pay(intent: PayableIntent & { amount_units: number }): Promise<He
   return hash;
 }
 
-/** Empty blocks above the newest one, linked, up to `head`. */
+/** Invents linked, empty blocks above the newest one, up to `head`. */
 async function inventing({ head, final, aheadSeconds = 2 }: Record<string, number>): Promise<Rewrite> {
   const real = await chain.client.getBlock();
   const hashOf = (number: number): Hex => `0x${'de'.repeat(24)}${number.toString(16).padStart(16, '0')}`;
@@ -74,7 +74,7 @@ async function inventing({ head, final, aheadSeconds = 2 }: Record<string, numbe
   };
 }
 
-test('blocks far above the chain, said to be final, do not hold it up once they are gone', async () => {
+test('invented final blocks far above the chain do not hold it up once the node is honest', async () => {
   const { createIntent, getIntent } = await watch('reader');
   node.rewrite(await inventing({ head: 10_000_000, final: 9_999_000 }));
   await watcher.tryToFollow(2);
@@ -87,7 +87,7 @@ test('blocks far above the chain, said to be final, do not hold it up once they 
   expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
 
-test('a time months ahead expires nothing on mainnet', async () => {
+test('a block time months ahead expires nothing on mainnet', async () => {
   const { createIntent, getIntent } = await watch('reader', networkFor('mainnet', 'base'));
   const intent = await createIntent();
   const head = Number(await chain.client.getBlockNumber()) + 12;
@@ -97,7 +97,7 @@ test('a time months ahead expires nothing on mainnet', async () => {
   expect((await getIntent(intent.id)).status).toBe('requires_payment');
 });
 
-test('what was said to be final once is not believed when it no longer is', async () => {
+test('a finality that the node no longer reports is not trusted', async () => {
   const { createIntent, getIntent } = await watch('reader', networkFor('testnet', 'polygon'), 20);
   node.rewrite(({ method, params: [at] = [] }, { result }) => {
     if (method !== 'eth_getBlockByNumber' || !['latest', 'finalized'].includes(String(at))) return undefined;
@@ -115,7 +115,7 @@ test('what was said to be final once is not believed when it no longer is', asyn
 test.each([
   ['eth_getLogs', 'logIndex', '0xffffffff0'],
   ['eth_getBlockByNumber', 'timestamp', '0x1a3185c5000'],
-])('%s with a %s that the database does not take is an error of the node', async (method, field, value) => {
+])('%s with a %s that the database cannot store is an error of the node', async (method, field, value) => {
   const { createIntent } = await watch('reader');
   await pay(await createIntent());
   node.rewrite((call, { result }) => {
@@ -126,12 +126,12 @@ test.each([
   await expect(watcher.follow()).rejects.toMatchObject({ fault: 'malformed' });
 });
 
-test('thousands of transfers that a node cannot prove do not hold up the payments behind them', async () => {
+test('thousands of transfers that a node cannot prove do not hold up later payments', async () => {
   const { createIntent, getIntent } = await watch('second');
   const [many, paid] = [await createIntent(), await createIntent()];
   const hash = await pay(many);
   await watcher.catchUp();
-  // As if its transaction had made them.
+  // Simulates a transaction with thousands of transfers.
   await service.query(
     `insert into transfers select (json_populate_record(t, json_build_object(
        'id', gen_random_uuid(), 'log_index', log_index + n, 'ordinal', ordinal + n, 'payment_intent', null, 'counts', false))).*
@@ -149,7 +149,7 @@ test('thousands of transfers that a node cannot prove do not hold up the payment
   expect((await getIntent(many.id)).status).toBe('processing');
 });
 
-test('a lease of a clock that was an hour ahead is taken over', async () => {
+test('a lease from a clock that was an hour ahead is taken over', async () => {
   await watch('second');
   const inAnHour = `update watched_chains set lease_until = now() + interval '1 hour'`;
   await service.query(inAnHour, []);
@@ -159,7 +159,7 @@ test('a lease of a clock that was an hour ahead is taken over', async () => {
   await other.ledger.release(lease as bigint);
 });
 
-test('a payment is confirmed in the block that was asked for only, wherever it is moved meanwhile', async () => {
+test('a payment that moved to another block is not confirmed for its old block', async () => {
   const { createIntent, getIntent } = await watch('second');
   const intent = await createIntent();
   await pay(intent);
@@ -179,7 +179,7 @@ test('a payment is confirmed in the block that was asked for only, wherever it i
   await watcher.ledger.release(lease);
 });
 
-test('a second node that does not answer holds up no reading, however far it is behind', async () => {
+test('a second node that does not answer does not hold up reading, however far behind the watcher is', async () => {
   await watch('second');
   node.lie('hang');
   await chain.mine(100);
@@ -230,7 +230,7 @@ test.each(['reader', 'second'] as const)(
 test.each([
   ['final', 1],
   ['not final yet', 32],
-] as const)('the reader alone does not revert what both nodes have confirmed, %s', async (_, depth) => {
+] as const)('the reader alone does not revert payments that both nodes confirmed (%s)', async (_, depth) => {
   const { createIntent, getIntent } = await watch('reader', networkFor('testnet', 'base'), depth);
   const intent = await createIntent();
   await pay(intent);
@@ -254,7 +254,7 @@ test.each([
   expect((await getIntent(intent.id)).status).toBe('succeeded');
 });
 
-test('what both nodes have confirmed is not reverted while the second one is behind', async () => {
+test('a payment that both nodes have confirmed is not reverted while the second one is behind', async () => {
   const { createIntent, getIntent } = await watch('second');
   const intent = await createIntent();
   const { number } = await chain.client.getBlock();

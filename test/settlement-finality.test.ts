@@ -24,7 +24,7 @@ type Progress = NonNullable<Awaited<ReturnType<(typeof watcher)['ledger']['progr
 
 const calls = createMerchantCalls(service);
 
-/** A chain, and a node of it that can lie: the only one, or the second one. */
+/** Starts a chain, with a node that can lie: the only one, or the second one. */
 async function watch(place: 'only' | 'second', options: ChainOptions = {}): Promise<void> {
   chain = await startChain(options);
   node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
@@ -40,12 +40,12 @@ afterEach(() => endWatch(service, { watcher, node, chain }));
 type Intent = PayableIntent & { amount_units: number; expires_at: string };
 
 let amount = 2_000_000;
-/** Each of another amount. */
+/** Each intent has a different amount. */
 const createIntent = (fields: object = {}): Promise<Intent> =>
   calls.createIntent({ amount_units: ++amount, chain: chain.network.chain, ...fields });
 const statusOf = async ({ id }: Intent) => (await calls.getIntent(id)).status;
 
-/** Pays it in a block of its own. */
+/** Pays the intent in a block of its own. */
 async function pay(intent: Intent): Promise<Hex> {
   const hash = await sendPayment(chain, intent, intent.amount_units);
   await chain.mine();
@@ -78,7 +78,7 @@ describe('an intent does not succeed while the second node returns:', () => {
   });
 });
 
-test('without the second node nothing is confirmed, and unpaid intents expire', async () => {
+test('while the second node does not answer, nothing is confirmed, and unpaid intents still expire', async () => {
   await watch('second');
   const [paid, unpaid] = [await createIntent(), await createIntent()];
   await pay(paid);
@@ -92,9 +92,9 @@ test('without the second node nothing is confirmed, and unpaid intents expire', 
   expect(await statusOf(paid)).toBe('succeeded');
 });
 
-describe('Polygon', () => {
-  test('an intent succeeds when its block is final, not with confirmations alone', async () => {
-    // Blocks are final 40 blocks later.
+describe('finality', () => {
+  test('on Polygon an intent succeeds when its block is final, not with confirmations alone', async () => {
+    // A block is final 40 blocks later.
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
     await pay(intent);
@@ -112,7 +112,7 @@ describe('Polygon', () => {
     expect(await statusOf(intent)).toBe('succeeded');
   });
 
-  test('an intent does not succeed before its block is final for the second node', async () => {
+  test('on Polygon an intent does not succeed before its block is final for the second node', async () => {
     await watch('second', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 10 });
     const intent = await createIntent();
     await pay(intent);
@@ -124,7 +124,7 @@ describe('Polygon', () => {
     expect(await statusOf(intent)).toBe('succeeded');
   });
 
-  test('a final block above the newest one is not used', async () => {
+  test('on Polygon a final block above the newest one is not used', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();
     await pay(intent);
@@ -138,7 +138,7 @@ describe('Polygon', () => {
     expect(await statusOf(intent)).toBe('processing');
   });
 
-  test('bridged tokens minted by state sync are recorded without a transaction or a receipt', async () => {
+  test('on Polygon bridged tokens minted by state sync are recorded without a transaction or a receipt', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon') });
     const intent = await createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
     const token = bridgedUsdcAddresses.usdcE as Address;
@@ -170,7 +170,7 @@ describe('Polygon', () => {
     });
   });
 
-  test('two logs with the same index do not stop the chain', async () => {
+  test('on Polygon two logs with the same index do not stop the chain', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon') });
     const { address } = chain.accounts[0] as { address: Address };
     for (const amountUnits of [1n, 2n]) await chain.mint(address, amountUnits);
@@ -182,7 +182,7 @@ describe('Polygon', () => {
     expect((await watcher.ledger.progress())?.cursor.number).toBe(head);
   });
 
-  test('on Base confirmations are enough, and intents expire, in blocks 20 s apart: the sequencer may take back less', async () => {
+  test('on Base an intent succeeds with its confirmations, or expires, once a block 20 s later exists', async () => {
     await watch('only', { slotsInAnEpoch: 200 });
     const [unpaid, intent] = [await createIntent(), await createIntent({ expires_in_minutes: 60 })];
     await sendPayment(chain, intent, intent.amount_units);
@@ -208,9 +208,9 @@ test('a single wrong block time ends no intent', async () => {
   expect(await statusOf(intent)).toBe('requires_payment');
 });
 
-// They read some six hundred blocks, one after the other.
+// These tests read some six hundred blocks one by one.
 describe('stored block headers', { timeout: 120_000 }, () => {
-  /** Follows a chain that grows, by blocks that are read one by one. */
+  /** Lets the chain grow, and follows it so that blocks are read one by one. */
   async function grow(blocks: number): Promise<void> {
     for (let left = blocks; left > 0; left -= 4) {
       await watcher.catchUp(chain.mine(Math.min(left, 4), { timestampStep: 1 }));
@@ -240,12 +240,12 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect(checkpoints).toEqual([start?.number, sameDay + 1]);
     const rest = known.filter(({ isCheckpoint }) => !isCheckpoint).map(({ number }) => number);
     expect(rest.length).toBeGreaterThanOrEqual(256);
-    // They are forgotten 256 blocks apart.
+    // Headers are pruned every 256 blocks.
     expect(rest.length).toBeLessThan(2 * 256);
     expect(rest).toEqual(rest.map((_, i) => head - rest.length + 1 + i));
   });
 
-  test('a deeper reorganisation is reverted to the newest payment still on the chain', async () => {
+  test('are not enough for a deeper reorganisation, which reverts to the newest payment still on the chain', async () => {
     await watch('only', { reorgDepth: 1_000 });
     const reorganisations: object[] = [];
     await watcher.release();
@@ -272,7 +272,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     const asked = node.requests.length;
     await expect(watcher.catchUp()).rejects.toThrow(`reorganised to block ${keptIn}; asked again`);
     await watcher.catchUp();
-    // In halves, not one after the other.
+    // By bisection, not one block after the other.
     expect(node.requests.slice(asked).length).toBeLessThan(head - keptIn);
     expect(reorganisations).toEqual([{ depth: head - keptIn, transfers: 1, isFinal: true }]);
     expect(watcher.log).toContainEqual(
@@ -320,7 +320,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect((await ledger.progress())?.verifiedNumber).toBe(verifiedNumber);
     expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
     expect((await ledger.progress())?.verifiedNumber).toBe(ancestor.number);
-    // Headers are forgotten, which takes nothing back.
+    // Pruning a header reverts nothing.
     await service.query('delete from block_headers where number = $1', [ancestor.number]);
     expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
   });
@@ -328,7 +328,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
   test.each([
     ['another network in place of the one watched', 'Geth/v1.15.11', undefined],
     ['a local chain in place of a real network', 'anvil/v1.7.1', 'genesisHash'],
-  ] as const)('%s is not read', async (_, clientVersion, real) => {
+  ] as const)('%s is refused', async (_, clientVersion, real) => {
     await watch('only');
     const intent = await createIntent();
     await pay(intent);
@@ -347,9 +347,9 @@ describe('stored block headers', { timeout: 120_000 }, () => {
   });
 
   test.each([
-    ['has none', { result: null }],
-    ['refuses it', { error: { code: 4444, message: 'pruned history unavailable' } }],
-  ])('a node that has pruned block 0, and refuses its version, is read: it %s', async (_, answer) => {
+    ['returns nothing', { result: null }],
+    ['returns an error', { error: { code: 4444, message: 'pruned history unavailable' } }],
+  ])('a node that has pruned block 0 and hides its version is read: for block 0 it %s', async (_, answer) => {
     chain = await startChain();
     node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
     node.rewrite(({ method, params: [block] = [] }) => {

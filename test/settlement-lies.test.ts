@@ -1,5 +1,5 @@
-// A node that returns wrong data: no intent succeeds without a payment on the chain, and once the node is honest no
-// payment is missed.
+// A node returns wrong data. No intent succeeds without a payment on the chain, and once the node is honest,
+// no payment is missing.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -43,14 +43,14 @@ async function watchAnew(
 }
 
 let amount = 1_000_000;
-/** Each of another amount. */
+/** Each intent has a different amount. */
 const createIntent = () => calls.createIntent({ amount_units: ++amount });
 const getIntent = (id: string) => calls.getIntent(id);
 
 const send = (intent: PayableIntent, amountUnits: bigint, suffix?: Hex) =>
   sendPayment(chain, intent, amountUnits, suffix && { suffix });
 
-/** Sends a payment in whose place the node invents one of a unit more. */
+/** Sends a payment, which the node replaces with an invented one of a unit more. */
 async function sendMisread(intent: PayableIntent, amountUnits: bigint): Promise<void> {
   await send(intent, amountUnits);
   await chain.mine(1);
@@ -65,14 +65,14 @@ async function sendMisread(intent: PayableIntent, amountUnits: bigint): Promise<
 
 const lies: Lie[] = [...(Object.keys(answerLies) as Lie[]), ...transportLies];
 
-// A rate limit told as an error is read as the other is, and its pauses take as long again.
+// A rate limit in an error is treated like HTTP 429, and its pauses would take as long again.
 describe.each(lies.filter((lie) => lie !== 'rate limit error'))('%s', (lie) => {
   test('no intent succeeds without a payment on the chain, and no payment is missed', async () => {
     const [paid, also, unpaid] = [await createIntent(), await createIntent(), await createIntent()];
     await send(paid, BigInt(paid.amount_units));
     await send(also, BigInt(also.amount_units));
     if (lie === 'other chain') {
-      // A node is asked for its chain after each failure.
+      // A node is asked for its chain id after each failure.
       node.lie('cut connection', { times: 1 });
       await watcher.follow().catch(() => {});
     }
@@ -103,7 +103,7 @@ describe.each(lies.filter((lie) => lie !== 'rate limit error'))('%s', (lie) => {
       expect(paid, lie).toMatchObject({
         status: 'succeeded',
         amount_received_units: intent.amount_units,
-        // The copy that never was stays in the list, as one that was reverted.
+        // The invented copy stays in the list as reverted.
         payments_count: lie === 'log twice' ? 2 : 1,
       });
       const isThere = ({ status }: { status: string }) => status !== 'reorged';
@@ -116,12 +116,12 @@ describe.each(lies.filter((lie) => lie !== 'rate limit error'))('%s', (lie) => {
   });
 });
 
-test('what the only node denies is reverted once all of it is denied for long enough', async () => {
+test('payments that the only node denies are reverted once each was denied for long enough', async () => {
   const wallet_address = `0x${randomBytes(20).toString('hex')}`;
   const intent = await calls.createIntent({ amount_units: 1_000, wallet_address });
   for (let passes = 0; passes < 2; passes++) {
     await sendMisread(intent, 10n);
-    // The second time, the first one is denied for longer.
+    // In the second pass, the first payment has been denied for longer.
     await expect(watcher.verify()).rejects.toThrow('asked again');
   }
   await watcher.verify();
@@ -130,13 +130,13 @@ test('what the only node denies is reverted once all of it is denied for long en
   expect(invented).toMatchObject([{ status: 'reorged' }, { status: 'reorged' }]);
 });
 
-test('a watch goes on whose first pass failed once it had the lease', async () => {
+test('a watcher whose first pass fails after it has taken the lease goes on', async () => {
   node.lie('cut connection', { times: 1, methods: ['web3_clientVersion'] });
   await expect(watchAnew([node.url])).rejects.toThrow('cannot be reached');
   await watcher.catchUp();
 });
 
-test('wrong answers with honest ones between them revert nothing', async () => {
+test('wrong answers alternating with honest ones revert nothing', async () => {
   const { number } = await chain.client.getBlock();
   for (const blocks of [1, 5, 1]) {
     node.rewrite((_, { result }) => {
@@ -159,7 +159,7 @@ test('the reader does not move to a node on another fork', async () => {
   expect(watcher.log).not.toContainEqual(expect.objectContaining({ reason: 'failing' }));
 });
 
-test('confirmed payments stay confirmed if the node fails before the others', async () => {
+test('confirmed payments stay confirmed if the node fails before the rest are', async () => {
   const [first, second] = [await createIntent(), await createIntent()];
   await send(first, BigInt(first.amount_units));
   await chain.mine(1);
@@ -167,7 +167,7 @@ test('confirmed payments stay confirmed if the node fails before the others', as
   await watcher.catchUp(chain.mine(1));
   await chain.mine(12);
   const methods = ['eth_getTransactionReceipt'];
-  // Together they fail, so they are asked for one by one.
+  // The batch fails, so receipts are requested one by one.
   node.lie('malformed JSON', { times: 2, methods });
   const failing = node
     .next(({ method, lie }) => lie === undefined && methods.includes(method))
@@ -218,9 +218,9 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
 );
 
 test.each([
-  ['before its merchant was paid there was hidden by nobody', '77', '5 minutes', []],
-  ['when its merchant was paid there was hidden', '78', '0', ['transfer.unattributed']],
-])('what came to a wallet %s', async (_, digits, since, events) => {
+  ['before a merchant used it is not reported', '77', '5 minutes', []],
+  ['while a merchant used it is reported', '78', '0', ['transfer.unattributed']],
+])('a transfer that came to a wallet %s', async (_, digits, since, events) => {
   const { address: from } = chain.accounts[0] as { address: Address };
   const wallet = `0x${digits.repeat(20)}` as const;
   await chain.mint(from, 5_000_000n);
@@ -233,12 +233,12 @@ test.each([
   expect(watcher.changes.map(({ event }) => event)).toEqual(events);
 });
 
-// Two are asked for together, then each alone, unless one is known to be too large.
+// Both receipts are requested in one batch, then each alone, unless one is known to be too large.
 test.each([
   ['block not found', 3],
   ['receipt too large', 1],
   ['malformed JSON', 3],
-] as const)('a receipt that a node does not give (%s) holds up no other payment', async (lie, times) => {
+] as const)('a receipt that a node does not return (%s) holds up no other payment', async (lie, times) => {
   const intents = [await createIntent(), await createIntent()];
   for (const intent of intents) {
     await send(intent, BigInt(intent.amount_units));
@@ -254,9 +254,9 @@ test.each([
   expect(await statuses()).toEqual(['succeeded', 'succeeded']);
 });
 
-test('a receipt that never comes, in each pass another one, holds up others for a pass', async () => {
+test('a receipt that never arrives, a different one in each pass, holds up other payments for one pass only', async () => {
   await watcher.release();
-  // Longer than a pass confirms.
+  // Longer than a pass spends on confirmations.
   watcher = createTestWatcher(service, { urls: [node.url], timeoutMs: 5_100 });
   const ended = new AbortController();
   const never = once(ended.signal, 'abort');
@@ -280,7 +280,7 @@ test('a receipt that never comes, in each pass another one, holds up others for 
   ended.abort();
 });
 
-test('a payment whose receipt is larger than its node gives holds up no chain', async () => {
+test('a payment whose receipt is too large for its node does not hold up the chain', async () => {
   const intent = await createIntent();
   node.lie('receipt too large');
   const suffix = concatHex([idBytes(intent.id), transferWithAuthorization]);
@@ -314,7 +314,7 @@ test.each(['calldata without id', 'other calldata'] as const)(
   },
 );
 
-test('verification reports a payment that proves another intent than the reader has shown', async () => {
+test('verification reports a payment whose id names another intent than it was attributed to', async () => {
   const [named, paid] = [await createIntent(), await createIntent()];
   await send(named, BigInt(paid.amount_units));
   await chain.mine(12);
@@ -331,7 +331,7 @@ test('verification reports a payment that proves another intent than the reader 
 });
 
 test('verification corrects an amount that was wrong in log and receipt', async () => {
-  // Any amount to this wallet is for this intent.
+  // Any amount sent to this wallet pays this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
   await send(intent, BigInt(intent.amount_units));
   await chain.mine(12);
@@ -395,14 +395,14 @@ test('a payment denied once is not reverted', async () => {
 });
 
 describe('a node that has pruned the receipts', () => {
-  /** As Reth and Erigon answer for such blocks. */
+  /** Answers as Reth and Erigon do for such blocks. */
   const prune = () =>
     node.rewrite(({ method }) => {
       if (method === 'eth_getLogs') return { result: [] };
       return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
     });
 
-  /** Two in one block: of one alone a node need not have the receipt. */
+  /** Two payments in one block: a block with a single transaction is not checked for its receipt. */
   async function payTwo(): Promise<PayableIntent[]> {
     const intents = [await createIntent(), await createIntent()];
     for (const intent of intents) await send(intent, BigInt(intent.amount_units));
@@ -433,7 +433,7 @@ describe('a node that has pruned the receipts', () => {
     prune();
     await watcher.catchUp();
     await expect(watcher.verify()).rejects.toThrow(/no longer has the receipts of block/);
-    // The third one confirms once it has said its newest block.
+    // The third node confirms once it has reported its newest block.
     const verified = async () => {
       await watcher.follow();
       return watcher.readAllAgain().catch(({ message }) => message);
@@ -455,7 +455,7 @@ describe('a node that has pruned the receipts', () => {
   });
 });
 
-/** What a node has to say for a payment to be denied at a reading. */
+/** The answers by which a node denies a payment in one reading. */
 const denial = [
   { lie: 'empty logs', times: 1 },
   { lie: 'null receipts', times: 1 },
@@ -508,12 +508,12 @@ describe('after a node has denied a payment twice and is honest again:', () => {
     await succeeds(intent);
   });
 
-  test('a missing payment in a node that is behind is not a denial', async () => {
+  test('a payment that a node lacks because it is behind is not denied', async () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await watcher.catchUp(chain.mine(6));
     for (let i = 0; i < 2; i++) {
-      // Its logs and receipts end before the payment; one of its machines still has the newest block.
+      // Its logs and receipts end before the payment, while another of its machines has the newest block.
       node.lieInTurn([denial[0], { lie: 'null blocks', times: 1 }]);
       await expect(watcher.verify()).rejects.toThrow(/does not have block \d+/);
       expect(node.isHonest()).toBe(true);
@@ -563,7 +563,7 @@ test('denials of a payment in two different blocks do not add up', async () => {
 });
 
 test.each(['only', 'second'] as const)(
-  'blocks that replace reorged ones are read before they are verified: the %s node hides',
+  'blocks that replace reorged ones are read before they are verified, if the %s node hides logs',
   async (place) => {
     await watchAnew(place === 'only' ? [node.url] : [chain.url, node.url]);
     await watcher.catchUp(chain.mine(2));
@@ -572,7 +572,7 @@ test.each(['only', 'second'] as const)(
     await chain.client.request({ method: 'anvil_rollback', params: [1] } as never);
     await send(one, BigInt(one.amount_units));
     await send(other, BigInt(other.amount_units));
-    // Final before it was read.
+    // The new block is final before it is read.
     await chain.mine(8);
     await expect(watcher.follow()).rejects.toThrow('asked again');
     node.lie('half of the logs', { times: 1 });
@@ -599,7 +599,7 @@ describe('with two nodes,', () => {
     const intent = await createIntent();
     await send(intent, BigInt(intent.amount_units));
     await watcher.catchUp(chain.mine(6));
-    // As a node that lacks the logs and receipts of old blocks.
+    // Like a node that lacks the logs and receipts of old blocks.
     node.lieInTurn([...denial, ...denial]);
     await watcher.verify();
     await chain.mine(1);
@@ -619,7 +619,7 @@ describe('with two nodes,', () => {
     ]);
   });
 
-  test('the first one has a copy of a payment where an equal one is: the copy is reverted', async () => {
+  test('a copy of a payment that the first one invents in place of an equal payment is reverted', async () => {
     await watchAnew([node.url, chain.url]);
     const intent = await calls.createIntent({ amount_units: 3_702_300 });
     const part = intent.amount_units / 3;
@@ -647,13 +647,13 @@ describe('with two nodes,', () => {
   });
 
   test.each(['first', 'second'] as const)(
-    'the %s one has a payment twice in its transaction: it counts once',
+    'a payment that the %s one shows twice in its transaction counts once',
     async (place) => {
       if (place === 'first') {
         await watchAnew([node.url, chain.url]);
       }
       const intent = await calls.createIntent({ amount_units: 1_234_500 });
-      // A copy of it would make the sum.
+      // A copy of it would complete the amount.
       await send(intent, BigInt(intent.amount_units / 2));
       await chain.mine(6);
       if (place === 'first') node.lie('log twice', { times: 7 });
@@ -678,7 +678,7 @@ describe('with two nodes,', () => {
     const first = await startLyingNode(chain.url);
     await watchAnew([first.url, node.url]);
     const intent = await createIntent();
-    // One unit less than it costs.
+    // One unit too little.
     await send(intent, BigInt(intent.amount_units - 1));
     await chain.mine(1);
     first.lie('empty logs');
@@ -702,7 +702,7 @@ describe('with two nodes,', () => {
     await first.close();
   });
 
-  test('a payment in whose place the first one invents another is found before that is reverted', async () => {
+  test('a payment that the first one replaces with an invented one is found before that is reverted', async () => {
     await watchAnew([node.url, chain.url]);
     const wallet_address = `0x${randomBytes(20).toString('hex')}`;
     const intent = await calls.createIntent({ amount_units: 100, wallet_address });

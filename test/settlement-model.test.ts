@@ -1,4 +1,4 @@
-// A few histories; `test/faults/settlement-model.test.ts` has more.
+// Runs a few histories. `test/faults/settlement-model.test.ts` runs more.
 
 import { testHistories } from './support/check-histories.ts';
 

@@ -43,7 +43,7 @@ const isRangeOfLogs = ({ method, params }: NodeRequest) =>
 type Sent = [intent: PayableIntent, amountUnits: bigint, options?: { token?: Address; suffix?: Hex }];
 const send = (...sent: Sent) => sendPayment(chain, ...sent);
 
-/** Sends it, mines a block, and lets the watcher read it. */
+/** Sends a payment, mines a block, and lets the watcher read it. */
 async function pay(...sent: Sent) {
   const hash = await send(...sent);
   await mine();
@@ -54,7 +54,7 @@ async function mine(...args: Parameters<TestChain['mine']>) {
   await watcher.catchUp(chain.mine(...args));
 }
 
-/** In whole seconds, so long after the chain's newest block. */
+/** The time in whole seconds that is so many minutes after the chain's newest block. */
 const later = async (minutes: number) => Number((await chain.client.getBlock()).timestamp) + minutes * 60;
 
 test('an intent is paid: processing, then succeeded with ten confirmations', async () => {
@@ -155,7 +155,7 @@ test('an intent expires ten blocks after its time, by the clock of the chain; a 
   expect(await eventTypesOf(intent.id)).toEqual(['partially_paid', 'expired', 'late_payment']);
 });
 
-test('an expiry that fails holds up no confirmation, and its lag is measured', async () => {
+test('a failing expiry does not hold up confirmations, and its lag is reported', async () => {
   await watcher.release();
   const expired: number[] = [];
   const observer = { expiry: (found: { expired: number }) => void expired.push(found.expired) };
@@ -235,7 +235,7 @@ test('a bridged token does not count', async () => {
   expect(await eventTypesOf(intent.id)).toEqual(['wrong_token']);
 });
 
-test('a payment of an intent that only a newer release can read waits for one', async () => {
+test('a payment of an intent that only a newer release can read waits for that release', async () => {
   const intent = await calls.createIntent();
   await service.query(`alter type payment_lane add value 'newer'`);
   const lane = (word: string) => service.query('update payment_intents set lane = $1', [word]);
@@ -265,7 +265,7 @@ test('a reorged payment is reverted, and counted again when it returns', async (
   expect(before.status).toBe('processing');
   await chain.reorg(2, [{ hash, index: 1 }]);
   await chain.mine();
-  // One answer takes nothing back.
+  // A single answer reverts nothing.
   await expect(watcher.catchUp()).rejects.toThrow('asked again');
   expect((await calls.getIntent(intent.id)).status).toBe('processing');
   await watcher.catchUp();
@@ -362,7 +362,7 @@ test('a node that only serves short ranges is rarely asked for longer ones', asy
     const asked = limited.requests.slice(requestsBefore).filter(isRangeOfLogs).length;
     const refused = reading.faults.slice(faultsBefore).filter(({ fault }) => fault === 'refused').length;
     expect(asked - refused).toBeGreaterThan(700 / 20);
-    // Six halves from 800 to 12; then a longer one is tried after every 16th.
+    // Six halvings from 800 to 12. Then a longer range is tried after every 16th.
     expect(refused).toBeLessThan(6 + 2 + (asked - refused) / 16);
   }
   expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded' });
@@ -370,7 +370,7 @@ test('a node that only serves short ranges is rarely asked for longer ones', asy
   await limited.close();
 });
 
-test('of two watchers one reads; after losing the lease it cannot change anything', async () => {
+test('only one of two watchers reads; after losing the lease it cannot change anything', async () => {
   const intent = await calls.createIntent();
   const other = createTestWatcher(service, { urls: [chain.url] });
   await send(intent, 12_500_000n);
@@ -396,7 +396,7 @@ test('a watcher keeps its lease while its node answers, however long the work ta
   await chain.mine(80);
   await watcher.release();
   const slow = await startLyingNode(chain.url, { delayMs: 150 });
-  // Reading the range takes longer than that.
+  // Reading the range takes longer than the lease.
   const leaseMs = 2_400;
   const [reading, waiting] = [slow.url, chain.url].map((url) =>
     createTestWatcher(service, { urls: [url], leaseMs }),
@@ -443,7 +443,7 @@ test('the next watcher reads a restarted local chain at once', async () => {
   await another.stop();
 });
 
-test('a transfer that may be for two intents is unattributed, and the merchant is notified', async () => {
+test('a transfer that may pay either of two intents is unattributed, and the merchant is notified', async () => {
   const [first, second] = [await calls.createIntent(), await calls.createIntent()];
   const hash = await pay(first, 12_500_000n, { suffix: '0x' });
   expect(await calls.getIntent(first.id)).toMatchObject({ payments_count: 0 });

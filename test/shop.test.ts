@@ -40,7 +40,7 @@ afterEach(async () => {
 const client = () =>
   createPaymentIntentsClient({ baseUrl: service.publicUrl, apiKey: service.merchant.keys.testnet.apiKey });
 
-/** The secret of the shop's endpoint, which the same idempotency key returns again. */
+/** Returns the secret of the shop's endpoint, by the idempotency key that created it. */
 async function webhookSecret(): Promise<string> {
   const url = `${shop.url}/webhooks`;
   const { secret } = await client().createWebhookEndpoint(
@@ -75,7 +75,7 @@ async function deliver(
 
 const newEventId = () => `evt_${crypto.randomUUID().replaceAll('-', '').slice(0, 26)}`;
 
-test('prints how its origin is registered if the merchant is not the demo merchant', () => {
+test('prints how to register its origin if the merchant is not the demo merchant', () => {
   const { port } = new URL(shop.url);
   expect(shop.output()).toContain(
     `merchant set-origins --merchant mer_… --mode testnet --origins http://127.0.0.1:${port},http://localhost:${port}\n`,
@@ -94,7 +94,7 @@ test('an order has one intent, and the browser gets its client secret and nothin
   }
 });
 
-test('a webhook that comes twice ships once, also after a restart, and whichever event says so', async () => {
+test('a paid order ships once, even if events are repeated, late or received after a restart', async () => {
   const { order_id, client_secret } = await placeOrder(shop);
   expect(await stateOf(shop, order_id)).toBe('requires_payment');
   expect(await deliver(client_secret, { id: newEventId(), sequence: 1, status: 'processing' })).toBe(204);
@@ -104,7 +104,7 @@ test('a webhook that comes twice ships once, also after a restart, and whichever
   const twice = [deliver(client_secret, paid), deliver(client_secret, paid)];
   expect(await Promise.all(twice)).toEqual([204, 204]);
   expect(await deliver(client_secret, { ...paid, id: newEventId() })).toBe(204);
-  // An older event that comes late.
+  // An older event that arrives late.
   expect(await deliver(client_secret, { id: newEventId(), sequence: 1, status: 'processing' })).toBe(204);
   expect(await stateOf(shop, order_id)).toBe('shipped');
   await hasShipped(shop, order_id, 1);
@@ -116,9 +116,9 @@ test('a webhook that comes twice ships once, also after a restart, and whichever
   await hasShipped(shop, order_id, 0);
 });
 
-// Around the answer, and around the line that ships.
+// The points around the answer and around the line that ships.
 test.each([9, 13, 17, 20])(
-  'killed at point %d of a webhook, it ships after the next start',
+  'a shop killed at point %d of a webhook ships after the next start',
   async (point) => {
     const { order_id, client_secret } = await placeOrder(shop);
     await shop.stop();
@@ -127,7 +127,7 @@ test.each([9, 13, 17, 20])(
     const status = await deliver(client_secret, paid).catch(() => undefined);
     await shop.ended;
     shop = await startShop(env);
-    // As if a minute had passed.
+    // Simulates that a minute has passed.
     const database = new DatabaseSync(join(folder, 'orders.sqlite'), { timeout: 5_000 });
     database.exec('update jobs set due_at = 0');
     database.close();
@@ -145,7 +145,7 @@ test('a webhook that the service has not signed ships nothing', async () => {
   expect((await ask(`${shop.url}/webhooks`, { method: 'POST', body: '{}' })).status).toBe(400);
   expect(await stateOf(shop, order_id)).toBe('requires_payment');
   await hasShipped(shop, order_id, 0);
-  // The refusal has not used the event's id up.
+  // The refusal did not record the event's id.
   expect(await deliver(client_secret, paid)).toBe(204);
   await hasShipped(shop, order_id, 1);
 });
@@ -162,7 +162,7 @@ test('the way back from the checkout finds the order and changes nothing', async
   const back = `${shop.url}/orders?payment_intent=${intentOf(client_secret)}`;
   const headers = { cookie: `other=1; ${order_id}=1` };
   expect(await ask(back, { headers })).toEqual({ status: 303, body: `/orders/${order_id}` });
-  // The id of the intent is on the chain: it opens nobody's order.
+  // The id of the intent is public on the chain, so it must not open the order.
   expect((await ask(back)).status).toBe(404);
   expect((await ask(`${shop.url}/orders/${order_id}?payment_intent=x&status=succeeded`)).status).toBe(200);
   expect(await stateOf(shop, order_id)).toBe('requires_payment');
@@ -173,7 +173,7 @@ test('the way back from the checkout finds the order and changes nothing', async
 test('an order whose intent was canceled gets a second one, and no third', async () => {
   const { order_id, client_secret } = await placeOrder(shop);
   await client().cancelPaymentIntent(intentOf(client_secret));
-  // By the webhook of the service itself.
+  // This webhook comes from the service itself.
   await vi.waitFor(async () => expect(await stateOf(shop, order_id)).toBe('canceled'), { timeout: 10_000 });
   const pay = async () => (await post(`${shop.url}/orders/${order_id}/payment`)).body.client_secret;
   const [second, same] = await Promise.all([pay(), pay()]);
@@ -188,7 +188,7 @@ test('an order whose intent was canceled gets a second one, and no third', async
   await hasShipped(shop, order_id, 1);
 });
 
-test('an order shows its newest refund, whatever became of the one before', () => {
+test('an order shows its newest refund, even if an earlier one was canceled', () => {
   const orders = openOrders(join(folder, 'others.sqlite'));
   const order = orders.create('tea', 1);
   orders.storeIntent(order, 'pi_1');
@@ -204,7 +204,7 @@ test('an order shows its newest refund, whatever became of the one before', () =
   expect(orders.find(order.id)?.refund_status).toBe('succeeded');
 });
 
-test('what happened while its endpoint was disabled is handled at its next start', async () => {
+test('events from while the endpoint was disabled are handled at the next start of the shop', async () => {
   const { order_id, client_secret } = await placeOrder(shop);
   const { items } = await client().listWebhookEndpoints().page();
   const own = items.find(({ url }) => url === `${shop.url}/webhooks`);
@@ -221,7 +221,7 @@ test('what happened while its endpoint was disabled is handled at its next start
   expect(await stateOf(shop, order_id)).toBe('canceled');
 });
 
-test('refuses what is no order, and tells the payer nothing of the service', async () => {
+test('refuses invalid orders, and serves no other files', async () => {
   const orders = `${shop.url}/orders`;
   expect((await post(orders, { product: 'sun' })).status).toBe(400);
   expect((await post(orders, null)).status).toBe(400);
@@ -232,7 +232,7 @@ test('refuses what is no order, and tells the payer nothing of the service', asy
   }
 });
 
-test('does not open without a service, and says why in a line', async () => {
+test('does not start without a service, and says why in one line', async () => {
   const nobody = startShop({ ...env, PAYMENTS_URL: 'http://127.0.0.1:1' });
   await expect(nobody).rejects.toThrow(
     /^exited with 1: no payment service answers at http:\/\/127\.0\.0\.1:1: run "npm start" in another terminal first \(network: .*\)\n$/,

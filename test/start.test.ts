@@ -1,4 +1,4 @@
-// The process itself, started as the README says.
+// The process itself, started as in the README.
 
 import { type ChildProcess, execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -22,7 +22,7 @@ import { createTestDatabase, postJson, startService } from './support/service.ts
 import { anyPorts, bareEnvironment, databaseUrl, newSecrets, scriptOf } from './support/test-environment.ts';
 
 const run = promisify(execFile);
-/** For a start that is not about chains: each of the others runs two of its own. */
+/** For tests that are not about chains: without it, each start runs two local chains. */
 const api = { ROLES: 'api' };
 const isRoot = process.getuid?.() === 0;
 /** An unprivileged account to start the service with, if we are root. */
@@ -31,7 +31,7 @@ const nobody = 65534;
 let folder: string;
 /** The data of a service that was started once and stopped. */
 let usedData: string;
-/** What its PostgreSQL wrote of itself while it ran. */
+/** The `postmaster.pid` of its PostgreSQL while it ran. */
 let usedPidFile: string;
 
 beforeAll(async () => {
@@ -56,7 +56,7 @@ async function newFolder(): Promise<string> {
   return created;
 }
 
-/** Copies the used data to the folder, for a start that need not be the first: that takes longer than all the rest. */
+/** Copies the used data, for tests that need no first start: that takes longer than everything else. */
 async function copyUsedData(name = 'data'): Promise<string> {
   const copy = join(folder, name);
   await run('cp', ['-Rp', usedData, copy]);
@@ -99,7 +99,7 @@ async function start(
   };
 }
 
-/** Creates the same intent each time. */
+/** Creates the same intent every time. */
 function create({ url }: Started, key: string) {
   return postJson(url, key, '{"amount_units":7}', { headers: { 'idempotency-key': 'k' } });
 }
@@ -123,7 +123,7 @@ describe.each(accounts)('npm start as %s', (_, account) => {
   test('a first start prints a curl command that works, and the second start has the same data', async () => {
     const dataDir = join(folder, 'data');
     if ('uid' in account) await chown(folder, account.uid, account.gid);
-    // The port of a PostgreSQL of the user's own.
+    // PGPORT of the user's own PostgreSQL must not be used.
     const first = await start({ DATA_DIR: dataDir, PGPORT: '1' }, account, ['npm', 'start']);
     const { stdout } = await run('sh', ['-c', first.curl.replace('curl -i', 'curl -sS')]);
     expect(JSON.parse(stdout)).toMatchObject({
@@ -308,7 +308,7 @@ describe('with a DATABASE_URL', () => {
   });
 });
 
-/** What a process prints of an error of its start, and how it ends, without a process. */
+/** What a process would print for this startup error, and its exit code, without starting one. */
 async function refused(starting: Promise<unknown>): ReturnType<typeof fail> {
   const error = await starting.catch((reason: unknown) => reason);
   if (!(error instanceof StartupError)) return expect.fail(String(error));
@@ -401,10 +401,10 @@ describe('traces', () => {
     await asked;
     const { code, output } = await service.exit('SIGTERM');
     expect(output).toContain('"message":"stopped"');
-    // It did not wait for OpenTelemetry's timeout.
+    // The shutdown did not wait for OpenTelemetry's timeout.
     expect(output).not.toContain('OpenTelemetry');
     expect(code).toBe(0);
-    // Another variable is misspelt.
+    // RPC_URL_BSE above is misspelt.
     expect(output).toMatch(
       /"level":"warn",.*"name":"RPC_URL_BSE","meant":"RPC_URL_BASE",.*did you mean RPC_URL_BASE\?/,
     );
@@ -429,11 +429,11 @@ describe('traces', () => {
     await expect(stat(join(folder, 'data'))).rejects.toThrow('ENOENT');
   });
 
-  test('what a terminal obeys is escaped in an error of the start', async () => {
+  test('terminal control characters are escaped in a startup error', async () => {
     const { code, errors } = await fail({ LOG_LEVEL: 'in\u001b[31mfo\u202e' });
     expect(code).toBe(1);
     expect(errors).toContain('in\\u001b[31mfo\\u202e');
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: that is the test.
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: that is what is tested.
     expect(errors).not.toMatch(/[\u001b\u202e]/);
   });
 

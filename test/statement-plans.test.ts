@@ -15,10 +15,10 @@ import { createMerchantCalls } from './support/settlement.ts';
 import { nothingInFlight } from './support/webhook-worker.ts';
 import { nonceOf } from './support/x402.ts';
 
-test('reads of one merchant leave connections for its creates, and turns for other merchants', async () => {
+test('reads of one merchant leave connections for its creates and for reads of other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
   const other = await service.newMerchant();
-  // On connections of their own. Every key is known before anything waits.
+  // Each merchant has its own connections, and both keys are cached before anything waits.
   const calls = [service.merchant, other].map(({ keys }) => openCalls(service, keys.testnet.apiKey));
   for (const { call } of calls) await call('listTransfers');
   const blocker = await openClient(service.location);
@@ -26,9 +26,9 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   const lists = Array.from({ length: 100 }, () =>
     service.call('listPaymentIntents', { lane: 'manual' }).then(({ code }) => code),
   );
-  // A quarter of the pool, less one turn for others.
+  // A quarter of the pool, less one place for other merchants.
   await sessionsWaiting(service, 3);
-  // Other tables are not locked: these need a connection, and the second one a turn to read.
+  // Other tables are not locked. Both calls need a connection, and the second one a turn to read.
   const url = { url: 'https://shop.example/webhooks' };
   expect(await calls[0]?.call('createWebhookEndpoint', url)).toMatchObject({ code: 'ok' });
   expect(await calls[1]?.call('listWebhookEndpoints')).toMatchObject({ code: 'ok' });
@@ -40,7 +40,7 @@ test('reads of one merchant leave connections for its creates, and turns for oth
   await service.close();
 });
 
-test('a page of intents is planned for the rows that it shows, however many there are', async () => {
+test('the planned cost of a page of intents does not depend on the number of intents', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '1' });
   await service.query(...insertOf({ merchantId: service.merchant.id, count: 30_000, firstAtMs: Date.now() }));
   await service.query('analyze payment_intents');
@@ -50,13 +50,13 @@ test('a page of intents is planned for the rows that it shows, however many ther
     `select statement from pg_prepared_statements where name like 'list_pages_of_payment_intents_%'`,
   );
   const [plan] = await em.execute(`explain (generic_plan) ${statement.replace('$1', '$1::json')}`);
-  // From a cost of 100,000 on PostgreSQL compiles a statement for each run.
+  // From a cost of 100,000 on, PostgreSQL JIT-compiles the statement for each run.
   expect(Number(/cost=\d+\.\d+\.\.(\d+)/.exec(plan?.['QUERY PLAN'])?.[1])).toBeLessThan(1_000);
   await service.close();
 });
 
-// PostgreSQL keeps the plan of a prepared statement until it has new statistics of its tables. A plan that was made when
-// a table was small has to be good when it is large.
+// PostgreSQL keeps the plan of a prepared statement until its tables have new statistics. A plan made while a
+// table was small must also be good when it is large.
 test('concurrent retrievals use an index, also in a new database', async () => {
   const service = await startService({ ROLES: 'api' });
   const own = { ROLES: 'api', RATE_LIMIT_CHECKOUT: '0', DATABASE_POOL: '1' };
@@ -64,7 +64,7 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   const intents = await Promise.all(
     Array.from({ length: 8 }, () => createMerchantCalls(service).createIntent()),
   );
-  // The first five runs of a statement have plans of their own.
+  // The first five runs of a statement are planned individually.
   for (let run = 0; run < 10; run++) {
     const asked = intents.flatMap(({ id, client_secret }) => [
       reading.call('getPaymentIntent', { id }),
@@ -78,9 +78,9 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   );
   const names = planned.map(({ name }) => name.slice(0, -13)).sort();
   expect(names).toEqual(['find_checkouts', 'find_payment_intents', 'list_scanned']);
-  // After those five the plan is kept: another would take longer than to run it.
+  // After those five the plan is kept: planning again would take longer than running it.
   for (const { name, custom_plans } of planned) expect(custom_plans, name).toBe(5);
-  // A session's counts are complete when it has ended.
+  // A session's counts are complete once it has ended.
   await reading.server.close();
   await endSessions(reading.served);
   const scans = await service.query(
@@ -91,7 +91,7 @@ test('concurrent retrievals use an index, also in a new database', async () => {
   await service.close();
 });
 
-test('positions cost the same for each event, however many wait, also in a new database', async () => {
+test('giving an event its position costs the same however many events wait, also in a new database', async () => {
   const database = await createTestDatabase();
   const client = await openClient(database);
   await client.query(`alter database ${database.database} set plan_cache_mode = force_generic_plan`);
@@ -109,19 +109,19 @@ test('positions cost the same for each event, however many wait, also in a new d
   );
   const orm = createOrm(database, 1);
   const { positionAll } = createPositioner(orm.em, createDeliveries);
-  // The plan that the session keeps.
+  // From here on the session keeps the plan.
   await insertEvents(1);
   expect(await positionAll()).toBe(1);
   const count = 20_000;
   await insertEvents(count);
   expect(await positionAll()).toBe(count);
-  // A session's counts are complete when it has ended.
+  // A session's counts are complete once it has ended.
   await endSessions(orm);
   const { rows } = await client.query(
     `select relname, (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as rows_read from pg_stat_user_tables
       where relname in ('events', 'webhook_endpoints')`,
   );
-  // Each event is read to take it and to make its deliveries, and some to find the next merchant.
+  // Each event is read to take it and to make its deliveries, and some again to find the next merchant.
   for (const { relname, rows_read } of rows) expect(rows_read, relname).toBeLessThan(5 * count);
   expect(rows.map(({ rows_read }) => rows_read)).not.toContain(0);
   expect(rows).toHaveLength(2);
@@ -129,7 +129,7 @@ test('positions cost the same for each event, however many wait, also in a new d
   await database.drop();
 });
 
-test('a claim visits no merchant whose deliveries all wait for their next attempt', async () => {
+test('a claim reads nothing of merchants whose deliveries all wait for their next attempt', async () => {
   const service = await startService({ ROLES: 'api' });
   await service.query(
     `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
@@ -138,7 +138,7 @@ test('a claim visits no merchant whose deliveries all wait for their next attemp
   );
   const claiming = await startService({ ROLES: 'api' }, { beside: service });
   expect(await createDeliveryQueue(claiming.served.em).claim(nothingInFlight)).toEqual([]);
-  // A session's counts are complete when it has ended.
+  // A session's counts are complete once it has ended.
   await claiming.server.close();
   await endSessions(claiming.served);
   const scans = async () => {
@@ -160,7 +160,7 @@ test('storing a signed payment costs the same, however many intents and open aut
   const payment = { from: `0x${'1'.repeat(40)}`, nonce: nonceOf(id), value: 1n, validBefore: 1n };
   const { store } = createAuthorizationStore(em);
   const storeAgain = () => store(row, payment as SignedPayment);
-  // The plan that the session keeps.
+  // From here on the session keeps the plan.
   expect(await storeAgain()).toHaveProperty('row');
   await service.query('delete from authorizations');
   const count = 5_000;
@@ -172,14 +172,14 @@ test('storing a signed payment costs the same, however many intents and open aut
             now() from payment_intents`,
   );
   for (let run = 0; run < 10; run++) expect(await storeAgain()).toBeUndefined();
-  // A session's counts are complete when it has ended.
+  // A session's counts are complete once it has ended.
   await storing.server.close();
   await endSessions(storing.database.orm);
   const read = await service.query<{ relname: string; rows: number }>(
     `select relname, (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables
       where relname in ('authorizations', 'payment_intents')`,
   );
-  // The rows above were made of each other.
+  // Inserting the rows above has read each intent, too.
   for (const { relname, rows } of read) expect(rows, relname).toBeLessThan(3 * count);
   await service.close();
 });

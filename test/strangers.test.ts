@@ -1,4 +1,4 @@
-// Who is closed when strangers hold too much together.
+// Which connections are closed when strangers together hold too much memory.
 
 import { PassThrough } from 'node:stream';
 import { beforeEach, expect, test } from 'vitest';
@@ -6,7 +6,7 @@ import { Strangers } from '../src/doors/strangers.ts';
 
 let strangers: Strangers;
 const open = () => new PassThrough();
-/** About 10 MB, by the bytes that were read and not parsed. */
+/** Lets the connection hold about 10 MB of bytes that were read and not parsed. */
 const hold = (connection: PassThrough) => strangers.countUnanswered(connection, 1, 10_000_000);
 const closed = (...all: PassThrough[]) => all.map(({ destroyed }) => destroyed);
 
@@ -14,10 +14,10 @@ beforeEach(() => {
   strangers = new Strangers();
 });
 
-test('it is the one that has held some for longest, and a payer last', () => {
+test('the connection that has held memory for longest is closed, and payers are closed last', () => {
   const [payer, first, second, third] = [open(), open(), open(), open()];
   hold(payer);
-  // Its secret was read after its request was counted.
+  // The secret is read after the request was counted.
   strangers.noteClientSecret(payer);
   for (const each of [first, second, third]) hold(each);
   expect(closed(payer, first, second, third)).toEqual([false, true, true, false]);
@@ -30,7 +30,7 @@ test('it is the one that has held some for longest, and a payer last', () => {
   expect(closed(payer, ...payers)).toEqual([true, false, false]);
 });
 
-test('it is a payer if payers hold most of it, and not whoever has just come', () => {
+test('a payer is closed instead of a newcomer if payers hold most of the memory', () => {
   const payers = Array.from({ length: 3 }, open);
   for (const each of payers) {
     strangers.countUnanswered(each, 1, 6_900_000);
@@ -41,7 +41,7 @@ test('it is a payer if payers hold most of it, and not whoever has just come', (
   expect(closed(newcomer, ...payers)).toEqual([false, true, false, false]);
 });
 
-test('it is a payer too whose request was refused', () => {
+test('a payer whose request was refused is closed like any other stranger', () => {
   const [refused, other, third] = [open(), open(), open()];
   strangers.noteClientSecret(refused);
   strangers.noteNoCredential(refused);
@@ -49,7 +49,7 @@ test('it is a payer too whose request was refused', () => {
   expect(closed(refused, other, third)).toEqual([true, false, false]);
 });
 
-test('it is none whose key is looked up', () => {
+test('a connection whose key is being looked up is not closed', () => {
   const [looked, other, third, last] = [open(), open(), open(), open()];
   strangers.noteIssuedKey(looked);
   for (const each of [looked, other, third, last]) hold(each);
