@@ -1,4 +1,4 @@
-// The templates of examples/grpc that need a network: what buf passes to the plugins.
+// What buf passes to the plugins of those templates in examples/grpc that need a network.
 
 import { execFile } from 'node:child_process';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
@@ -43,19 +43,19 @@ async function askedFor(language: string): Promise<Listing> {
   };
 }
 
-// These languages have a package with google/api, which must be the only one.
-test.each(['go', 'java', 'python'])('%s: our contract without its imports', async (language) => {
+// These languages have a package with google/api, which must not be generated a second time.
+test.each(['go', 'java', 'python'])('for %s only our contract is generated', async (language) => {
   expect((await askedFor(language)).files.sort()).toEqual(ours);
 });
 
-test('TypeScript: our contract and its imports, because no package has them', async () => {
+test('for TypeScript our contract is generated with its imports, because no package has them', async () => {
   const { files } = await askedFor('typescript');
   expect(files).toEqual(
     expect.arrayContaining([...ours, 'google/api/annotations.proto', 'google/rpc/error_details.proto']),
   );
 });
 
-test('Go: our package gets your module path, and google/api keeps its own', async () => {
+test('for Go our package gets the module path of the user, and google/api keeps its own', async () => {
   const { goPackages } = await askedFor('go');
   expect(goPackages['payments/v1/payment_intent.proto']).toBe(
     'example.com/your/module/gen/payments/v1;paymentsv1',

@@ -44,7 +44,7 @@ interface PayOptions {
   from?: TestService;
 }
 
-/** Presses a button of the page: sends that body, as JSON unless it is a text. */
+/** Sends the request of a button on the page: this body, as JSON unless it is a string. */
 function press(
   secret: string,
   body: unknown,
@@ -63,7 +63,7 @@ function press(
 const exact = { amount: 'exact' };
 const codeOf = ({ status, body }: HttpAnswer) => [status, JSON.parse(body).error?.code];
 
-/** The bytes of a paying transaction: the amount, and what follows the arguments. */
+/** Returns the amount, the bytes after the arguments, and the receiver of a payment's transaction. */
 async function paidBy(hash: Hex): Promise<{ amountUnits: bigint; suffix: string; to: string | null }> {
   const chain = await findLocalChain(dataDir, 'base');
   if (chain === undefined) throw new Error('no chain');
@@ -102,7 +102,7 @@ describe('the test wallet', () => {
     });
     await vi.waitUntil(async () => (await merchant.getIntent(id)).status === 'processing', 20_000);
     expect(await merchant.getIntent(id)).toMatchObject({ amount_received_units: amount_units });
-    // Nothing is missing any more.
+    // Nothing is left to pay.
     expect(codeOf(await press(client_secret, exact))).toEqual([409, 'invalid_state']);
   });
 
@@ -124,7 +124,7 @@ describe('the test wallet', () => {
     ['too_much', 20, 22n],
     ['too_much', 12_500_000, 13_750_000n],
     ['too_much', 9_007_199_254_740_991, 9_907_919_180_215_090n],
-  ])('%s of %d is %d', async (amount, amount_units, expected) => {
+  ])('pays for %s of %d units: %d', async (amount, amount_units, expected) => {
     const { client_secret } = await merchant.createIntent({ amount_units });
     expect(await pressAndRead(client_secret, amount)).toBe(expected);
   });
@@ -151,7 +151,7 @@ describe('does not pay', () => {
     ['a processing intent', `status = 'processing'`],
     ['a succeeded intent', `status = 'succeeded', succeeded_at = now()`],
     ['a mainnet intent', `mode = 'mainnet', network = 1`],
-    ['an intent with everything that it asks for', 'amount_received_units = amount_units'],
+    ['an intent that has received its amount', 'amount_received_units = amount_units'],
   ])('%s', async (_, columns) => {
     const { id, client_secret } = await merchant.createIntent();
     await change(id, columns);
@@ -197,10 +197,10 @@ describe('is refused:', async () => {
     ['a wallet', { amount: 'exact', wallet: '0x0' }, 'wallet'],
     ['__proto__', '{"amount":"exact","__proto__":{}}', '__proto__'],
     ['an array', ['exact'], 'body'],
-    ['a text', '"exact"', 'body'],
-    ['a number that no double holds', '9007199254740993', 'body'],
+    ['a string', '"exact"', 'body'],
+    ['a number that a double cannot hold', '9007199254740993', 'body'],
     ['a name twice', '{"amount":"exact","amount":"exact"}', undefined],
-    ['no JSON', '{"amount":', undefined],
+    ['invalid JSON', '{"amount":', undefined],
     ['nothing', '', undefined],
     ['deep nesting', `${'['.repeat(10_000)}`, undefined],
   ])('a body with %s', async (_, body, field) => {
@@ -209,19 +209,19 @@ describe('is refused:', async () => {
     expect(JSON.parse(answer.body).error.details?.[0].field).toBe(field);
   });
 
-  test('a large body', async () => {
+  test('a body that is too large', async () => {
     expect(codeOf(await press(secret, ' '.repeat(70_000)))).toEqual([413, 'body_too_large']);
   });
 
   test.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data', ''])(
-    'a body of the type "%s", which a form of another page can send',
+    'a body of the type "%s", which a form on another site could send',
     async (type) => {
       const answer = await press(secret, exact, { headers: { 'content-type': type } });
       expect(codeOf(answer)).toEqual([415, 'unsupported_media_type']);
     },
   );
 
-  test('another client secret, and an API key', async () => {
+  test('an invalid client secret, or an API key', async () => {
     for (const other of ['', `${secret}x`, secret.slice(0, -1), service.merchant.keys.testnet.apiKey]) {
       const answer = await press(other, exact);
       expect(codeOf(answer)).toEqual([401, 'client_secret_invalid']);
@@ -234,7 +234,7 @@ describe('is refused:', async () => {
     expect([status, headers.allow]).toEqual([405, 'POST']);
   });
 
-  test('more than the rate limit of the checkout allows, also with made-up secrets', async () => {
+  test('a request beyond the rate limit of the checkout, also with made-up secrets', async () => {
     const limited = await startService(
       { DATA_DIR: dataDir, ROLES: 'api', RATE_LIMIT_CHECKOUT: '1', TRUSTED_PROXIES: '127.0.0.0/8' },
       { beside: service, localChains: ['base'] },
@@ -262,7 +262,7 @@ describe('a page', () => {
   };
   const portOf = () => service.server.ports.http;
 
-  test.each(['localhost', '127.0.0.1'])('of this port may use it: %s', async (host) => {
+  test.each(['localhost', '127.0.0.1'])('of this port may use the test wallet: %s', async (host) => {
     expect(await pressFrom(`http://${host}:${portOf()}`)).toEqual([200, 'ok', []]);
   });
 
@@ -273,11 +273,11 @@ describe('a page', () => {
     ['a longer name', (port) => `http://localhost.evil.example:${port}`],
     ['a sandboxed frame', () => 'null'],
     ['nowhere', () => ''],
-  ])('of %s may not', async (_, origin) => {
+  ])('of %s may not use it', async (_, origin) => {
     expect(await pressFrom(origin(portOf()))).toEqual([403, 'browser_forbidden', []]);
   });
 
-  test('of a name that DNS rebinding points to this machine may not', async () => {
+  test('of a name that DNS rebinding points to this machine may not use it', async () => {
     const host = `rebound.example:${portOf()}`;
     expect(await pressFrom(`http://${host}`, host)).toEqual([403, 'browser_forbidden', []]);
   });
@@ -295,12 +295,12 @@ test.each<[string, string, string, number, 'http' | 'https', boolean]>([
   ['the port of https', 'https://localhost', '127.0.0.1', 443, 'https', true],
   ['the port of http over TLS', 'https://localhost', '127.0.0.1', 80, 'https', false],
   ['a closed connection', 'http://', '', 8080, 'http', false],
-])('the own origin of a port: %s', (_, origin, localAddress, localPort, scheme, expected) => {
+])('recognises the own origin of a port: %s', (_, origin, localAddress, localPort, scheme, expected) => {
   const request = { socket: { localAddress, localPort } } as unknown as NodeRequest;
   expect(isOwnOrigin(origin, request, scheme)).toBe(expected);
 });
 
-test('its requests are logged with the intent, and without the secret', async () => {
+test('requests of the test wallet are logged with the intent, and without the secret', async () => {
   const { id, client_secret } = await merchant.createIntent();
   const { headers } = await press(client_secret, exact);
   const line = await service.loggedLine(({ request_id }) => request_id === headers['x-request-id']);

@@ -22,7 +22,7 @@ const env = {
   OTEL_BSP_SCHEDULE_DELAY: '20',
   OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
 };
-// OpenTelemetry reads the variables of this process.
+// OpenTelemetry reads the environment of this process.
 for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
 const service = await startService(env);
 
@@ -54,7 +54,7 @@ interface Asked {
 
 const defaults = () => ({ amount: 1, authorization: `Bearer ${service.merchant.keys.testnet.apiKey}` });
 
-/** A create through one of the doors that other tests use too. */
+/** Creates an intent through a door that the other tests use, too. */
 const through =
   (door: Door) =>
   async (traceparent: string | undefined, asked: Asked = {}) => {
@@ -142,7 +142,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
         'payment_intents.commit_batch_size': 1,
       },
     });
-    // Each span starts at a time of day in whole milliseconds.
+    // The start of a span is rounded to whole milliseconds.
     expect(insert.startNs).toBeGreaterThan(server.startNs - 1_000_000n);
     expect(insert.endNs).toBeLessThan(server.endNs + 1_000_000n);
     expect(service.log.find(({ request_id }) => request_id === requestId)).toMatchObject({
@@ -150,7 +150,7 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
     });
   });
 
-  test('that is refused has the reason but not the status of a server error', async () => {
+  test('that is refused has the reason in its span, but not the status of a server error', async () => {
     const { traceId, traceparent } = caller();
     await ways[way](traceparent, { amount: 0 });
     const [server, ...others] = await collector.trace(traceId, 1);
@@ -174,12 +174,12 @@ describe.each(Object.keys(ways) as (keyof typeof ways)[])('a request over %s', (
     const line = service.log.find(({ request_id }) => request_id === requestId);
     const spans = await collector.trace(String(line?.trace_id), 2);
     expect(named(spans, name).parentSpanId).toBeUndefined();
-    // Spans arrive in the order in which they ended, so earlier ones would be here.
+    // Spans arrive in the order in which they ended, so the earlier ones would have arrived.
     expect(collector.spans.filter(({ traceId }) => traceId === unsampled.traceId)).toEqual([]);
   });
 });
 
-test('the trace of a replayed create shows the statement that finds the first one', async () => {
+test('the trace of a replayed create shows the statement that finds the first intent', async () => {
   const [first, again] = [caller(), caller()];
   const idempotencyKey = randomBytes(8).toString('hex');
   await ways.gRPC(first.traceparent, { idempotencyKey });
@@ -208,7 +208,7 @@ test('the trace of an uncached key shows the statement that looks it up', async 
   );
 });
 
-test('each create of a shared statement has it in its own trace', async () => {
+test('a statement shared by several creates is in the trace of each', async () => {
   const callers = Array.from({ length: 30 }, () => caller());
   await Promise.all(callers.map(({ traceparent }) => ways.gRPC(traceparent)));
   const inserts = await Promise.all(
@@ -276,7 +276,7 @@ test('a delivery is in the trace of the request whose event it sends', async () 
   expect(JSON.stringify(delivery.attributes)).not.toContain('secret-path');
 });
 
-test('a change by the chain is in the trace of its block, its confirmation and its deliveries', async () => {
+test('a change caused by the chain is in one trace with its block or confirmation, and with its deliveries', async () => {
   const url = await listenInTest(http.createServer((_, response) => response.end()));
   const calls = createMerchantCalls(service);
   // Endpoints of other tests have deliveries too.
@@ -300,14 +300,14 @@ test('a change by the chain is in the trace of its block, its confirmation and i
         [parseIdentifier('pi', id), type],
       );
       const [, traceId = '', spanId] = traceparent.split('-');
-      // With the work itself, its transaction, and the delivery.
+      // The three more are the work itself, its transaction, and the delivery.
       const spans = await collector.trace(traceId, requests.length + 3);
       const root = named(spans, work);
       const commit = named(spans, 'COMMIT');
       expect(root.parentSpanId).toBe(undefined);
       const inside = spans.filter(({ parentSpanId }) => parentSpanId === root.spanId);
       expect(inside.map(({ name }) => name).sort()).toEqual(['COMMIT', ...requests]);
-      // The event names the transaction that recorded it, which is the delivery's parent.
+      // The event refers to the transaction that recorded it, which is the delivery's parent.
       expect(spanId).toBe(commit.spanId);
       expect(named(spans, 'webhook POST').parentSpanId).toBe(commit.spanId);
       return root;
@@ -333,7 +333,7 @@ test('a change by the chain is in the trace of its block, its confirmation and i
   }
 });
 
-test('a statement whose connection is cut is marked as an error, and its request is not: it is repeated', async () => {
+test('a statement whose connection is cut is marked as an error, but not its request, which is repeated', async () => {
   const blocker = await blockCreates(service.location);
   const { traceId, traceparent } = caller();
   const answered = ways.gRPC(traceparent);
@@ -351,7 +351,7 @@ test('a statement whose connection is cut is marked as an error, and its request
   });
 });
 
-test('a statement that the database refuses is marked as a server error', async () => {
+test('a statement that the database refuses is marked as an error, and its request as a server error', async () => {
   await service.query('alter table payment_intents rename to gone');
   try {
     const { traceId, traceparent } = caller();

@@ -24,7 +24,7 @@ const list = (door: Door, query: Request, key = apiKey) =>
   service.call('listTransfers', query, { door, apiKey: key });
 const listAll = (door: Door, query: Request, key: string) =>
   pagesOf(service.call, 'listTransfers', query, { door, apiKey: key });
-/** Also to an intent that has ended. */
+/** Attributes a transfer to an intent, even if that has ended. */
 const attribute = (door: Door, id: string, payment_intent: string, key = apiKey) =>
   service.call('attributeTransfer', { id, payment_intent, allow_ended: true }, { door, apiKey: key });
 
@@ -51,7 +51,7 @@ async function received(settings: TransferSettings = {}, to = merchant): Promise
   return id as string;
 }
 
-/** What its events tell. */
+/** Returns the events of an intent. */
 async function toldOf(id: string) {
   return (await eventsOf(service, id)).map(({ type, sequence, data }) => ({
     type: type.replace('payment_intent.', ''),
@@ -142,12 +142,12 @@ describe.each(doors)('lists over %s', (door) => {
     const find = async (query: { status?: string }) =>
       idsOf((await list(door, query, keyOf(owner))).json.transfers);
     expect(await find({})).toEqual([e, d, c, b, a]);
-    // One that is no longer on the chain is not there to be attributed.
+    // A transfer that is no longer on the chain cannot be attributed.
     expect(await find({ status: 'unattributed' })).toEqual([e, a]);
     expect(await find({ status: 'attributed' })).toEqual([d, b]);
   });
 
-  test('have 20 transfers on a page or as many as page_size says, newest first, each once', async () => {
+  test('have 20 transfers on a page, or page_size, newest first, each once', async () => {
     const owner = await newMerchant();
     const ids = (await insertTransfers(service, owner, Array(25).fill({}))).toReversed();
     for (const [query, lengths] of [
@@ -163,7 +163,7 @@ describe.each(doors)('lists over %s', (door) => {
     }
   });
 
-  test('with a status search 10,000 transfers per page, and continue after them', async () => {
+  test('with a status filter search 10,000 transfers per page, and continue after them', async () => {
     const owner = await newMerchant();
     const { id: paymentIntent } = await createIntent({}, keyOf(owner));
     const few = new Set([0, 1, 10_499]);
@@ -230,7 +230,7 @@ describe.each(doors)('lists over %s', (door) => {
   test('have no transfers of another merchant or mode', async () => {
     const owner = await newMerchant();
     const other = await newMerchant();
-    // A wallet that both of them have.
+    // Both merchants have this wallet.
     const same = { transactionHash: `0x${'01'.repeat(32)}`, toAddress: owner.wallets.testnet.base };
     const own = await received(same, owner);
     const theirs = await received(same, other);
@@ -278,7 +278,7 @@ describe('a query over HTTP', () => {
   });
 });
 
-test('over gRPC, what the contract does not have is refused', async () => {
+test('over gRPC, fields and values that the contract does not have are refused', async () => {
   const { id: paymentIntent } = await createIntent();
   const id = await received();
   for (const [method, fields] of [
@@ -311,10 +311,10 @@ describe('confirmations', () => {
     [5_000, 'pending', 12],
     [1_000, 'confirmed', 12],
     [5_000, 'reorged', 0],
-    // Read again from an earlier block.
+    // The chain is read again from an earlier block.
     [990, 'pending', 0],
   ] as const)(
-    'at block %i, a transfer of block 1000 that is %s has %i',
+    'at block %i, a transfer in block 1000 that is %s has %i',
     async (cursorNumber, state, count) => {
       await insertWatchedChain(service, { chain, cursorNumber });
       const owner = await newMerchant();
@@ -359,10 +359,10 @@ test('an intent lists its newest 100 payments in chain order, and counts all', a
   }
 });
 
-/** What a table says of an intent after an attribution. */
+/** The expected intent and events after an attribution. */
 interface Outcome {
   intent: object;
-  /** Of the payment. */
+  /** Labels of the payment. */
   labels?: string[];
   events: string[];
 }
@@ -393,7 +393,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(await rowOf(id)).toMatchObject({ attributed_by_hand: true, counts: true, labels: null });
   });
 
-  test('has an event, whose intent has the payment', async () => {
+  test('has an event that shows the intent with the payment', async () => {
     const intent = await createIntent();
     await attribute(door, await received(), intent.id);
     const snapshot = await getIntent(intent.id);
@@ -414,7 +414,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     }
     expect([await rowOf(id), await getIntent(intent.id)]).toEqual([row, snapshot]);
     expect(await toldOf(intent.id)).toHaveLength(1);
-    // Also when the chain has taken it back since.
+    // It is idempotent even if the transfer has been reorged since.
     await service.query(`update transfers set state = 'reorged' where id = $1`, [parseIdentifier('tr', id)]);
     expect(await attribute(door, id, intent.id)).toMatchObject({
       code: 'ok',
@@ -593,7 +593,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(events.at(-1)?.data.payment_intent).toEqual(present);
   });
 
-  test('a confirmed transfer: the first event says processing, the second succeeded', async () => {
+  test('of a confirmed transfer has an event for processing, and one for success', async () => {
     const { id: intent } = await createIntent();
     await attribute(door, await received({ state: 'confirmed' }), intent);
     const { succeeded_at, ...present } = await getIntent(intent);
@@ -603,7 +603,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     ]);
   });
 
-  test('a confirmed and a pending transfer: the intent succeeds only with confirmed ones', async () => {
+  test('lets the intent succeed only with confirmed transfers', async () => {
     const { id: intent } = await createIntent();
     const [pending, confirmed, last] = (await insertTransfers(service, merchant, [
       { amountUnits: 2_500_000 },
@@ -618,7 +618,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect((await toldOf(intent)).at(-1)?.type).toBe('succeeded');
   });
 
-  test('a confirmed transfer that does not count does not let the intent succeed', async () => {
+  test('of a confirmed transfer that does not count does not let the intent succeed', async () => {
     const { id: intent } = await createIntent();
     const [wrong, right] = (await insertTransfers(service, merchant, [
       { tokenAddress: bridgedUsdcAddresses.usdbC, state: 'confirmed' },
@@ -633,7 +633,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     });
   });
 
-  test('an intent that the transfer cannot pay is refused, and nothing changes', async () => {
+  test('to an intent that the transfer cannot pay is refused, and nothing changes', async () => {
     const other = await newMerchant();
     const id = await received();
     const row = await rowOf(id);
@@ -682,7 +682,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(await rowOf(id)).toEqual(row);
   });
 
-  test('a transfer of another merchant or mode, or of a refund, is not found, like an unknown one', async () => {
+  test('of a transfer of another merchant or mode, or of a refund, is answered like one of an unknown transfer', async () => {
     const other = await newMerchant();
     const theirs = await received({}, other);
     const mainnet = await received({ mode: 'mainnet' });
@@ -711,7 +711,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     expect(await toldOf(intent.id)).toEqual([]);
   });
 
-  test("another merchant's row of the same transfer is not changed", async () => {
+  test("does not change another merchant's row of the same transfer", async () => {
     const other = await newMerchant();
     const same = {
       transactionHash: `0x${newUuid().replaceAll('-', '').repeat(2)}`,
@@ -724,7 +724,7 @@ describe.each(doors)('an attribution over %s', (door) => {
     await attribute(door, own, intent.id);
     expect([await rowOf(theirs), await getIntent(theirIntent.id, keyOf(other))]).toEqual(before);
     expect((await list(door, {}, keyOf(other))).json.transfers).toMatchObject([{ status: 'unattributed' }]);
-    // It is theirs to attribute.
+    // The other merchant can attribute its own row.
     const attributed = await attribute(door, theirs, theirIntent.id, keyOf(other));
     expect(attributed.json).toMatchObject({ id: theirs, payment_intent: theirIntent.id });
     expect((await getIntent(intent.id)).payments_count).toBe(1);
@@ -774,7 +774,7 @@ describe('concurrently', () => {
   const times = <T>(count: number, work: (i: number) => Promise<T>) =>
     Promise.all(Array.from({ length: count }, (_, i) => work(i)));
 
-  test('20 attributions of a transfer to one intent: one event, and the same answer for all', async () => {
+  test('20 attributions of a transfer to one intent cause one change and get the same answer', async () => {
     const { id: intent } = await createIntent();
     const id = await received({ state: 'confirmed' });
     const answers = await times(20, (i) => attribute(doors[i % 2] as Door, id, intent));
@@ -784,7 +784,7 @@ describe('concurrently', () => {
     expect((await toldOf(intent)).map(({ type }) => type)).toEqual(['processing', 'succeeded']);
   });
 
-  test('20 attributions of a transfer to two intents: one wins', async () => {
+  test('of 20 attributions of a transfer to two intents, those to one intent win', async () => {
     const ids = idsOf([await createIntent(), await createIntent()]);
     const id = await received();
     const answers = await times(20, (i) => attribute(doors[i % 2] as Door, id, ids[(i >> 1) & 1] as string));
@@ -797,7 +797,7 @@ describe('concurrently', () => {
     expect((await Promise.all(ids.map(toldOf))).flat()).toHaveLength(1);
   });
 
-  test('20 transfers to one intent: each counts once, in a sequence of events without a gap', async () => {
+  test('20 transfers attributed to one intent each count once, and its events have no gap in their sequence', async () => {
     const { id: intent } = await createIntent();
     const ids = await insertTransfers(service, merchant, Array(20).fill({ amountUnits: 1_000_000 }));
     const answers = await times(20, (i) => attribute(doors[i % 2] as Door, ids[i] as string, intent));
@@ -810,14 +810,14 @@ describe('concurrently', () => {
     });
     const events = await toldOf(intent);
     expect(events.map(({ sequence }) => sequence)).toEqual(events.map((_, n) => n + 1));
-    // The one that says that it is too much says nothing of another payment.
+    // The `overpaid` event is not about a further payment.
     const changes = events.filter(({ type }) => type !== 'overpaid');
     expect(changes.map(({ data }) => (data.payment_intent as Intent).payments_count)).toEqual(
       ids.map((_, n) => n + 1),
     );
   });
 
-  test('a cancellation and an attribution: both answers agree on which came first', async () => {
+  test('the answers to a cancellation and an attribution agree on which came first', async () => {
     await times(30, async (n) => {
       const { id: intent } = await createIntent();
       const id = await received();
@@ -847,7 +847,7 @@ describe('an attribution that has to wait', async () => {
   afterAll(() => blocker.end());
 
   afterEach(async () => {
-    // If the test failed before its commit.
+    // For a test that failed before its commit.
     await blocker.query('rollback');
     await service.query('delete from watched_chains');
   });
@@ -875,7 +875,7 @@ describe('an attribution that has to wait', async () => {
     const id = await received();
     await blocker.query('begin');
     await blocker.query('select from transfers where id = $1 for update', [parseIdentifier('tr', id)]);
-    // It holds the intent, and waits for the transfer.
+    // The attribution holds the intent, and waits for the transfer.
     const attributed = attribute('grpc', id, intent);
     await waiting(1);
     const canceled = service.call('cancelPaymentIntent', { id: intent });
@@ -885,7 +885,7 @@ describe('an attribution that has to wait', async () => {
     expect((await toldOf(intent)).map(({ type }) => type)).toEqual(['processing']);
   });
 
-  test('comes after a watcher that has waited for longer', async () => {
+  test('gets its lock after a watcher that has waited for longer', async () => {
     await insertWatchedChain(service, {});
     const [other, watcher] = [await openClient(service.location), await openClient(service.location)];
     const sessions = [blocker, other, watcher];
@@ -899,7 +899,7 @@ describe('an attribution that has to wait', async () => {
       return [await received(), intents[i]] as [string, string];
     };
     const [one, two] = [await begin(0), await begin(1)];
-    // Each holds its intent's chain, or waits for it.
+    // An attribution locks the chain of its intent, or waits for it.
     const first = attribute('json', ...one);
     await waiting(1);
     const watched = watcher.query('update watched_chains set seen_at = now()');
@@ -917,11 +917,11 @@ describe('an attribution that has to wait', async () => {
     const { id: intent } = await createIntent();
     const id = await received();
     await blocker.query('begin');
-    // What a watcher holds while it changes anything.
+    // A watcher holds this lock while it makes changes.
     await blocker.query('update watched_chains set lease_number = lease_number + 1');
     const attributed = attribute('json', id, intent);
     await waiting(1);
-    // It waits before it has locked anything that the watcher needs.
+    // The attribution waits before it has locked anything that the watcher needs.
     await blocker.query('select from payment_intents where id = $1 for update nowait', [uuidOf(intent)]);
     await blocker.query(`update transfers set state = 'reorged' where id = $1`, [parseIdentifier('tr', id)]);
     await blocker.query('commit');

@@ -26,11 +26,11 @@ describe('embedded', async () => {
   const service = await useService();
   const portOf = () => service.server.ports.http;
 
-  test.each(['localhost', '127.0.0.1'])('a testnet key from http://%s and the public port', async (host) => {
+  test.each(['localhost', '127.0.0.1'])('allowed: a testnet key from http://%s, same port', async (host) => {
     expect(await create(service, `http://${host}:${portOf()}`)).toEqual([201, 'ok', []]);
   });
 
-  test.each(['localhost', '127.0.0.1'])('a mainnet key is refused there too (%s)', async (host) => {
+  test.each(['localhost', '127.0.0.1'])('refused: a mainnet key from http://%s', async (host) => {
     expect(await create(service, `http://${host}:${portOf()}`, { mode: 'mainnet' })).toEqual(refused);
   });
 

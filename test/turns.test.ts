@@ -4,7 +4,7 @@ import { createTurns } from '../src/database/turns.ts';
 
 const nothing = async () => {};
 
-test('whose turn does not come in time leaves no place taken', async () => {
+test('a call whose turn does not come in time does not keep a place in the queue', async () => {
   vi.useFakeTimers();
   onTestFinished(() => void vi.useRealTimers());
   const inTurn = createTurns(1, 'reads');
@@ -20,7 +20,7 @@ test('whose turn does not come in time leaves no place taken', async () => {
   await next;
 });
 
-test('whose turns fill the queue leaves the others their share of it', async () => {
+test('a merchant who fills the queue leaves room in it for the others', async () => {
   const inTurn = createTurns(1, 'reads');
   const held = Promise.withResolvers<void>();
   const all = [inTurn('a', () => held.promise)];

@@ -1,4 +1,4 @@
-// A stream whose statements reach two servers: the primary of before, which nobody has told of the failover, and the next.
+// A stream whose statements reach two servers: the old primary, which missed the failover, and the new one.
 
 import { create } from '@bufbuild/protobuf';
 import { afterAll, expect, test } from 'vitest';
@@ -69,7 +69,7 @@ async function openHistories() {
   return { before, next, later: await next.store(5) };
 }
 
-test('an empty page of the server of before skips nothing of the next one', async () => {
+test('after an empty page from the old primary, no event of the new one is skipped', async () => {
   const { before, next, later } = await openHistories();
   let reads = before;
   const seen: string[] = [];
@@ -86,7 +86,7 @@ test('an empty page of the server of before skips nothing of the next one', asyn
   expect(seen).toEqual(later);
 });
 
-test('a reader of lost events is refused, also if the server of before still knows them', async () => {
+test('a reader of lost events is refused, even if the old primary still has them', async () => {
   const { before, next } = await openHistories();
   await before.store(2);
   const readAll = async () => {
@@ -95,7 +95,7 @@ test('a reader of lost events is refused, also if the server of before still kno
   await expect(readAll()).rejects.toMatchObject({ code: 'cursor_expired' });
 });
 
-test('an event that may have been removed is not said to be lost in a failover', async () => {
+test('an event that may have been removed by retention is not reported as lost in a failover', async () => {
   const { next } = await openHistories();
   const { afterEvent } = createEventCursors(next.em);
   const unknown = formatIdentifier('evt', newUuid(Date.now() - 86_400_000));

@@ -1,4 +1,4 @@
-// A start that is killed while it creates the embedded database leaves 39 MB behind; the next start removes them.
+// A start that is killed while it creates the embedded database leaves 39 MB, which the next start removes.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,7 +20,7 @@ beforeEach(async () => {
 const unfinished = async () =>
   (await readdir(dataDir)).filter((name) => name.startsWith('postgres.new-')).sort();
 
-test('a start removes the remains of a killed start', async () => {
+test('a start removes what a killed start has left behind', async () => {
   const stopWatching = new AbortController();
   const changes = watch(dataDir, { signal: stopWatching.signal });
   const killed = spawn(process.execPath, ['src/main.ts'], {
@@ -40,7 +40,7 @@ test('a start removes the remains of a killed start', async () => {
   await postgres.stop();
 });
 
-test('the folder of a running process is kept; a matching pid alone does not count', async () => {
+test('the folder of a running process is kept, but not every folder with a running pid', async () => {
   const dead = spawn('true');
   await once(dead, 'exit');
   const living = `postgres.new-${process.ppid}-abcdef`;

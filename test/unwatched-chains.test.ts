@@ -1,4 +1,4 @@
-// Payments on an unwatched chain would not be seen, so no mainnet intent is created there.
+// Payments on an unwatched chain would not be seen, so no mainnet intent is created for it.
 
 import grpc from '@grpc/grpc-js';
 import { describe, expect, test } from 'vitest';
@@ -15,7 +15,7 @@ const watch = (service: TestService, mode: ModeName, chain: ChainName) =>
 
 const unwatchAll = (service: TestService) => service.query('delete from watched_chains');
 
-describe('with a database of its own, an unwatched chain takes no real money', async () => {
+describe('on an unwatched mainnet chain', async () => {
   const service = await useService({ ALLOW_UNWATCHED: 'testnet' });
 
   const create = (door: Door, body: Request, idempotencyKey?: string, mode: ModeName = 'mainnet') =>
@@ -29,7 +29,7 @@ describe('with a database of its own, an unwatched chain takes no real money', a
       },
     );
 
-  /** Creates until it is answered so. */
+  /** Creates intents until the answer has this code. */
   const untilCreate = (code: string, body: Request) =>
     expect.poll(async () => (await create('json', body)).code, { timeout: 5_000, interval: 20 }).toBe(code);
 
@@ -59,7 +59,7 @@ describe('with a database of its own, an unwatched chain takes no real money', a
     expect([status, headers['retry-after']]).toEqual([409, undefined]);
   });
 
-  test('test money is taken', async () => {
+  test('a testnet intent is created', async () => {
     expect((await create('json', {}, undefined, 'testnet')).code).toBe('ok');
   });
 
@@ -86,7 +86,7 @@ describe('with a database of its own, an unwatched chain takes no real money', a
     });
     expect((await create(door, { amount_units: 1 }, key)).code).toBe('idempotency_key_reused');
     expect((await create(door, {}, `${key}/2`)).code).toBe('chain_unwatched');
-    // Of the other mode, it is another key.
+    // In the other mode it is a different key.
     expect((await create(door, {}, key, 'testnet')).replayed).toBe(false);
   });
 
@@ -104,7 +104,7 @@ describe('with a database of its own, an unwatched chain takes no real money', a
 describe('without notifications', async () => {
   const service = await useService({ ALLOW_UNWATCHED: 'none' }, { isNotified: false });
 
-  test('a row is found within seconds, also for testnet with ALLOW_UNWATCHED=none', {
+  test('a newly watched chain is noticed within seconds, also for testnet with ALLOW_UNWATCHED=none', {
     timeout: 40_000,
   }, async () => {
     const create = async () =>
@@ -119,7 +119,7 @@ describe('the log at the start', () => {
   const unwatchedLine = ({ log }: TestService) =>
     log.find(({ message }) => /^no node is configured/.test(String(message)));
 
-  test('it warns of the chains on which a merchant with a mainnet key is paid', async () => {
+  test('warns of unwatched chains on which a merchant with a mainnet key is paid', async () => {
     const service = await startService();
     expect(unwatchedLine(service)).toMatchObject({ level: 'info' });
     const api = await startService({ ROLES: 'api' }, { beside: service });

@@ -1,4 +1,4 @@
-// The chains of a running service: its nodes, log, metrics, `doctor` and `chain status`.
+// The chains of a running service: nodes, log, metrics, `doctor` and `chain status`.
 
 import type { Address } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -16,10 +16,10 @@ import { anyPorts, bareEnvironment, databaseUrl, newSecrets } from './support/te
 import { insertTransfers } from './support/transfer-rows.ts';
 import { useChain } from './support/use-service.ts';
 
-/** Of Base Sepolia. */
+/** A chain that stands for Base Sepolia. */
 const chain = await useChain();
 
-/** Ended after each test, the last one first. */
+/** Closed after each test, the last one first. */
 let opened: (() => Promise<void>)[] = [];
 
 afterEach(async () => {
@@ -45,7 +45,7 @@ async function openNode(): Promise<LyingNode> {
   return node;
 }
 
-/** Has a service watch Base Sepolia, and looks for a new block twenty times a second. */
+/** Makes a service watch Base Sepolia, and look for a new block twenty times a second. */
 const watch = ({ server }: TestService, ...urls: [string, ...string[]]) =>
   server.watch([{ ...chainNamed('testnet', 'base'), urls }], 50);
 
@@ -53,9 +53,9 @@ const ofBase = (name: string) => `payment_intents_chain_${name}{mode="testnet",c
 
 describe('a node on another chain', () => {
   test.each([
-    ['the first', (wrong: string, right: string) => [wrong, right]],
-    ['the second', (wrong: string, right: string) => [right, wrong]],
-  ])('%s: the service does not start, and names the variable', async (_, order) => {
+    ['first', (wrong: string, right: string) => [wrong, right]],
+    ['second', (wrong: string, right: string) => [right, wrong]],
+  ])('prevents the start as %s node, and the message names the variable', async (_, order) => {
     const polygon = await openChain({ network: networkFor('testnet', 'polygon') });
     const urls = order(polygon.url, chain.url).join();
     await expect(startService({ RPC_URL_BASE_SEPOLIA: urls })).rejects.toThrow(
@@ -70,14 +70,14 @@ test('a node that is down at the start is read once it answers', async () => {
   const service = await openService({ RPC_URL_BASE_SEPOLIA: node.url });
   const warning = await service.loggedLine(({ variable }) => variable === 'RPC_URL_BASE_SEPOLIA');
   expect(warning).toMatchObject({ level: 'warn', message: expect.stringMatching(/it is asked again$/) });
-  // The alert about a chain that nobody sees compares it with the time.
+  // The alert for a chain that is not seen compares this metric with the time.
   expect(await metric(service, ofBase('seen_timestamp_seconds'))).toBe(0);
   node.lie(undefined);
   await untilMetric(service, ofBase('seen_timestamp_seconds'), (seen) => seen > 0);
   await service.loggedLine(({ message }) => message === 'watching the chain');
 });
 
-test('a chain without a node is reported in the log and a metric, and intents are created', async () => {
+test('a chain without a node is reported in the log and by a metric, and intents can still be created', async () => {
   const service = await openService({ RPC_URL_BASE_SEPOLIA: chain.url });
   expect(service.log.find(({ variables }) => variables !== undefined)).toMatchObject({
     level: 'info',
@@ -90,7 +90,7 @@ test('a chain without a node is reported in the log and a metric, and intents ar
   expect(created.status).toBe('requires_payment');
 });
 
-test('payments with enough confirmations that are not confirmed are measured', async () => {
+test('the age of payments that have enough confirmations but are not confirmed is measured', async () => {
   const node = await openNode();
   const service = await openService();
   await watch(service, chain.url, node.url);
@@ -115,7 +115,7 @@ test('only the lease holder exports chain metrics', async () => {
   await watch(service, chain.url);
   const late = 'payment_intents_expiry_lag_seconds{clock="testnet base"}';
   await untilMetric(service, late, (lag) => lag === 0);
-  // As if another process had taken the lease.
+  // Simulates another process that has taken the lease.
   await service.query('update watched_chains set lease_number = lease_number + 1, lease_until = now() + $1', [
     '1 minute',
   ]);
@@ -174,7 +174,7 @@ test('the age of unattributed transfers is that of the oldest one of seven days,
   expect(Math.round(oldestMs / 3_600_000)).toBe(30);
 });
 
-test('what was received today is the sum of the confirmed payments that count, by mode and chain', async () => {
+test('the metric of units received today sums the confirmed payments that count, by mode and chain', async () => {
   const service = await openService({ ROLES: 'api' });
   const paymentIntent = formatIdentifier('pi', newUuid());
   const today = { paymentIntent, state: 'confirmed' } as const;
@@ -213,7 +213,7 @@ describe('the command line', () => {
     service = await openService();
   });
 
-  /** As a watcher leaves it that has read everything. */
+  /** Watches the chain until everything is read. */
   async function watched(): Promise<void> {
     await watch(service, chain.url);
     await service.loggedLine(({ message }) => message === 'watching the chain');
@@ -298,7 +298,7 @@ describe('the command line', () => {
     });
   });
 
-  test('doctor blames the nodes alone while none answers', async () => {
+  test('doctor blames only the nodes if none answers', async () => {
     await watched();
     await service.server.close();
     const { message } = await doctor('http://127.0.0.1:1');
@@ -306,7 +306,7 @@ describe('the command line', () => {
     expect(message).not.toContain('unwatch');
   });
 
-  test('doctor finds a chain that is watched once a process has started', async () => {
+  test('doctor says that a chain with a node will be watched when a process starts', async () => {
     await service.query(`delete from watched_chains`);
     await service.query(`update api_keys set revoked_at = now() where mode = 'mainnet'`);
     expect((await doctor()).message).toMatch(
@@ -324,7 +324,7 @@ describe('the command line', () => {
 
   test.each([
     [
-      'a chain that stands still',
+      'a chain that has stopped',
       -600,
       /the newest block of .* is \d+ s old: the chain or the node has stopped/,
     ],
@@ -338,7 +338,7 @@ describe('the command line', () => {
     await watched();
     await chain.mine(100);
     await untilMetric(service, ofBase('read_block'), (block) => block > 100);
-    // A watcher that runs would say how far it is.
+    // A running watcher would overwrite these columns.
     await service.server.close();
     await service.query(
       `update watched_chains set head_number = cursor_number + 601, finalized_number = second_number + 4501,
@@ -347,7 +347,7 @@ describe('the command line', () => {
     const late =
       /testnet base: 601 blocks behind its node; testnet base: 4501 final blocks were not read a second/;
     expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(late) });
-    // Also without a node to ask.
+    // Also without a configured node.
     const stopped = /testnet base: the last block that was read is 36\d\d s old/;
     expect(await doctor('')).toMatchObject({ ok: false, message: expect.stringMatching(stopped) });
   });

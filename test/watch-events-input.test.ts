@@ -28,7 +28,7 @@ const invalid = (...fields: string[]) => ({
   details: fields.map((field) => ({ field, message: expect.stringMatching(/\w/) })),
 });
 
-describe('is refused behind', () => {
+describe('a stream is refused after', () => {
   const expired = { code: 'cursor_expired', status: 11 };
   const missing = { code: 'resource_missing', status: 5, details: [] };
   const positions: Record<string, string> = {};
@@ -48,11 +48,11 @@ describe('is refused behind', () => {
     } as never);
     const positionOf = async (apiKey: string) => (await openWatch('gRPC', service, apiKey).next()).position;
     Object.assign(positions, {
-      'text that is no position': 'nonsense',
+      'text that is not a position': 'nonsense',
       'a malformed id': `${mine}0`,
       'an id in capitals': `evt_${mine.slice(4).toUpperCase()}`,
       'the id of an intent': formatIdentifier('pi', newUuid()),
-      'a position behind all events': cursorToken(filter, { epoch: 0n, position: 10n ** 15n }),
+      'a position after all events': cursorToken(filter, { epoch: 0n, position: 10n ** 15n }),
       'a position of an epoch that this database never had': cursorToken(filter, { epoch: 7n, position: 1n }),
       'a negative position': cursorToken(filter, { epoch: 0n, position: -1n }),
       'the position of another merchant': await positionOf(stranger.keys.testnet.apiKey),
@@ -65,11 +65,11 @@ describe('is refused behind', () => {
   });
 
   test.each<[string, object, ('testnet' | 'mainnet')?]>([
-    ['text that is no position', invalid('after')],
+    ['text that is not a position', invalid('after')],
     ['a malformed id', invalid('after')],
     ['an id in capitals', invalid('after')],
     ['the id of an intent', invalid('after')],
-    ['a position behind all events', expired],
+    ['a position after all events', expired],
     ['a position of an epoch that this database never had', expired],
     ['a negative position', expired],
     ['the position of another merchant', invalid('after')],
@@ -77,7 +77,7 @@ describe('is refused behind', () => {
     ['the token of a list', invalid('after')],
     ['an unknown event', missing],
     ['an event of another merchant', missing],
-    // With a key of the other mode.
+    // Requested with a key of the other mode.
     ['an event of this merchant', missing, 'mainnet'],
   ])('%s', async (name, refusal, mode = 'testnet') => {
     const after = positions[name];
@@ -99,7 +99,7 @@ function lastEnvelope(body: Buffer, flag: number): Buffer | undefined {
   return undefined;
 }
 
-/** By content type, the header of the encoding and the error in a complete answer. */
+/** Content type, name of the encoding header, and how to read the error from a complete answer. */
 const wireProtocols: [string, string, (body: Buffer, trailers: Headers) => ConnectError | undefined][] = [
   ['application/grpc+proto', 'grpc-encoding', (_, trailers) => findTrailerError(trailers)],
   [
@@ -151,7 +151,7 @@ describe.each(wireProtocols)('a request of %s is refused with', (contentType, en
     toBinary(WatchEventsRequestSchema, create(WatchEventsRequestSchema, { after }));
   const whole = encodeEnvelope(0, request());
   const refused = (code: string, status: number) => ({ code, status, details: [] });
-  /** What a server ends with. */
+  /** The frames with which a server ends a stream. */
   const endFrames = [endStreamFlag, trailerFlag].map((flag) => encodeEnvelope(flag, Uint8Array.of()));
 
   test.each<[string, object, Uint8Array?, http2.OutgoingHttpHeaders?]>([
@@ -174,7 +174,7 @@ describe.each(wireProtocols)('a request of %s is refused with', (contentType, en
       { [encodingHeader]: 'snappy' },
     ],
     [
-      'a message that is not compressed as it says',
+      'a message that is flagged as compressed and is not',
       invalid(),
       encodeEnvelope(1, request('nonsense')),
       { [encodingHeader]: 'gzip' },

@@ -1,4 +1,4 @@
-// A stream of events: what it sends, when, and how it ends, over every protocol.
+// Streams of events over every protocol: what they send, when, and how they end.
 
 import http2 from 'node:http2';
 import net from 'node:net';
@@ -53,7 +53,7 @@ async function cancelOne(apiKey = keyOf(service.merchant)): Promise<string> {
   return id;
 }
 
-/** Opens a stream of the method itself, without a door. */
+/** Opens a stream by calling the method itself, without a door. */
 function openMethod(
   merchant: TestMerchant,
   { after = '', ...options }: { after?: string; keepAliveMs?: number },
@@ -74,7 +74,7 @@ function openMethod(
 }
 
 describe.each(protocols)('over %s', (protocol) => {
-  test('the first message comes at once, without an event, and then live events of this merchant and mode', async () => {
+  test('the first message has no event and comes at once; then live events of this merchant and mode follow', async () => {
     const merchant = await newMerchant();
     await store([{ merchantId: merchant.id }]);
     const watch = openWatch(protocol, service, keyOf(merchant));
@@ -83,17 +83,17 @@ describe.each(protocols)('over %s', (protocol) => {
 
     await store([{ merchantId: service.merchant.id }, { merchantId: merchant.id, mode: 'mainnet' }]);
     const intent = await cancelOne(keyOf(merchant));
-    // The next message: what others do is not in it.
+    // The next message is not about the events of others.
     const { event, position } = await watch.next();
     expect(event).toMatchObject({ type: 'payment_intent.canceled', sequence: 1 });
     expect(event?.data?.paymentIntent).toMatchObject({ id: intent, clientSecret: '' });
     expect(position).not.toBe(first.position);
-    // Its position has nothing before it, and misses nothing behind it.
+    // A stream from the first position repeats no earlier event and misses no later one.
     const again = openWatch(protocol, service, keyOf(merchant), first.position);
     expect((await again.nextEvent()).event.id).toBe(event?.id);
   });
 
-  test('continues after an event or a position: nothing is lost or repeated while events are recorded', async () => {
+  test('a stream that continues after an event or a position loses and repeats nothing while events are recorded', async () => {
     const merchant = await newMerchant();
     const merchantId = merchant.id;
     const [start = ''] = await store([{ merchantId }]);
@@ -135,10 +135,10 @@ test('without events, messages keep the stream alive and carry its position', as
   expect(second.atMs - first.atMs).toBeGreaterThan(keepAliveMs - 5);
   expect(third.atMs - second.atMs).toBeGreaterThan(keepAliveMs - 5);
   expect(third.position).toBe(first.position);
-  // What happens to others moves the position on, so that a quiet stream does not fall behind what is kept.
+  // Events of others move the position on, so that a quiet stream does not fall behind the retained events.
   await store([{ merchantId: service.merchant.id }]);
   await expect.poll(async () => (await next()).position).not.toBe(first.position);
-  // An event puts the next one off.
+  // An event postpones the next keep-alive message.
   const [id] = await store([{ merchantId: merchant.id }]);
   const live = await next();
   expect(live.event?.id).toBe(id);
@@ -152,7 +152,7 @@ test('without events, messages keep the stream alive and carry its position', as
 describe('a client that does not read', () => {
   setFlagsFromString('--expose_gc');
   const collectGarbage: () => void = runInNewContext('gc');
-  /** The least of several measurements: a collection leaves to the next what it has still to finalize. */
+  /** The lowest of several measurements: one collection may leave objects to be finalized by the next. */
   const usedBytes = async () => {
     const measured = [];
     for (let i = 0; i < 3; i++) {
@@ -165,7 +165,7 @@ describe('a client that does not read', () => {
   };
   const sequences = Array.from({ length: 600 }, (_, i) => i + 1);
 
-  // The two that frame messages in their own way.
+  // The two protocols with different framing.
   test.each(['gRPC', 'Connect'] as const)(
     'costs little memory over %s, and gets everything when it reads on',
     async (protocol) => {
@@ -180,14 +180,14 @@ describe('a client that does not read', () => {
        select uuidv7(), $1, 'testnet', 'payment_intent.canceled', now(), $2, i, $3 from generate_series(1, $4) as i`,
         [merchantId, newUuid(), large, sequences.length],
       );
-      // When the fast reader has them all, the other one has long been sent what it takes.
+      // Once the fast reader has all events, the slow one has been sent as much as it takes.
       const readAll = async (watch: Watch) => {
         const seen: (number | undefined)[] = [];
         while (seen.length < sequences.length) seen.push((await watch.nextEvent()).event.sequence);
         return seen;
       };
       expect(await readAll(fast)).toEqual(sequences);
-      // The events are 10 MB; a page of them is 320 KB.
+      // All events are 10 MB. A page of them is 320 KB.
       expect((await usedBytes()) - before).toBeLessThan(4_000_000);
       expect(await readAll(slow)).toEqual(sequences);
       await service.query('delete from events where merchant_id = $1', [merchantId]);
@@ -200,7 +200,7 @@ describe('between processes', async () => {
   const deaf = await useService({}, { beside: service, isNotified: false });
   afterAll(disconnectWatches);
 
-  /** Milliseconds until the stream has the event. */
+  /** Returns the milliseconds until the stream has the event. */
   async function latencyMs(watch: Watch, make: () => Promise<string>): Promise<number> {
     const startedAtMs = performance.now();
     const id = await make();
@@ -208,7 +208,7 @@ describe('between processes', async () => {
     return performance.now() - startedAtMs;
   }
 
-  /** As a process does that ends before it gives the position. */
+  /** Records an event like a process that ends before it assigns the position. */
   const recordOnly = async () => {
     const paymentIntent = newUuid();
     await insertEventRows(service.query, [{ merchantId: service.merchant.id, paymentIntent }]);
@@ -218,13 +218,13 @@ describe('between processes', async () => {
   test.each([
     ['a cancellation by another process', other, cancelOne],
     ['a cancellation by another process, when no notification arrives', deaf, cancelOne],
-    ['an event that its process gave no position', other, recordOnly],
-    ['an event that its process gave no position, when no notification arrives', deaf, recordOnly],
+    ['an event without a position from its process', other, recordOnly],
+    ['an event without a position from its process, when no notification arrives', deaf, recordOnly],
   ])('a stream has %s within half a second', async (_, process, make) => {
     const watch = await opened('grpc-js', process, keyOf(service.merchant));
     const latencies = [];
     for (let i = 0; i < 5; i++) latencies.push(await latencyMs(watch, () => make()));
-    // The best shows what the service needs; the others may have waited for the machine.
+    // The lowest one shows what the service needs. The machine may have delayed the others.
     expect(Math.min(...latencies)).toBeLessThan(500);
     expect(Math.max(...latencies)).toBeLessThan(2_000);
   });
@@ -252,7 +252,7 @@ const noStreams = () => expect.poll(openStreams).toBe(0);
 const linesOf = (keyId: string, of = service) =>
   of.requestLines().filter((line) => line.rpc === 'WatchEvents' && line.key_id === keyId);
 
-/** Resolves with the lines of the key's streams once there are so many. */
+/** Resolves with the log lines of the key's streams once there are so many. */
 async function linesOnce(keyId: string, count: number) {
   await expect.poll(() => linesOf(keyId)).toHaveLength(count);
   return linesOf(keyId);
@@ -269,7 +269,7 @@ const openRaw = (session: http2.ClientHttp2Session, headers: http2.OutgoingHttpH
   });
 
 describe('a stream ends', () => {
-  test('within ten seconds of its key, and none of another key', async () => {
+  test('within ten seconds after its key, but not with another key of the merchant', async () => {
     const merchant = await newMerchant();
     const newKey = (expiresAt?: Date) =>
       createApiKey(
@@ -305,7 +305,7 @@ describe('a stream ends', () => {
     expect(linesOf(keys.good.keyId)).toEqual([]);
   });
 
-  test('with its key for a reader who is slower: no more of the page that was read before', async () => {
+  test('with its key for a slow reader, too, who gets no more of the page that was read before', async () => {
     const merchant = await newMerchant();
     const [after = ''] = await store([{ merchantId: merchant.id }]);
     const { feed, open } = openMethod(merchant, { after });
@@ -317,7 +317,7 @@ describe('a stream ends', () => {
     }
     await revokeApiKey(em, merchant.keys.testnet.keyId);
     for (let i = 0; i < 2; i++) await prompt.next();
-    // Ends when the feed has noticed.
+    // The stream ends once the feed has noticed the revocation.
     await expect(prompt.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
     await expect(slow.next()).rejects.toMatchObject({ code: 'api_key_invalid' });
     expect(feed.streams()).toBe(0);
@@ -365,7 +365,7 @@ describe('a stream ends', () => {
     await expect.poll(openStreams).toBe(1);
     const reader = await opened('gRPC', service, apiKey);
     await store(Array.from({ length: 100 }, () => ({ merchantId, data: large })));
-    // Then the other stream has long been full.
+    // By then the other stream is full.
     for (let i = 0; i < 100; i++) await reader.nextEvent();
     socket.destroy();
     expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'canceled' }]);
@@ -375,7 +375,7 @@ describe('a stream ends', () => {
   test('at its deadline', async () => {
     const { apiKey, keyId } = (await newMerchant()).keys.testnet;
     const session = http2.connect(service.internalUrl);
-    // Only the service knows of it, so only the service ends the call.
+    // The client does not know the deadline, so only the service can end the call.
     const stream = openRaw(session, { authorization: `Bearer ${apiKey}`, 'grpc-timeout': '700m' });
     const status = new Promise((resolve) => {
       stream.once('trailers', (trailers) => resolve(Number(trailers['grpc-status'])));
@@ -444,7 +444,7 @@ test('one key has at most 32 streams, over all protocols', async () => {
   watches[0]?.cancel();
   await vi.waitFor(() => opened('Connect', service, apiKey), { timeout: 10_000 });
   expect(linesOf(merchant.keys.testnet.keyId)[0]).toMatchObject({ code: 'rate_limited' });
-  // Those that are open are not disturbed.
+  // The open streams are not disturbed.
   const [id] = await store([{ merchantId: merchant.id }]);
   for (const watch of watches.slice(1)) expect((await watch.nextEvent()).event.id).toBe(id);
 });

@@ -14,10 +14,10 @@ import { startService, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker, policyWithPublic } from './support/webhook-worker.ts';
 
-// Without the role that delivers: the test's own worker does, when it is told to.
+// Without the role that delivers webhooks: a worker of the test delivers when told to.
 const service = await useService({ ROLES: 'api' });
 
-/** How the receiver answers a path. The others are answered 204. */
+/** How the receiver answers a path. All others are answered with 204. */
 const answers = new Map<string, Answer>();
 
 const receiver = await startReceiver((request, response) => {
@@ -25,7 +25,7 @@ const receiver = await startReceiver((request, response) => {
   if (answer === undefined) response.writeHead(204).end();
   else answer(request, response);
 });
-/** Takes the receiver for one on the internet. */
+/** Treats the receiver as one on the internet. */
 const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), {
   policy: policyWithPublic('127.0.0.1'),
 });
@@ -49,7 +49,7 @@ class Shop {
     return new Shop(await service.newMerchant());
   }
 
-  /** Calls a method that has to succeed. */
+  /** Calls a method, which has to succeed. */
   async call<M extends MethodName>(
     method: M,
     request: JsonObject,
@@ -61,7 +61,7 @@ class Shop {
     return json;
   }
 
-  /** Creates an endpoint with a path of its own at the receiver. */
+  /** Creates an endpoint with its own path at the receiver. */
   async endpoint(request: JsonObject = {}, answer?: Answer, apiKey = this.apiKey): Promise<TestEndpoint> {
     const path = `/${newUuid()}`;
     if (answer !== undefined) answers.set(path, answer);
@@ -107,7 +107,7 @@ const answering =
   (_, response) =>
     response.writeHead(status).end(body);
 
-/** Makes the pending deliveries to an endpoint due, as if the time had passed. */
+/** Makes the pending deliveries to an endpoint due, as if enough time had passed. */
 const letTimePass = ({ uuid }: TestEndpoint) =>
   service.query(
     `update webhook_deliveries set next_attempt_at = now() where endpoint_id = $1 and status = 'pending'`,
@@ -189,7 +189,7 @@ describe('an event is sent', () => {
 });
 
 describe('when an endpoint is disabled', () => {
-  test('its pending deliveries have failed, also after it is enabled', async () => {
+  test('its pending deliveries fail, and stay failed after it is enabled', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     const event = await shop.event();
@@ -207,7 +207,7 @@ describe('when an endpoint is disabled', () => {
     expect(await shop.deliveries(endpoint)).toEqual([failed]);
   });
 
-  test('an attempt in flight is not recorded, and the delivery has failed', async () => {
+  test('an attempt in flight is not recorded, and its delivery fails', async () => {
     const shop = await Shop.open();
     const arrived = Promise.withResolvers<() => void>();
     const endpoint = await shop.endpoint({}, (_, response) => {
@@ -295,7 +295,7 @@ describe('an attempt is recorded', () => {
     expect(row?.response).toEqual(bytes);
   });
 
-  test('with the time it took', async () => {
+  test('with its duration', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, (_, response) => {
       setTimeout(() => response.writeHead(204).end(), 300);
@@ -333,7 +333,7 @@ describe('an attempt is recorded', () => {
     );
     const fine = await shop.endpoint({}, answering(200, 'private'));
     const faulty = await shop.endpoint({}, answering(500, 'private'));
-    // On a second connection and on one that is used again.
+    // On a new connection and on a reused one.
     for (let i = 0; i < 2; i++) {
       await shop.event();
       await permitting.deliverAll();
@@ -354,7 +354,7 @@ describe('an attempt is recorded', () => {
   });
 });
 
-/** From the contract: seconds behind each failed attempt. */
+/** From the contract: seconds after each failed attempt. */
 const schedule = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
 describe('a failed attempt is retried', () => {
@@ -381,7 +381,7 @@ describe('a failed attempt is retried', () => {
     });
   });
 
-  test('until the last attempt, and then the delivery has failed', async () => {
+  test('until the last attempt, and then the delivery fails', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(503));
     const event = await shop.event();
@@ -394,7 +394,7 @@ describe('a failed attempt is retried', () => {
       );
       expect(row).toMatchObject({ status: 'pending', attempts: i + 1 });
       expect(row?.seconds).toBeLessThanOrEqual(seconds * 1.1);
-      // Less what has passed since it was recorded.
+      // Less the time since it was recorded.
       expect(row?.seconds).toBeGreaterThan(seconds * 0.9 - 4);
       await letTimePass(endpoint);
     }
@@ -468,7 +468,7 @@ describe('an endpoint is disabled', () => {
     });
     const deliveries = await shop.deliveries(endpoint);
     expect(deliveries.map(({ status }: { status: string }) => status)).toEqual(['failed', 'failed']);
-    // What was sent is recorded.
+    // The attempts that were sent are recorded.
     expect(deliveries.flatMap(({ attempts }: { attempts: object[] }) => attempts)).toEqual(
       expect.arrayContaining([expect.objectContaining({ status_code: 410, error: 'answered 410' })]),
     );
@@ -488,10 +488,10 @@ describe('an endpoint is disabled', () => {
     ]);
   });
 
-  test('not by an answer of the URL that it had before', async () => {
+  test('but not because of an answer from its previous URL', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, async (request, response) => {
-      // The old server is taken down while it handles the last of them.
+      // The old server is taken down while it handles its last delivery.
       await shop.call('updateWebhookEndpoint', { id: endpoint.id, url: `${receiver.url}/new` });
       answering(410, 'gone')(request, response);
     });
@@ -500,7 +500,7 @@ describe('an endpoint is disabled', () => {
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 0, failing: false });
   });
 
-  test('after 5 days without a success and at least 10 failures, and not before', async () => {
+  test('after 5 days without a success and at least 10 failures, not before', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(500));
     await shop.event();
@@ -510,11 +510,11 @@ describe('an endpoint is disabled', () => {
     };
     await worker.deliverAll();
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 1, failing: true });
-    // Long enough, but too few.
+    // Long enough, but too few failures.
     await setFailures(endpoint, 8, '6 days');
     await attempt();
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 9, failing: true });
-    // Enough, but not long enough.
+    // Enough failures, but not long enough.
     await setFailures(endpoint, 40, '4 days 23 hours 59 minutes');
     await attempt();
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 41, failing: true });
@@ -530,7 +530,7 @@ describe('an endpoint is disabled', () => {
     expect(arrivedAt(endpoint)).toHaveLength(arrived);
   });
 
-  test('a success resets its failures', async () => {
+  test('never, if a success has reset its failures', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     await setFailures(endpoint, 40, '4 days');
@@ -539,14 +539,14 @@ describe('an endpoint is disabled', () => {
     expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 0, failing: false });
   });
 
-  test('an operator sees it in the log and in the metrics', async () => {
+  test('and an operator sees that in the log and in the metrics', async () => {
     const live = await startService();
     const target = await startReceiver((request, response) => {
       response.writeHead(request.path === '/gone' ? 410 : 200).end();
     });
     const gone = await live.call('createWebhookEndpoint', { url: `${target.url}/gone` });
     await live.call('createWebhookEndpoint', { url: `${target.url}/fine` });
-    // A change of an intent, all the way.
+    // A change of an intent, from the call to the delivery.
     const { id } = (await live.call('createPaymentIntent', { amount_units: 1 })).json;
     expect((await live.call('cancelPaymentIntent', { id })).code).toBe('ok');
     const line = await live.loggedLine(({ message }) =>
@@ -563,7 +563,7 @@ describe('an endpoint is disabled', () => {
       Array(2).fill(id),
     );
     expect(target.requests.map(({ body }) => body).join()).not.toContain('client_secret');
-    // Counted once it is recorded.
+    // An attempt is counted once it is recorded.
     const delivered = 'payment_intents_webhook_attempts_total{outcome="delivered"} 1';
     await expect.poll(() => scrape(live)).toContain(delivered);
     const metrics = await scrape(live);
@@ -575,7 +575,7 @@ describe('an endpoint is disabled', () => {
     await live.close();
   });
 
-  test('an outcome that cannot be recorded is counted', async () => {
+  test('an outcome that cannot be recorded is counted, too', async () => {
     const live = await startService();
     const target = await startReceiver((_, response) => response.writeHead(200).end());
     await live.call('createWebhookEndpoint', { url: target.url });
@@ -589,7 +589,7 @@ describe('an endpoint is disabled', () => {
   });
 });
 
-test('the age of the oldest pending delivery', async () => {
+test('the age of the oldest pending delivery is measured', async () => {
   const shop = await Shop.open();
   await service.query(
     `update webhook_deliveries set status = 'failed', next_attempt_at = null where status = 'pending'`,
@@ -661,14 +661,14 @@ describe.each(doors)('over %s', (door) => {
     for (const endpoint of [unsubscribed, disabled, mainnet]) expect(arrivedAt(endpoint)).toEqual([]);
   });
 
-  test('no endpoint is subscribed to it', async () => {
+  test('redelivering an event without a subscribed endpoint makes no delivery', async () => {
     const shop = await Shop.open();
     const event = await shop.event();
     await worker.makeDeliveries();
     expect(await shop.call('redeliverEvent', { id: event }, { door })).toEqual({ webhook_deliveries: [] });
   });
 
-  test('a waiting delivery is due at once, with a new schedule', async () => {
+  test('redelivery makes a waiting delivery due at once, with a new schedule', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({}, answering(500));
     const event = await shop.event();
@@ -685,7 +685,7 @@ describe.each(doors)('over %s', (door) => {
         { status: 'pending', attempts: Array(i + 1).fill({ status_code: 500 }) },
       ]);
       expect(await waiting()).toEqual([{ scheduled: 0, is_due: true }]);
-      // What is due keeps its place.
+      // A delivery that is due already keeps its place.
       const [{ next_attempt_at }] = webhook_deliveries;
       const [again] = (await shop.call('redeliverEvent', request, { door })).webhook_deliveries;
       expect(again.next_attempt_at).toBe(next_attempt_at);
@@ -694,9 +694,9 @@ describe.each(doors)('over %s', (door) => {
     }
   });
 
-  test('a delivery with an attempt in flight is not changed', async () => {
+  test('redelivery does not change a delivery with an attempt in flight', async () => {
     const shop = await Shop.open();
-    // Retries of other tests are not due meanwhile.
+    // Keeps retries of other tests from becoming due meanwhile.
     await service.query(
       "update webhook_deliveries set next_attempt_at = now() + interval '1 hour' where status = 'pending'",
     );
@@ -724,7 +724,7 @@ describe.each(doors)('over %s', (door) => {
     const endpoint = await shop.endpoint({}, answering(500));
     const event = await shop.event();
     await worker.deliverAll();
-    // As after a whole schedule and more.
+    // As after a whole schedule and further attempts.
     await service.query(
       `update webhook_deliveries set status = 'failed', next_attempt_at = null, scheduled = 10, attempts = 19
         where endpoint_id = $1`,
@@ -761,7 +761,7 @@ describe.each(doors)('over %s', (door) => {
     expect(attempts).toHaveLength(20);
   });
 
-  test('nothing is sent to a disabled endpoint until it is enabled', async () => {
+  test('a redelivery to a disabled endpoint is sent once that is enabled', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     const event = await shop.event();
@@ -785,7 +785,7 @@ describe.each(doors)('over %s', (door) => {
     expect(arrivedAt(endpoint)).toEqual([event, event]);
   });
 
-  test('an event that is removed meanwhile is not found', async () => {
+  test('redelivering an event that is removed meanwhile finds nothing', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint();
     const event = await shop.event();
@@ -809,7 +809,7 @@ describe.each(doors)('over %s', (door) => {
     expect(await service.query(left, [uuid])).toEqual([]);
   });
 
-  test('an unknown event, or one without a position, is not found', async () => {
+  test('redelivering an unknown event, or one without a position, finds nothing', async () => {
     const shop = await Shop.open();
     await shop.endpoint();
     const unpositioned = await shop.event();
@@ -827,7 +827,7 @@ describe.each(doors)('over %s', (door) => {
     await worker.deliverAll();
   });
 
-  test('a ping goes to its endpoint alone, whatever its types, and so does its redelivery', async () => {
+  test('a ping and its redelivery go only to their endpoint, whatever its types', async () => {
     const shop = await Shop.open();
     const endpoint = await shop.endpoint({ event_types: ['payment_intent.expired'], description: 'orders' });
     const other = await shop.endpoint();
@@ -882,7 +882,7 @@ describe.each(doors)('over %s', (door) => {
         );
         found.push(
           page.webhook_deliveries.map(({ event, status, attempts }: Record<string, unknown>) => {
-            // Each with its own attempts.
+            // Each delivery has its own attempts.
             expect(attempts).toMatchObject([{ status_code: status === 'delivered' ? 204 : 500 }]);
             return { event, status };
           }),

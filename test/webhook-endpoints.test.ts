@@ -12,7 +12,7 @@ import { httpRequest, type TestMerchant } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 import { createWebhookWorker } from './support/webhook-worker.ts';
 
-// Without the role that delivers: nothing is sent anywhere.
+// Without the role that delivers webhooks: nothing is sent.
 const service = await useService({ ROLES: 'api' });
 
 const apiKey = service.merchant.keys.testnet.apiKey;
@@ -20,7 +20,7 @@ const apiKey = service.merchant.keys.testnet.apiKey;
 const url = 'https://shop.example/webhooks';
 const uuidOf = (id: string) => parseIdentifier('we', id) as string;
 
-/** Calls a method that has to succeed. */
+/** Calls a method, which has to succeed. */
 async function ok<M extends MethodName>(
   door: Door,
   method: M,
@@ -90,7 +90,7 @@ describe.each(doors)('over %s', (door) => {
     expect(await ok(door, 'getWebhookEndpoint', { id })).toEqual(cleared);
   });
 
-  test('enabling forgets why it was disabled, and its failures', async () => {
+  test('enabling resets the reason why it was disabled, and its failures', async () => {
     const { id } = await created();
     await service.query(
       `update webhook_endpoints set enabled = false, disabled_reason = 'it answered 410 Gone', failures = 12,
@@ -101,7 +101,7 @@ describe.each(doors)('over %s', (door) => {
       enabled: false,
       disabled_reason: 'it answered 410 Gone',
     });
-    // Any other change leaves them.
+    // Any other change keeps them.
     expect(await ok(door, 'updateWebhookEndpoint', { id, description: 'x' })).toHaveProperty(
       'disabled_reason',
     );
@@ -109,7 +109,7 @@ describe.each(doors)('over %s', (door) => {
     const failures = async () =>
       (await service.query('select failures from webhook_endpoints where id = $1', [uuidOf(id)]))[0];
     expect(await failures()).toEqual({ failures: 12 });
-    // They were those of another address.
+    // The failures belonged to the previous URL.
     await ok(door, 'updateWebhookEndpoint', { id, url: 'https://shop.example/elsewhere' });
     expect(await failures()).toEqual({ failures: 0 });
     const enabled = await ok(door, 'updateWebhookEndpoint', { id, enabled: true });
@@ -146,8 +146,8 @@ describe.each(doors)('over %s', (door) => {
     expect(JSON.stringify(answers)).not.toMatch(/secret|whsec_/);
   });
 
-  test('a deleted endpoint is gone; deleting it again is answered alike; its pending deliveries have failed', async () => {
-    // Of its own, so that no other test's event is delivered to it.
+  test('deleting an endpoint fails its pending deliveries, and deleting it again gets the same answer', async () => {
+    // Its own merchant, so that no event of another test is delivered to the endpoint.
     const merchant = await service.newMerchant();
     const { apiKey } = merchant.keys.testnet;
     const { id } = await created({}, apiKey);
@@ -189,13 +189,13 @@ describe.each(doors)('over %s', (door) => {
     expect(webhook_endpoints.map((endpoint: { id: string }) => endpoint.id)).not.toContain(id);
   });
 
-  test('an idempotency key returns what its first call made', async () => {
+  test('a call with the same idempotency key returns the first answer', async () => {
     const other: Door = door === 'json' ? 'grpc' : 'json';
     const options = { apiKey, idempotencyKey: `create-${door}` };
     const request = { url, description: 'orders' };
     const first = await service.call('createWebhookEndpoint', request, { door, ...options });
     expect(first).toMatchObject({ code: 'ok', replayed: false, json: { secret: expect.any(String) } });
-    // Through the other door too, and with the defaults written out.
+    // Also through the other door, and with the defaults written out.
     for (const again of [door, other]) {
       expect(await service.call('createWebhookEndpoint', request, { door: again, ...options })).toEqual({
         ...first,
@@ -265,10 +265,10 @@ describe.each(doors)('over %s', (door) => {
     }
   });
 
-  test('what belongs to another merchant or mode is missing, like what never was', async () => {
+  test('an endpoint or event of another merchant or mode is missing, like one that never existed', async () => {
     const { id } = await created({ description: 'mine' });
     const [event = ''] = await insertEventRows(service.query, [{ merchantId: service.merchant.id }]);
-    // Gives this one its position, too.
+    // The event of this ping gets its position, too.
     await ok(door, 'pingWebhookEndpoint', { id });
     await allPositioned(service);
     const stranger: TestMerchant = await service.newMerchant();
@@ -299,7 +299,7 @@ describe.each(doors)('over %s', (door) => {
     for (const key of [stranger.keys.testnet.apiKey, stranger.keys.mainnet.apiKey]) {
       expect(await ok(door, 'listWebhookEndpoints', {}, { apiKey: key })).toEqual({ webhook_endpoints: [] });
     }
-    // Neither a stranger's event to one's own endpoint, nor one's own event to a stranger's endpoint.
+    // Neither another merchant's event to the own endpoint, nor an own event to another merchant's endpoint.
     const own = await created({}, stranger.keys.testnet.apiKey);
     const others = [stranger.keys.testnet.apiKey, service.merchant.keys.mainnet.apiKey];
     for (const request of [{ id: event }, { id: event, webhook_endpoint: own.id }]) {
@@ -313,7 +313,7 @@ describe.each(doors)('over %s', (door) => {
     expect(
       await service.call('redeliverEvent', { id: event, webhook_endpoint: own.id }, { door, apiKey }),
     ).toMatchObject({ code: 'resource_missing' });
-    // The same idempotency key is another one elsewhere.
+    // For another merchant or mode, it is a different idempotency key.
     const shared = { idempotencyKey: `shared-${door}` };
     const mine = await ok(door, 'createWebhookEndpoint', { url }, shared);
     for (const key of [stranger.keys.testnet.apiKey, stranger.keys.mainnet.apiKey]) {
@@ -323,7 +323,7 @@ describe.each(doors)('over %s', (door) => {
     }
   });
 
-  test('lists by pages, newest first, each endpoint once', async () => {
+  test('lists are paged, newest first, with each endpoint once', async () => {
     const key = await newKey();
     const ids: string[] = [];
     for (let i = 0; i < 25; i++) ids.unshift((await created({ description: `${i}` }, key)).id);
@@ -363,7 +363,7 @@ describe.each(doors)('over %s', (door) => {
   });
 });
 
-test('a description may have joiners and emoji', async () => {
+test('a description may contain joiners and emoji', async () => {
   const description = 'می‌خواهم ☕️ 👩‍❤️‍👨 クラブ 한글';
   for (const door of doors)
     expect(await ok(door, 'createWebhookEndpoint', { url, description })).toMatchObject({ description });
@@ -374,7 +374,7 @@ describe('refuses by name', () => {
   const notAType = /^must be "\*" or a type of event, such as payment_intent\.succeeded/;
   const cases: [string, JsonObject, string | RegExp, RegExp][] = [
     ['an unknown field', { urls: url }, /^(?:urls|field 99)$/, /is not a field/],
-    ['a URL that is none', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
+    ['an invalid URL', { url: 'shop' }, 'url', /^must be a URL, such as https:/],
     ['an empty URL', { url: '' }, 'url', /./],
     [
       'a URL over 2,048 characters',
@@ -393,7 +393,7 @@ describe('refuses by name', () => {
     ['an empty type', { event_types: [''] }, 'event_types[0]', notAType],
     [
       'more types than there are',
-      // They are not compared one by one: that would hold the process for 150 ms.
+      // Comparing each one with the known types would block the process for 150 ms.
       { event_types: Array.from({ length: 2_400 }, (_, i) => `payment_intent.suceeded${i % 9}`) },
       'event_types',
       new RegExp(`^must have at most ${eventTypes.length + 1} types$`),
@@ -409,7 +409,7 @@ describe('refuses by name', () => {
     ['a description with BEL', { description: 'a\x07' }, 'description', /U\+0007$/],
     ['a description with C1', { description: 'a\x9b2J' }, 'description', /U\+009B$/],
     ['a description of two lines', { description: 'a\nb' }, 'description', /one line.* U\+000A$/],
-    ['a description in another direction', { description: 'a\u202eb' }, 'description', /U\+202E$/],
+    ['a description with a change of text direction', { description: 'a\u202eb' }, 'description', /U\+202E$/],
     ...['\u200b', '\u00ad', '\u034f', '\u115f', '\u1160', '\u180e', '\u2800', '\u3164', '\ufe0f', '\uffa0']
       .concat(['\u{e0001}', '\u{e0020}', '\u{e007f}', '\u{e0100}'])
       .map((character): [string, JsonObject, string, RegExp] => {
@@ -418,13 +418,13 @@ describe('refuses by name', () => {
         return [`a description with U+${hex}`, { description: `a${character}b` }, 'description', says];
       }),
     [
-      'a description that begins with a mark of byte order',
+      'a description that begins with a byte order mark',
       { description: '\ufeffa' },
       'description',
       /U\+FEFF$/,
     ],
     [
-      'a URL in another direction',
+      'a URL with a change of text direction',
       { url: 'https://shop.example/\u2066a' },
       'url',
       /bidirectional .* U\+2066$/,
@@ -485,7 +485,7 @@ describe('refuses by name', () => {
         ]);
       }
     }
-    // None of them was a rotation.
+    // None of these calls rotated the secret.
     expect(
       await service.query('select count(*)::int as n from webhook_secrets where endpoint_id = $1', [
         uuidOf(id),
@@ -493,9 +493,9 @@ describe('refuses by name', () => {
     ).toEqual([{ n: 1 }]);
   });
 
-  // What only JSON can say.
+  // Requests that only JSON can express.
   test.each<[string, MethodName, string, string, RegExp?]>([
-    ['types as text', 'updateWebhookEndpoint', '{"event_types":"*"}', 'event_types', /such as \["\*"\]/],
+    ['types as a string', 'updateWebhookEndpoint', '{"event_types":"*"}', 'event_types', /such as \["\*"\]/],
     ['no URL', 'createWebhookEndpoint', '{}', 'url'],
     ['an empty list of types', 'createWebhookEndpoint', `{"url":"${url}","event_types":[]}`, 'event_types'],
     ['an empty list of types in a change', 'updateWebhookEndpoint', '{"event_types":[]}', 'event_types'],
@@ -505,9 +505,9 @@ describe('refuses by name', () => {
       `{"url":"${url}","event_types":[1]}`,
       'event_types[0]',
     ],
-    ['text in place of true', 'updateWebhookEndpoint', '{"enabled":"true"}', 'enabled'],
+    ['a string in place of true', 'updateWebhookEndpoint', '{"enabled":"true"}', 'enabled'],
     ['a field that the service sets', 'updateWebhookEndpoint', '{"disabled_reason":"x"}', 'disabled_reason'],
-    ['a secret of one’s own', 'createWebhookEndpoint', `{"url":"${url}","secret":"whsec_x"}`, 'secret'],
+    ['a client-chosen secret', 'createWebhookEndpoint', `{"url":"${url}","secret":"whsec_x"}`, 'secret'],
     ['the id in the body', 'updateWebhookEndpoint', '{"id":"we_x"}', 'id'],
   ])('%s', async (_, method, body, field, message = /./) => {
     const { id } = await created();
@@ -526,7 +526,7 @@ describe('refuses by name', () => {
 });
 
 describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
-  test('also when they are created at once, through both doors', async () => {
+  test('also if they are created concurrently, through both doors', async () => {
     const { keys } = await service.newMerchant();
     const { apiKey: key } = keys.testnet;
     const create = (i: number) =>
@@ -543,7 +543,7 @@ describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
     const list = () => ok('json', 'listWebhookEndpoints', { page_size: 100 }, { apiKey: key });
     const { webhook_endpoints, next_page_token } = await list();
     expect([webhook_endpoints.length, next_page_token]).toEqual([100, undefined]);
-    // The other mode has its own, and a deleted one makes room.
+    // The other mode has its own limit, and a deleted endpoint makes room.
     await created({}, keys.mainnet.apiKey);
     await ok('grpc', 'deleteWebhookEndpoint', { id: webhook_endpoints[0]?.id ?? '' }, { apiKey: key });
     await created({}, key);
@@ -570,7 +570,7 @@ describe(`at most ${maxEndpoints} endpoints of a merchant in one mode`, () => {
   });
 });
 
-test('a secret whose key the operator has removed cannot be shown again, and that is said', async () => {
+test('a secret whose key the operator has removed is not returned again, and the refusal says so', async () => {
   const options = { apiKey, idempotencyKey: 'before-the-rotation' };
   const { json } = await service.call('createWebhookEndpoint', { url }, options);
   await service.call('rotateWebhookSecret', { id: json.id }, options);
@@ -589,7 +589,7 @@ test('a secret whose key the operator has removed cannot be shown again, and tha
   await service.call('deleteWebhookEndpoint', { id: json.id }, { apiKey });
 });
 
-test('changes that wait for a row leave connections to other merchants', async () => {
+test('changes that wait for a row leave connections for other merchants', async () => {
   const { json } = await service.call('createWebhookEndpoint', { url }, { apiKey });
   const other = (await service.newMerchant()).keys.testnet.apiKey;
   const blocker = await openClient(service.location);
@@ -598,7 +598,7 @@ test('changes that wait for a row leave connections to other merchants', async (
   await blocker.query('select from webhook_endpoints where id = $1 for update', [uuidOf(json.id)]);
   const change = (i: number) =>
     service.call('updateWebhookEndpoint', { id: json.id, description: `${i}` }, { apiKey });
-  // More than there are connections.
+  // More changes than connections.
   const changes = Promise.all(Array.from({ length: 20 }, (_, i) => change(i)));
   const elsewhere = await service.call('createWebhookEndpoint', { url }, { apiKey: other });
   await blocker.query('commit');
@@ -607,7 +607,7 @@ test('changes that wait for a row leave connections to other merchants', async (
   await service.call('deleteWebhookEndpoint', { id: json.id }, { apiKey });
 });
 
-test('two creates with one idempotency key at the same time make one endpoint', async () => {
+test('two concurrent creates with one idempotency key make one endpoint', async () => {
   const options = { apiKey, idempotencyKey: 'at-once' };
   const answers = await Promise.all(
     Array.from({ length: 8 }, (_, i) =>

@@ -15,7 +15,7 @@ const service = await useService({ ROLES: 'api' });
 
 const em = service.database.orm.em;
 const worker = createWebhookWorker(em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
-// So many others that every statement finds its rows by an index.
+// Enough other rows that every statement finds its own by an index.
 await service.query(
   `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, next_attempt_at)
    select $1, gen_random_uuid(), $1, gen_random_uuid(), 'pending', now(), now() + interval '1 hour'
@@ -28,7 +28,7 @@ afterAll(async () => {
   await worker.close();
 });
 
-/** Claims the deliveries of some events to some endpoints of a new merchant, the oldest event and endpoint first. */
+/** Claims deliveries of some events to some endpoints of a new merchant, oldest event and endpoint first. */
 async function claimOfShop({ endpoints, events }: { endpoints: number; events: number }) {
   const merchant = await service.newMerchant();
   const merchantId = merchant.id;
@@ -75,7 +75,7 @@ test.each<
     (id, owner) => updateEndpoint(em, owner, id, { enabled: false }),
   ],
   [
-    'an endpoint that is disabled by what it answers',
+    'an endpoint that is disabled by its answer',
     { endpoints: 1, events: 4 },
     (id) => createEndpointHealth(em).failed(id, 'https://shop.example/', 410),
   ],
@@ -87,13 +87,13 @@ test.each<
       await createEndpointHealth(em).giveUpDeliveries();
     },
   ],
-])('attempts are recorded beside %s', async (_, shop, act) => {
+])('attempts are recorded concurrently with %s', async (_, shop, act) => {
   for (const isReversed of [false, true]) {
     const { merchant, claimed } = await claimOfShop(shop);
     expect(claimed).toHaveLength(4);
     const { event, endpointId } = claimed[0] as (typeof claimed)[number];
     const { merchantId } = event;
-    // Both statements begin to wait for the rows, and get them at the same time.
+    // Both statements wait for the rows, and get them at the same time.
     const blocker = await openClient(service.location);
     await blocker.query('begin');
     await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
@@ -109,7 +109,7 @@ test.each<
   }
 });
 
-test('a claim waits for nobody: what is locked is left to later ones', async () => {
+test('a claim does not wait for locks: locked deliveries are left to later claims', async () => {
   const { merchant, claimed } = await claimOfShop({ endpoints: 1, events: 2 });
   await service.query('update webhook_deliveries set next_attempt_at = now() where merchant_id = $1', [
     merchant.id,

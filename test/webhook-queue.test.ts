@@ -19,7 +19,7 @@ import {
 } from './support/webhook-worker.ts';
 
 const service = await useService({ ROLES: 'api' });
-/** How the receiver answers a path. The others are answered 204. */
+/** How the receiver answers a path. All others are answered with 204. */
 const answers = new Map<string, Answer>();
 let opened: { orm: MikroORM; worker: WebhookWorker }[] = [];
 
@@ -47,7 +47,7 @@ afterAll(async () => {
   await receiver.close();
 });
 
-/** Opens a worker with connections of its own, as another process has. */
+/** Opens a worker with its own connections, like another process. */
 function openWorker(options: WebhookWorkerOptions = {}): WebhookWorker {
   const orm = createOrm(service.location, 4);
   const worker = createWebhookWorker(orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'), options);
@@ -61,7 +61,7 @@ interface TestEndpoint {
   merchant: TestMerchant;
 }
 
-/** Creates an endpoint with a path of its own. Later ones have higher ids. */
+/** Creates an endpoint with its own path. Later endpoints have higher ids. */
 async function newEndpoint(answer?: Answer, merchant = service.merchant): Promise<TestEndpoint> {
   const path = `/${newUuid()}`;
   if (answer !== undefined) answers.set(path, answer);
@@ -84,7 +84,7 @@ async function newEndpoints(
   return endpoints;
 }
 
-/** Makes deliveries of that many new events of each merchant to these endpoints alone. */
+/** Makes deliveries of that many new events of each merchant, to these endpoints only. */
 async function newDeliveries(endpoints: readonly TestEndpoint[], count: number): Promise<string[]> {
   const before = await service.query('select id from webhook_endpoints where enabled');
   const ids = endpoints.map(({ uuid }) => uuid);
@@ -134,20 +134,20 @@ test('two workers deliver everything, and never attempt one delivery at the same
       return run().finally(() => inFlight.delete(delivery));
     },
   });
-  // Long enough for the other worker to look in the meantime.
+  // Long enough for the other worker to look for deliveries meanwhile.
   const endpoints = await newEndpoints(6, (_, response) => {
     setTimeout(() => response.writeHead(204).end(), 20);
   });
   const counts: [string[], string[]] = [[], []];
   const workers = counts.map((own) => openWorker(countedBy(own)));
-  // Both are connected.
+  // Lets both workers connect.
   await Promise.all(workers.map((worker) => worker.attemptAll()));
   const events = await newDeliveries(endpoints, 40);
   await Promise.all(workers.map((worker) => worker.attemptAll()));
   expect(twice).toEqual([]);
   const expected = events.flatMap((event) => endpoints.map(({ path }) => `${event} ${receiver.url}${path}`));
   expect(attempted.toSorted()).toEqual(expected.sort());
-  // Both did some.
+  // Both workers delivered some.
   for (const own of counts) expect(own.length).toBeGreaterThan(20);
   for (const endpoint of endpoints) {
     expect(await rowsOf(endpoint)).toEqual(
@@ -171,7 +171,7 @@ test('a claimed delivery cannot be claimed by another worker until its lease exp
     `select extract(epoch from next_attempt_at - now())::float as seconds from webhook_deliveries where endpoint_id = $1`,
     [endpoint.uuid],
   );
-  // Longer than an attempt can take.
+  // The lease is longer than an attempt can take.
   expect(lease?.seconds).toBeGreaterThan(20);
   expect(lease?.seconds).toBeLessThanOrEqual(30);
   await b.attemptAll();
@@ -183,7 +183,7 @@ test('a claimed delivery cannot be claimed by another worker until its lease exp
   await b.attemptAll();
   expect(arrivedAt(endpoint)).toHaveLength(2);
   expect(await rowsOf(endpoint)).toEqual([{ status: 'delivered', attempts: 1, status_code: 204 }]);
-  // What the first one comes to later changes nothing.
+  // The later outcome of the first attempt changes nothing.
   letGo();
   await a.deliverer.idle();
   expect(await rowsOf(endpoint)).toEqual([{ status: 'delivered', attempts: 1, status_code: 204 }]);
@@ -212,7 +212,7 @@ test('an attempt whose lease another worker holds is not recorded', async () => 
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 1, status_code: 500 }]);
 });
 
-test('what has no answer when its process ends is no attempt', async () => {
+test('a request without an answer when its process ends is not recorded as an attempt', async () => {
   const endpoint = await newEndpoint(() => {});
   await newDeliveries([endpoint], 1);
   const { deliverer, sender } = openWorker();
@@ -242,14 +242,14 @@ test('endpoints take turns across claims', async () => {
   expect(claimed).toEqual(Array(6).fill(inTurn).flat());
 });
 
-test('merchants take turns, whatever number of endpoints and deliveries each has', async () => {
+test('merchants take turns, however many endpoints and deliveries each has', async () => {
   const others = [await service.newMerchant(), await service.newMerchant()];
   const large = await newEndpoints(10);
   const small = [await newEndpoint(undefined, others[0]), await newEndpoint(undefined, others[1])];
   await newDeliveries([...large, ...small], 10);
   const { queue } = openWorker();
   const counts = new Map<string, number>();
-  // Nothing is finished meanwhile.
+  // No attempt ends meanwhile.
   for (let i = 0; i < 6; i++) {
     for (const { event } of await queue.claim(inFlight({ room: 2 }))) {
       counts.set(event.merchantId, (counts.get(event.merchantId) ?? 0) + 1);
@@ -262,7 +262,7 @@ test('merchants take turns, whatever number of endpoints and deliveries each has
   expect(new Set(shared.map(({ event }) => event.merchantId)).size).toBe(3);
 });
 
-test('a merchant has at most 64 attempts in flight, and another one is served at once', async () => {
+test('a merchant has at most 64 attempts in flight, and another merchant is served at once', async () => {
   const held: (() => void)[] = [];
   const endpoints = await newEndpoints(20, (_, response) => {
     held.push(() => response.writeHead(204).end());
@@ -272,7 +272,7 @@ test('a merchant has at most 64 attempts in flight, and another one is served at
   const worker = openWorker();
   const before = receiver.requests.length;
   while (await worker.deliverer.deliverSome());
-  // What is kept is for endpoints with nothing in flight.
+  // The rest of the room is kept for endpoints with nothing in flight.
   await receiver.arrived(before + 48);
   await newDeliveries([...(await newEndpoints(30, () => {})), other], 1);
   while (await worker.deliverer.deliverSome());
@@ -297,10 +297,10 @@ test('a claim has the oldest due deliveries of each endpoint, within the limits'
   expect([busy, failing, idle].map((endpoint) => countOf(first, endpoint))).toEqual([2, 1, 8]);
   const byEndpoint = new Map([busy, failing, idle].map(({ uuid }, i) => [uuid, [8, 1, 8][i] ?? 0]));
   expect(await queue.claim(inFlight({ byEndpoint }))).toEqual([]);
-  // Without room for those that fail, the others go on.
+  // Without room for failing endpoints, the others go on.
   const third = await queue.claim(inFlight({ roomForFailing: 0 }));
   expect([busy, failing, idle].map((endpoint) => countOf(third, endpoint))).toEqual([8, 0, 4]);
-  // Nothing is due twice, and nothing before its time.
+  // No delivery is claimed twice, and none before it is due.
   const fourth = await queue.claim(inFlight({}));
   expect([busy, failing, idle].map((endpoint) => countOf(fourth, endpoint))).toEqual([2, 1, 0]);
   const all = [...first, ...third, ...fourth].map(({ event, endpointId }) => `${event.id} ${endpointId}`);
@@ -324,7 +324,7 @@ test('claims for failing endpoints stay within their limit', async () => {
   const idsOf = (claimed: { endpointId: string }[]) => claimed.map(({ endpointId }) => endpointId);
   expect(idsOf(first)).toContain(healthy.uuid);
   expect(first.length - 1).toBeLessThanOrEqual(5);
-  // They have their turn when there is room for a whole claim of them.
+  // Failing endpoints get their turn once there is room for a whole claim of them.
   const rest: string[] = [];
   for (let i = 0; i < 4; i++)
     rest.push(...idsOf(await queue.claim(inFlight({ room: 10, roomForFailing: 10 }))));
@@ -348,12 +348,12 @@ test.each(['first', 'last'])(
       await worker.deliverer.idle();
     }
     const paths = receiver.requests.slice(begin).map(({ path }) => path);
-    // One turn of the large one, or two.
+    // One or two turns of the large endpoint.
     expect(paths.filter((path) => path === large.path).length).toBeLessThanOrEqual(16);
   },
 );
 
-test('at most 8 are in flight to an endpoint, and 1 to an endpoint whose last attempt failed', async () => {
+test('at most 8 attempts are in flight to an endpoint, and 1 if its last attempt failed', async () => {
   const held: (() => void)[] = [];
   const endpoint = await newEndpoint((_, response) => held.push(() => response.writeHead(204).end()));
   await newDeliveries([endpoint], 30);
@@ -379,7 +379,7 @@ test('at most 8 are in flight to an endpoint, and 1 to an endpoint whose last at
   await receiver.arrived(before + 10);
   expect(await worker.deliverer.deliverSome()).toBe(false);
   expect(held).toHaveLength(1);
-  // A success: eight again.
+  // After a success, eight again.
   held.shift()?.();
   await worker.deliverer.idle();
   await worker.deliverer.deliverSome();
@@ -410,13 +410,13 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
   const healthy = await newEndpoint();
   await newDeliveries(hung, 10);
   await newDeliveries([healthy], 50);
-  // Everything is claimed that may be; what hangs stays in flight.
+  // Everything that may be is claimed. Attempts that hang stay in flight.
   await deliverUntil(worker, healthy, 50);
   expect(given).toBe(0);
   expect(mostHanging).toBeLessThanOrEqual(64);
   expect(mostHanging).toBeGreaterThanOrEqual(50);
 
-  // Once they have failed, each has one attempt at a time.
+  // Once they have failed, each endpoint has one attempt at a time.
   await worker.sender.close();
   await worker.deliverer.idle();
   expect(given).toBeGreaterThanOrEqual(50);
@@ -429,8 +429,8 @@ test('50 hanging endpoints do not delay a healthy one', async () => {
   expect(mostHanging).toBeLessThanOrEqual(50);
 });
 
-test('prompt endpoints that begin to hang delay the others by a second, not until the timeout', async () => {
-  // No attempt takes any time, and the second does not end before the test says so.
+test('prompt endpoints that begin to hang delay the others by a second, not by the timeout', async () => {
+  // Attempts take no time, and the second ends only when the test says so.
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
   onTestFinished(() => void vi.useRealTimers());
   const hung: TestEndpoint[] = [];
@@ -442,10 +442,10 @@ test('prompt endpoints that begin to hang delay the others by a second, not unti
     await worker.attemptAll();
     hung.push(...prompt);
   }
-  // What has been answered does not become slow.
+  // An attempt that was answered does not become slow.
   vi.advanceTimersByTime(1_000);
   const healthy = await newEndpoint();
-  // More than may be in flight for endpoints that answer at once.
+  // More than may be in flight to prompt endpoints.
   for (const { path } of hung) answers.set(path, () => {});
   await newDeliveries(hung, 8);
   const begin = receiver.requests.length;
@@ -458,7 +458,7 @@ test('prompt endpoints that begin to hang delay the others by a second, not unti
   vi.advanceTimersByTime(1_000);
   expect(await Promise.race([room, nextTurn('none')])).toBe('room');
   await deliverUntil(worker, healthy, 20);
-  // The others of the hung ones wait: each has one attempt from now on, if any.
+  // The other deliveries to hung endpoints wait: from now on each endpoint has one attempt at most.
   expect(receiver.requests.length - begin).toBeLessThanOrEqual(512 + 20 + hung.length);
 });
 
@@ -482,7 +482,7 @@ test('a failed endpoint is paused and then tried again', async () => {
   await newDeliveries([failing, healthy], 20);
   const worker = openWorker({ observer: { failurePauseMs: 1_500 } });
   await worker.attemptAll();
-  // What was in flight together, and nothing after the first of them had failed.
+  // Only attempts that were in flight together, and none after the first had failed.
   const attempted = arrivedAt(failing).length;
   expect(attempted).toBeLessThanOrEqual(8);
   expect(arrivedAt(healthy)).toHaveLength(20);
@@ -500,7 +500,7 @@ test('concurrent failures counted by several workers all count', async () => {
   const [a, b] = [openWorker(), openWorker()];
   const counted: Promise<unknown>[] = [];
   for (let i = 0; i < 10; i++) {
-    // In opposite orders.
+    // The two workers count in opposite orders.
     for (const { uuid, path } of endpoints) counted.push(a.health.failed(uuid, receiver.url + path, 500));
     for (const { uuid, path } of endpoints.toReversed()) {
       counted.push(b.health.failed(uuid, receiver.url + path, 500));
@@ -514,7 +514,7 @@ test('concurrent failures counted by several workers all count', async () => {
   expect(rows).toEqual(endpoints.map(() => ({ failures: 20 })));
 });
 
-test('events of an intent can be sorted by their sequence, whatever the order of their arrival', async () => {
+test('events of an intent can be sorted by their sequence, whatever order they arrive in', async () => {
   const endpoint = await newEndpoint();
   const paymentIntent = newUuid();
   const sequences = [3, 1, 8, 2, 5, 7, 4, 6, 10, 9];
@@ -564,7 +564,7 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
       if (!(await worker.deliverer.deliverSome())) await room;
     }
   })();
-  // Until no more of them are attempted.
+  // Waits until no more of them are attempted.
   let before = 0;
   const moreArrived = () => {
     const more = arrivedAt(hanging[0] as TestEndpoint).length - before;

@@ -1,4 +1,4 @@
-// A receiver costs at most about ten seconds, one connection and 64 KiB, and delays nobody else.
+// A receiver costs at most about ten seconds, one connection and 64 KiB, and does not delay any other.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -19,23 +19,23 @@ import { createWebhookWorker, policyWithPublic, type WebhookWorker } from './sup
 const service = await useService({ ROLES: 'api', WEBHOOK_ALLOW: '127.0.0.0/8' });
 let healthy: Receiver;
 let worker: WebhookWorker;
-/** In the order in which the attempts ended. */
+/** The attempts, in the order in which they ended. */
 const ended: { url: string; result: AttemptResult }[] = [];
 const closing: (() => unknown)[] = [];
-/** Most bytes that any connection has taken from the receivers that send without end. */
+/** The most bytes that any connection has read from a receiver that sends without end. */
 let mostTaken = 0;
 
 /** The open connections of each port. */
 const connections = new Map<number, Set<net.Socket>>();
 
-/** Opens a server that treats each connection like this. Returns its port. */
+/** Opens a server that calls this for each connection. Returns its port. */
 async function open(onConnection: (socket: net.Socket) => void): Promise<number> {
   const sockets = new Set<net.Socket>();
   const server = net.createServer((socket) => {
     sockets.add(socket);
     socket.on('error', () => {}).on('close', () => sockets.delete(socket));
     onConnection(socket);
-    // Read, so that its end is seen.
+    // The end of a connection is seen only if it is read.
     socket.resume();
   });
   const { port, close } = await listen(server);
@@ -44,7 +44,7 @@ async function open(onConnection: (socket: net.Socket) => void): Promise<number>
   return port;
 }
 
-/** Answers every request with these bytes, and does what follows. */
+/** Answers every request with these bytes, and then calls `then`. */
 const answering = (head: string, then: (socket: net.Socket) => void = () => {}) =>
   open((socket) => {
     socket.once('data', () => {
@@ -53,7 +53,7 @@ const answering = (head: string, then: (socket: net.Socket) => void = () => {}) 
     });
   });
 
-/** Writes something every so often, as long as the connection stands. */
+/** Writes the text at intervals while the connection is open. */
 const trickle = (socket: net.Socket, text: string, everyMs: number) => {
   const timer = setInterval(() => socket.write(text), everyMs);
   socket.on('close', () => clearInterval(timer));
@@ -71,14 +71,14 @@ const pour = (socket: net.Socket, limitBytes = Number.POSITIVE_INFINITY) => {
   push();
 };
 
-/** A port whose queue of connections is full: the kernel accepts no further one. */
+/** Opens a port whose queue of connections is full, so that the kernel accepts no more. */
 async function portThatAcceptsNothing(): Promise<number> {
   const worker = new Worker(
     `const { parentPort } = require('node:worker_threads');
      const server = require('node:net').createServer();
      server.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, () => {
        parentPort.postMessage(server.address().port);
-       // The thread stops here, so that nothing is taken from the queue.
+       // The thread stops here, so that no connection is taken from the queue.
        setImmediate(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0));
      });`,
     { eval: true },
@@ -97,9 +97,9 @@ interface Case {
   /** Undefined if there was no answer. */
   statusCode: number | undefined;
   error: string | RegExp | undefined;
-  /** How the kept part of the answer begins. */
+  /** The beginning of the stored part of the answer. */
   response?: string;
-  /** At least and at most, of the attempt. */
+  /** The shortest and the longest duration of the attempt. */
   ms: [number, number];
 }
 
@@ -113,14 +113,14 @@ const tooLarge = 'the headers of the answer are larger than 16 KiB';
 
 const unanswered = (error: string | RegExp, ms = soon): Case => ({ statusCode: undefined, error, ms });
 
-/** What each receiver comes to, by its name. */
+/** The expected outcome of each receiver, by its name. */
 const cases: Record<string, Case> = {
   'never answers': unanswered(noAnswer, afterTen),
   'sends its headers byte by byte': unanswered(noAnswer, afterTen),
   'sends interim answers without end': unanswered('more than 10 interim answers (1xx) came before an answer'),
   'never finishes the TLS handshake': unanswered(noConnection, afterTen),
   'accepts no connection': unanswered(noConnection, afterTen),
-  // The status decides; the rest of the answer is not waited for.
+  // The status decides. The attempt does not wait for the rest of the answer.
   'sends its body byte by byte': { statusCode: 200, error: undefined, response: 'ooo', ms: [1_900, 8_000] },
   'stops within its body': { statusCode: 200, error: undefined, response: 'part', ms: [1_900, 8_000] },
   'never ends its body': { statusCode: 200, error: undefined, response: 'x'.repeat(1_024), ms: soon },
@@ -141,14 +141,14 @@ const cases: Record<string, Case> = {
   'speaks another protocol': unanswered(notHttp),
   'answers with random bytes': unanswered(notHttp),
   'changes the protocol': unanswered(notHttp),
-  'listens to nothing': unanswered('the connection was refused'),
-  'has a certificate of its own making': unanswered(
+  'does not listen': unanswered('the connection was refused'),
+  'has a self-signed certificate': unanswered(
     'the TLS certificate or handshake is not acceptable (DEPTH_ZERO_SELF_SIGNED_CERT)',
   ),
-  'speaks no TLS': unanswered(/^the TLS certificate or handshake is not acceptable \(ERR_SSL_\w+\)$/),
+  'does not speak TLS': unanswered(/^the TLS certificate or handshake is not acceptable \(ERR_SSL_\w+\)$/),
 };
 
-test('HTTP/2 is not offered: an application behind a proxy may answer with headers that it forbids', async () => {
+test('HTTP/2 is not offered, because a receiver behind a proxy may answer with headers that HTTP/2 forbids', async () => {
   const offered = Promise.withResolvers<string[]>();
   const certificate = await makeCertificate('shop.example');
   const server = tls.createServer({
@@ -158,7 +158,7 @@ test('HTTP/2 is not offered: an application behind a proxy may answer with heade
       return protocols[0];
     },
   });
-  // Without ALPN nothing is offered.
+  // Without ALPN no protocol is offered.
   server.on('tlsClientError', () => offered.resolve([])).on('secureConnection', () => offered.resolve([]));
   const { port, close } = await listen(server);
   const sender = createSender(policyWithPublic('127.0.0.1'));
@@ -219,9 +219,9 @@ async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
         'HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n',
       ),
     ),
-    'listens to nothing': plain(await closedPort()),
-    'has a certificate of its own making': secure(selfSigned.port),
-    'speaks no TLS': secure(await answering('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')),
+    'does not listen': plain(await closedPort()),
+    'has a self-signed certificate': secure(selfSigned.port),
+    'does not speak TLS': secure(await answering('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')),
   };
 }
 
@@ -250,7 +250,7 @@ beforeAll(async () => {
       return result;
     },
   });
-  // One event for each of them, and more for the healthy one than may be in flight at once.
+  // One event for each receiver, and more for the healthy one than may be in flight at once.
   const event = { merchantId: merchant.id };
   await insertEventRows(service.query, [event]);
   await worker.makeDeliveries();
@@ -263,7 +263,7 @@ beforeAll(async () => {
   ]);
   await worker.makeDeliveries();
   await service.query('update webhook_endpoints set enabled = true');
-  // As if all but the last attempt had been made: nothing is attempted a second time here.
+  // As if all but the last attempt had been made, so that nothing is retried here.
   await service.query('update webhook_deliveries set scheduled = 8');
   await worker.attemptAll();
 }, 60_000);
@@ -287,7 +287,7 @@ test.each(Object.keys(cases))('a receiver that %s', async (name) => {
   expect(result.response?.length ?? 0).toBeLessThanOrEqual(1_024);
   expect(result.durationMs).toBeGreaterThanOrEqual(ms[0]);
   expect(result.durationMs).toBeLessThanOrEqual(ms[1]);
-  // It is recorded as it ended.
+  // The attempt is recorded as it ended.
   const [row] = await service.query(
     `select d.status, a.status_code, a.error from webhook_deliveries d
        join webhook_attempts a using (event_id, endpoint_id) where endpoint_id = $1`,
@@ -309,7 +309,7 @@ test('the healthy receiver got everything before any hanging one timed out', () 
 });
 
 test('an endless answer is read only up to the limit', () => {
-  // 64 KiB, and what the kernel holds for both sides.
+  // 64 KiB, and the kernel's buffers on both sides.
   expect(mostTaken).toBeGreaterThan(64 * 1024);
   expect(mostTaken).toBeLessThan(9_000_000);
 });
@@ -317,7 +317,7 @@ test('an endless answer is read only up to the limit', () => {
 test('no connection to a timed out receiver is left open', async () => {
   for (const name of ['never answers', 'sends its body byte by byte', 'never ends its body'] as const) {
     const open = connections.get(Number(new URL(urls[name] as string).port)) as Set<net.Socket>;
-    // The worker's end is closed; the other may still have to hear of it.
+    // The worker's side is closed. The other side may still have to receive that.
     await Promise.all([...open].map((socket) => once(socket, 'close')));
     expect([name, open.size]).toEqual([name, 0]);
   }

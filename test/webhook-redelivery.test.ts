@@ -1,4 +1,4 @@
-// The cost of lists of deliveries and of redeliveries, and the redelivery of all failed or pending ones.
+// The cost of listing and redelivering, and the redelivery of all failed or pending deliveries.
 
 import type { JsonObject } from '@bufbuild/protobuf';
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -19,14 +19,14 @@ const service = await useService({
   DATABASE_POOL: '1',
 });
 
-/** Makes deliveries, and attempts them when it is told to. */
+/** Makes deliveries, and attempts them when told to. */
 const worker = createWebhookWorker(service.database.orm.em, service.database.keyRing('WEBHOOK_SECRET_KEYS'));
 
 afterAll(async () => {
   await worker.close();
 });
 
-/** A merchant with that many endpoints and events, all of which are to be delivered. */
+/** A merchant with that many endpoints and events, all of them to be delivered. */
 async function openShop({ endpoints = 1, events = 1 }) {
   const merchant = await service.newMerchant();
   const uuids = Array.from({ length: endpoints }, () => newUuid());
@@ -40,7 +40,7 @@ async function openShop({ endpoints = 1, events = 1 }) {
   return { merchant, uuids, endpoints: uuids.map((id) => formatIdentifier('we', id)), events: ids };
 }
 
-test('a backlog of thousands is failed in parts when its endpoint is disabled', async () => {
+test('a backlog of thousands of deliveries is failed in parts when its endpoint is disabled', async () => {
   const { merchant, endpoints } = await openShop({ endpoints: 1, events: 2_500 });
   const { apiKey } = merchant.keys.testnet;
   await service.call('updateWebhookEndpoint', { id: endpoints[0] as string, enabled: false }, { apiKey });
@@ -58,7 +58,7 @@ const addAttempts = ({ id }: TestMerchant, count: number) =>
     [id, count],
   );
 
-/** Calls over HTTP. `left` is what the answer says of the rest of the allowance. */
+/** Calls over HTTP. `left` is the remaining quota in the answer. */
 async function call({ keys }: TestMerchant, method: 'GET' | 'POST', path: string, body: object = {}) {
   const headers = { authorization: `Bearer ${keys.testnet.apiKey}`, 'content-type': 'application/json' };
   const { publicUrl } = service;
@@ -107,7 +107,7 @@ describe('the rate limit counts rows', () => {
     expect([answer.json.payments.length, answer.left]).toEqual([100, burst - 5]);
   });
 
-  test('a page of 100 endpoints costs 5 requests, and a redelivery to them the same', async () => {
+  test('a page of 100 endpoints costs 5 requests, and so does a redelivery to them', async () => {
     const { merchant, events } = await openShop({ endpoints: 100 });
     const listed = await call(merchant, 'GET', 'webhook_endpoints?page_size=100');
     expect([listed.json.webhook_endpoints.length, listed.left]).toEqual([100, burst - 5]);
@@ -129,7 +129,7 @@ describe('the rate limit counts rows', () => {
     onTestFinished(() => blocker.end());
     await blocker.query('begin; lock table webhook_deliveries in access exclusive mode');
     const answers = Array.from({ length: 400 }, () => call(merchant, 'GET', path));
-    // A burst has room for 200 pages of 100, if they all come at the same moment.
+    // A burst has room for 200 pages of 100 rows if they arrive at the same moment.
     const refused = answers.map(async (answer) => {
       if ((await answer).status !== 429) throw new Error('not refused');
     });
@@ -138,12 +138,12 @@ describe('the rate limit counts rows', () => {
     const statuses = (await Promise.all(answers)).map(({ status }) => status);
     expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(200);
     expect(new Set(statuses)).toEqual(new Set([200, 429]));
-    // Each was worth one request in the end.
+    // In the end, each page cost one request.
     expect((await call(merchant, 'GET', path)).left).toBeGreaterThan(burst / 2);
   });
 });
 
-test('pages and redeliveries run prepared statements, which are compiled once', async () => {
+test('pages and redeliveries run prepared statements', async () => {
   const { merchant, endpoints, events } = await openShop({ endpoints: 3, events: 3 });
   await call(merchant, 'GET', 'webhook_endpoints');
   await call(merchant, 'GET', `webhook_endpoints/${endpoints[0]}/deliveries`);
@@ -162,9 +162,9 @@ test('pages and redeliveries run prepared statements, which are compiled once', 
   );
 });
 
-/** Gives a merchant's deliveries a status and a time, one second after another from the oldest event on. */
+/** Sets the status and the time of a merchant's deliveries, a second apart, in the order of their events. */
 async function setDeliveries({ id }: TestMerchant, status: 'failed' | 'pending' | 'delivered') {
-  // With statistics of a table that was almost empty, the join numbers all rows anew for each.
+  // With the statistics of an almost empty table, the join would number all rows again for each row.
   await service.query('analyze webhook_deliveries');
   await service.query(
     `update webhook_deliveries d
@@ -178,7 +178,7 @@ async function setDeliveries({ id }: TestMerchant, status: 'failed' | 'pending' 
   );
 }
 
-/** What is due, from the oldest on: the number of each event. */
+/** Returns the numbers of the events that are due, oldest first. */
 const dueOf = async ({ id }: TestMerchant) => {
   const rows = await service.query<{ n: number }>(
     `select extract(epoch from created_at - timestamptz '2026-11-01T00:00:00Z')::int as n from webhook_deliveries
@@ -207,7 +207,7 @@ describe.each(doors)('all of an endpoint, over %s', (door) => {
     expect(await counted({ status, ...range })).toEqual(['ok', 2]);
     expect(await dueOf(merchant)).toEqual([1, 2]);
     expect(await counted({ status, created_from: '2026-11-01T00:00:05Z' })).toEqual(['ok', 1]);
-    // What is due is not counted again. Without a status: what has failed.
+    // Deliveries that are already due are not counted again. The default status is failed.
     expect(await counted(status === 'failed' ? {} : { status })).toEqual(['ok', 3]);
     expect(await counted({ status })).toEqual(['ok', 0]);
     expect(await dueOf(merchant)).toEqual([0, 1, 2, 3, 4, 5]);
@@ -237,7 +237,7 @@ describe.each(doors)('all of an endpoint, over %s', (door) => {
   });
 });
 
-test('what is delivered between the question and the change is not due again', async () => {
+test('a delivery that succeeds between the count and the change is not due again', async () => {
   const { merchant, endpoints } = await openShop({});
   await setDeliveries(merchant, 'failed');
   const blocker = await openClient(service.location);
@@ -250,7 +250,7 @@ test('what is delivered between the question and the change is not due again', a
   expect((await redelivered).json).toEqual({ deliveries_count: 0 });
 });
 
-test('at most 10,000 are due at once, the oldest; that costs 500 requests, which are paid back over time', async () => {
+test('a redelivery makes at most the 10,000 oldest due, and costs 500 requests, which are paid back over time', async () => {
   const { merchant, endpoints } = await openShop({ events: 10_003 });
   await setDeliveries(merchant, 'failed');
   const path = `webhook_endpoints/${endpoints[0]}/redeliver`;
@@ -264,9 +264,9 @@ test('at most 10,000 are due at once, the oldest; that costs 500 requests, which
   expect(rest).toEqual([{ n: 10_000, count: 3 }]);
   const refused = await call(merchant, 'POST', path);
   expect(refused.status).toBe(429);
-  // 500 less the burst of 40, at 20 a second.
+  // 500 requests less the burst of 40, at 20 a second.
   expect(Number(refused.headers['retry-after'])).toBeGreaterThan(10);
   expect(Number(refused.headers['retry-after'])).toBeLessThanOrEqual(24);
-  // Reading goes on.
+  // Reads are not limited by this.
   expect((await call(merchant, 'GET', 'webhook_endpoints')).status).toBe(200);
 });

@@ -1,4 +1,4 @@
-// Messages are signed according to Standard Webhooks: its packages verify them, here and in Python.
+// Messages are signed according to Standard Webhooks, and its packages for JavaScript and Python verify them.
 
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -26,7 +26,7 @@ const [first, second] = [
   `2:${randomBytes(32).toString('base64')}`,
 ];
 
-// Without the role that delivers: the test's own workers do.
+// Without the role that delivers webhooks: workers of the test deliver.
 const service = await useService({ ROLES: 'api' }, { secrets: { WEBHOOK_SECRET_KEYS: first } });
 
 const receiver = await startReceiver();
@@ -49,7 +49,7 @@ async function newEndpoint(): Promise<{ id: string; secret: string }> {
   return json;
 }
 
-/** Sends a ping to the endpoint by this worker, and returns what arrived. */
+/** Sends a ping to the endpoint with this worker, and returns what arrived. */
 async function deliver(id: string, by: WebhookWorker = worker): Promise<Received> {
   const { code, json } = await service.call('pingWebhookEndpoint', { id }, { apiKey });
   expect(code).toBe('ok');
@@ -73,7 +73,7 @@ const signaturesOf = ({ headers }: Received) => headers['webhook-signature']?.sp
 test('the standardwebhooks package verifies messages, and refuses any change', async () => {
   const { id, secret } = await newEndpoint();
   const other = await newEndpoint();
-  // Signed with the database's time.
+  // Messages are signed with the time of the database.
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 600_000 });
   const received = await deliver(id).finally(() => vi.useRealTimers());
   const { headers, body } = received;
@@ -118,7 +118,7 @@ test('an old message is refused even with a valid signature', () => {
   expect(sentAt(new Date(Date.now() - 6 * 60_000))).toThrow(/too old/);
 });
 
-test("the project's own example has its published signature", () => {
+test('the example of Standard Webhooks gets its published signature', () => {
   // From the README and the tests of https://github.com/standard-webhooks/standard-webhooks.
   const secret = 'MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
   const keys: KeyRing = { newestVersion: 1, versions: [1], hmac: () => secret };
@@ -137,7 +137,7 @@ test("the project's own example has its published signature", () => {
 test('the body is byte for byte what GET /v1/events/{id} returns', async () => {
   const { id } = await newEndpoint();
   const ping = await deliver(id);
-  // With the intent as it was stored, including what this version would write differently.
+  // The intent is as it was stored, even if this version would write it differently.
   const [eventId = ''] = await insertEventRows(service.query, [
     { merchantId: service.merchant.id, sequence: 7 },
   ]);
@@ -209,7 +209,7 @@ describe('a rotation', () => {
       ...[false, false],
       ...[true, true, true, true, true, true],
     ]);
-    // The third was replaced with an overlap of two hours: a later rotation has not made it longer.
+    // The third one was replaced with an overlap of two hours, which a later rotation has not extended.
     await service.query(
       `update webhook_secrets set expires_at = expires_at - interval '3 hours' where endpoint_id = $1`,
       [parseIdentifier('we', id)],
@@ -269,7 +269,7 @@ test('secrets stay the same in every process, whichever key version is the newes
     await other.close();
   }
 
-  // A process without a version that is in use would sign with less than the merchants know.
+  // A process without a version that is in use could not make all signatures that merchants expect.
   const start = (keys: KeyRing) =>
     startServer(
       loadConfig({ HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0', ROLES: 'api' }),
@@ -283,7 +283,7 @@ test('secrets stay the same in every process, whichever key version is the newes
   await expect(start(old)).rejects.toThrow(/lack version 2 of WEBHOOK_SECRET_KEYS/);
   await expect(start(parseKeyRing(second))).rejects.toThrow(/lack version 1 of WEBHOOK_SECRET_KEYS/);
   await (await start(before)).close();
-  // Deleted endpoints need none.
+  // Deleted endpoints need no key.
   await service.query(
     'update webhook_endpoints set enabled = false, deleted_at = now() where id = any ($1)',
     [[made.endpoint.id, madeLater.endpoint.id]],
@@ -292,7 +292,7 @@ test('secrets stay the same in every process, whichever key version is the newes
 
   const another = parseKeyRing(first.replace(/.....$/, 'AAAA='));
   await expect(start(another)).rejects.toThrow(/version 1 of WEBHOOK_SECRET_KEYS is not the key/);
-  // What administration would make with a key that no server has is valid nowhere.
+  // A secret that the admin tool made with a key that no server has would be valid nowhere.
   const newest = parseKeyRing(`3:${randomBytes(32).toString('base64')},${first}`);
   const check = assertKeys({ ...service.database, keyRing: () => newest }, ['WEBHOOK_SECRET_KEYS']);
   await expect(check).rejects.toThrow(/no server was started with version 3 of WEBHOOK_SECRET_KEYS/);
@@ -308,7 +308,7 @@ test('a secret is neither in the database nor in the log', async () => {
   const bare = [secret, json.secret].map((one: string) => one.slice('whsec_'.length));
   const inHex = bare.map((one) => Buffer.from(one, 'base64').toString('hex'));
   expect(await findLeaks([...service.log, ...worker.log], query, [...bare, ...inHex])).toEqual([]);
-  // The check itself finds what it is for.
+  // The check itself does find leaks.
   expect(await findLeaks([{ message: `a ${secret} b` }], async () => [])).toHaveLength(1);
   expect(await findLeaks([{ message: bare[0] }], async () => [], bare)).toHaveLength(1);
 });

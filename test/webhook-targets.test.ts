@@ -17,10 +17,10 @@ import { startService, type TestService } from './support/service.ts';
 import { newSecrets } from './support/test-environment.ts';
 import { policyWithPublic } from './support/webhook-worker.ts';
 
-/** The rules of a service that permits nothing but the internet. */
+/** The policy of a service that permits only the internet. */
 const strict = createAddressPolicy({ hosts: [], networks: [] });
 
-/** An environment with a database of its own, which makes every secret required. */
+/** An environment with an external database, which makes every secret required. */
 const external = { DATABASE_URL: 'postgresql://payments@localhost/payments', ...newSecrets() };
 
 const noUrl = /^must be a URL, such as https:\/\/shop\.example\/webhooks$/;
@@ -32,7 +32,7 @@ const noFragment = /^must not have a fragment/;
 const noSpaces = /^must not contain spaces or control characters$/;
 
 const refusedUrls: readonly (readonly [string, RegExp])[] = [
-  // This machine, in every spelling that a URL has for it.
+  // This machine, in every spelling that a URL allows.
   ...[
     '127.0.0.1',
     '127.1',
@@ -55,7 +55,7 @@ const refusedUrls: readonly (readonly [string, RegExp])[] = [
     '[::ffff:127.0.0.1]',
     '[::ffff:7f00:1]',
     '[64:ff9b::127.0.0.1]',
-    // Addresses of others, and even public ones: a name can be moved, and has a certificate.
+    // Other addresses, even public ones: a name can be moved to another address, and has a certificate.
     '10.0.0.1',
     '169.254.169.254',
     '168.63.129.16',
@@ -64,7 +64,7 @@ const refusedUrls: readonly (readonly [string, RegExp])[] = [
     '8.8.8.8',
     '[2606:4700::1111]',
   ].map((host) => [`https://${host}/`, noAddress] as const),
-  // Names that mean something only here.
+  // Names that only have a meaning in this network.
   ...[
     'localhost',
     'LOCALHOST',
@@ -176,7 +176,7 @@ describe('a URL of an endpoint', () => {
     },
   );
 
-  test.each(acceptedUrls)('%s is accepted, and kept as it is', async (url) => {
+  test.each(acceptedUrls)('%s is accepted, and stored unchanged', async (url) => {
     for (const door of doors) {
       const { code, json } = await service.call('updateWebhookEndpoint', { id, url }, { door, apiKey });
       expect([code, json.url]).toEqual(['ok', url]);
@@ -195,7 +195,7 @@ describe('a URL of an endpoint', () => {
   });
 });
 
-/** Addresses that nothing is sent to, and why not. */
+/** Addresses that nothing is sent to, and the reason. */
 const privateAddresses: readonly (readonly [string, string])[] = [
   ['0.0.0.0', 'this network'],
   ['0.1.2.3', 'this network'],
@@ -261,7 +261,7 @@ test.each([
 describe('a name', () => {
   let dns: DnsServer;
   let receiver: Receiver;
-  /** On an address of this machine that counts as private. */
+  /** A receiver on an address of this machine that counts as private. */
   let privateReceiver: Receiver;
   const answers = new Map<string, (type: 'A' | 'AAAA', asked: number) => DnsAnswer>();
   const senders: Sender[] = [];
@@ -283,8 +283,8 @@ describe('a name', () => {
     await privateReceiver.close();
   });
 
-  /** A new name that resolves to these addresses, of each type those that have its form. */
   let names = 0;
+  /** Returns a new name that resolves to these addresses, IPv4 in A records and IPv6 in AAAA records. */
   const nameOf = (addressesOf: (asked: number) => readonly string[]): string => {
     const name = `n${names++}.shop.example`;
     answers.set(name, (type, asked) =>
@@ -299,7 +299,7 @@ describe('a name', () => {
     return sender;
   };
 
-  /** The rules of production, but for one address of this machine that counts as public. */
+  /** The policy of production, except that one address of this machine counts as public. */
   const withPublic = (): AddressPolicy => ({
     ...policyWithPublic('127.0.0.1'),
     urlProblem: strict.urlProblem,
@@ -307,7 +307,7 @@ describe('a name', () => {
   const sendTo = (sender: Sender, name: string, { port } = receiver) =>
     sender.send(`https://${name}:${port}/`, {}, '{}');
 
-  test('that resolves to a public address is reached, if its certificate is its own', async () => {
+  test('that resolves to a public address is reached if the certificate is for this name', async () => {
     const sender = openSender(withPublic());
     const name = nameOf(() => ['127.0.0.1']);
     expect(await sendTo(sender, name)).toMatchObject({ statusCode: 204, error: undefined });
@@ -319,14 +319,14 @@ describe('a name', () => {
     });
   });
 
-  test('that a name server says nothing of in the other family is reached', async () => {
+  test('is reached even if its name server does not answer for the other address family', async () => {
     const sender = openSender(withPublic());
     const name = nameOf(() => ['127.0.0.1']);
     const answer = answers.get(name);
     answers.set(name, (type, asked) => (type === 'AAAA' ? 'no answer' : (answer?.(type, asked) ?? [])));
     const { statusCode, durationMs } = await sendTo(sender, name);
     expect(statusCode).toBe(204);
-    // The question for the other family takes four seconds to fail.
+    // The query for the other family takes four seconds to fail.
     expect(durationMs).toBeLessThan(3_000);
   });
 
@@ -356,7 +356,7 @@ describe('a name', () => {
   });
 
   test('is checked again for each connection, because it may resolve to another address', async () => {
-    // What was looked up is what is connected to: a second answer is not asked for.
+    // The connection uses the address that was looked up, without a second query.
     const name = nameOf((asked) => (asked === 0 ? ['127.0.0.1'] : ['127.0.0.2']));
     const sender = openSender(withPublic());
     const before = receiver.requests.length;
@@ -369,7 +369,7 @@ describe('a name', () => {
     expect([receiver.requests.length - before, privateReceiver.connections()]).toEqual([0, 0]);
   });
 
-  test('is checked by the address of the connection itself', async () => {
+  test('is checked by the address of the actual connection', async () => {
     let checks = 0;
     const policy = withPublic();
     const sender = openSender({ ...policy, reachOf: () => (checks++ === 0 ? 'public' : undefined) });
@@ -417,7 +417,7 @@ describe('a name', () => {
     expect(result.durationMs).toBeLessThan(10_500);
   });
 
-  test('with only A or only AAAA records is enough', async () => {
+  test('needs only A or only AAAA records', async () => {
     for (const missing of ['NXDOMAIN', 'SERVFAIL'] as const) {
       const name = nameOf(() => []);
       answers.set(name, (type) => (type === 'A' ? ['127.0.0.1'] : missing));
@@ -425,7 +425,7 @@ describe('a name', () => {
     }
   });
 
-  test.each(refusedUrls)('an existing endpoint with %s is not sent to', async (url, says) => {
+  test.each(refusedUrls)('an existing endpoint with the URL %s is not sent to', async (url, says) => {
     const { error, statusCode } = await openSender(strict).send(url, {}, '{}');
     expect([statusCode, error]).toEqual([undefined, expect.stringMatching(/^not sent: the URL must /)]);
     expect(error?.slice('not sent: the URL '.length)).toMatch(says);
@@ -538,7 +538,7 @@ describe('WEBHOOK_ALLOW', () => {
     'receiver.',
     '-receiver',
     'a b',
-    // A URL never has these as its host: they are 1.2.0.3 and 127.0.0.1 there.
+    // A URL never has these as its host, because it turns them into 1.2.0.3 and 127.0.0.1.
     '1.2.3',
     '127.1',
     '0x7f.1',
@@ -553,7 +553,7 @@ describe('WEBHOOK_ALLOW', () => {
     );
   });
 
-  test('the embedded mode permits this machine and what is listed, an external database only what is listed', () => {
+  test('needs no entry for this machine in embedded mode, but does with an external database', () => {
     const urls = [
       'http://127.0.0.1:3000/',
       'http://localhost:3000/',
@@ -568,7 +568,7 @@ describe('WEBHOOK_ALLOW', () => {
     expect(permittedBy({ WEBHOOK_ALLOW: 'receiver' })).toEqual(urls);
     expect(permittedBy(external)).toEqual([]);
     expect(permittedBy({ ...external, WEBHOOK_ALLOW: 'receiver' })).toEqual(urls.slice(3));
-    // Nothing else of this network, even there.
+    // No other address of this network, even in embedded mode.
     const embedded = createAddressPolicy(loadConfig({}).webhookAllow);
     for (const address of ['10.0.0.1', '169.254.169.254', '0.0.0.0', 'fe80::1']) {
       expect([address, embedded.reachOf(address)]).toEqual([address, undefined]);

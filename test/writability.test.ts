@@ -1,4 +1,4 @@
-// A database that answers but cannot store intents is not ready until it can.
+// A service whose database answers but cannot store intents is not ready until it can.
 
 import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
@@ -37,7 +37,7 @@ test.each([
   ['writer', 'ready'],
   ['reader', 'database_not_writable'],
   ['standby', 'database_not_writable'],
-])('as %s: %s', (role, status) =>
+])('as the database role %s: %s', (role, status) =>
   withReadiness(role, async (check) => {
     expect(await check()).toBe(status);
   }),
@@ -57,7 +57,7 @@ test.each([
   ['bytea_output', 'escape'],
   ['default_transaction_isolation', 'serializable'],
   ['client_min_messages', 'error'],
-])('with %s = %s nothing starts, and the message names it', async (name, value) => {
+])('does not start with %s = %s, and names it in the message', async (name, value) => {
   await postgres.query(`create role other login; alter role other set ${name} = ${value.replace(/ /g, '')}`);
   const config = loadConfig({ DATABASE_URL: postgres.url('other', 'postgres') }, []);
   await expect(openDatabase(config)).rejects.toThrow(
@@ -66,7 +66,7 @@ test.each([
   await postgres.query('drop role other');
 });
 
-test('is not ready while a probe that finds room is refuted by writes', async () => {
+test('is not ready while writes fail, even if the probe succeeds', async () => {
   await postgres.query('revoke temporary on database postgres from public');
   await withReadiness('writer', async (check, onFailedWrite) => {
     const full = Object.assign(new Error('quota exceeded'), { code: '53100' });
@@ -78,10 +78,10 @@ test('is not ready while a probe that finds room is refuted by writes', async ()
   await postgres.query('grant temporary on database postgres to public');
 });
 
-test('the session of a server that only reads is ended', async () => {
+test('ends its session on a server that has become read-only', async () => {
   await withReadiness('moved', async (check) => {
     expect(await check()).toBe('ready');
-    // As a server that was demoted: sessions that are open keep what they have begun with.
+    // Like a demoted server, on which open sessions keep their settings.
     await postgres.query('alter role moved set default_transaction_read_only = on');
     await postgres.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'moved'");
     await expect.poll(check).toBe('database_not_writable');

@@ -1,4 +1,4 @@
-// The wrong protocol on a port: a readable answer if the protocol allows one, and a log line.
+// The wrong protocol on a port gets a readable answer if the protocol allows one, and a log line.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -58,7 +58,7 @@ describe('plain ports', () => {
     expect(warnings(plain)).toContain('a client speaks HTTP/2 to HTTP_PORT, which speaks HTTP/1.1');
   });
 
-  test('HTTP/2 to the operations port is answered with what it speaks', async () => {
+  test('HTTP/2 to the operations port is answered with the protocol that it speaks', async () => {
     expect(await talk(ports(plain).metrics, preface)).toMatch(/^HTTP\/1\.1 400 [\s\S]*speaks HTTP\/1.1/);
     expect(warnings(plain)).toContain('a client speaks HTTP/2 to METRICS_PORT, which speaks HTTP/1.1');
   });

@@ -1,4 +1,4 @@
-// Programs that speak x402, unmodified, beside the chains of the embedded mode with their facilitator.
+// Unmodified x402 clients, with the chains of the embedded mode and their facilitator.
 
 import { execFile } from 'node:child_process';
 import { createServer } from 'node:http';
@@ -22,7 +22,7 @@ afterAll(close);
 const post = (secret: string, headers: Record<string, string> = {}) =>
   httpRequest(url, { method: 'POST', headers: { authorization: `Bearer ${secret}`, ...headers } });
 
-/** A client as its documentation has it, with what it may spend. */
+/** A client as in its documentation, with a limit of what it may spend. */
 function clientOf(account: PrivateKeyAccount): x402Client {
   const allowedAssets = chains.map((chain) => {
     const { chainId, tokenAddress } = networkFor('testnet', chain);
@@ -33,7 +33,7 @@ function clientOf(account: PrivateKeyAccount): x402Client {
     .setSpendControls({ allowedAssets });
 }
 
-/** Resolves when the webhook of the intent's success has arrived, and is verified. */
+/** Resolves when the webhook of the intent's success has arrived and is verified. */
 async function succeeded(intent: string): Promise<void> {
   for (let count = 1; ; count++) {
     const { body, headers } = (await receiver.arrived(count))[count - 1] ?? { body: '', headers: {} };
@@ -42,7 +42,7 @@ async function succeeded(intent: string): Promise<void> {
   }
 }
 
-test('without a signature, what to pay is asked for in a header and in the body', async () => {
+test('a request without a signature gets the payment requirements in a header and in the body', async () => {
   const intent = await createIntent();
   const answer = await post(intent.client_secret);
   expect(answer.status).toBe(402);
@@ -89,7 +89,7 @@ describe.each(chains)('@x402/fetch on %s', (chain) => {
   });
 });
 
-test('the example of an agent pays the link of a checkout, waits until it is final, and the webhook tells', async () => {
+test('the example agent pays a checkout link and waits until the payment is final, and the webhook arrives', async () => {
   const intent = await createIntent();
   const link = `${service.publicUrl}/checkout#${intent.client_secret}`;
   const env = { ...process.env, AGENT_KEY: await newPayer('base') };
@@ -98,7 +98,7 @@ test('the example of an agent pays the link of a checkout, waits until it is fin
   await succeeded(intent.id);
 });
 
-test('the example of an agent signs nothing but USDC, whatever the link asks for', async () => {
+test('the example agent signs nothing but USDC, whatever the link asks for', async () => {
   const hostile = createServer((_, response) => {
     const token_address = '0xcbB7C0000aB88B473b1f5aFd9ef808440eed33Bf';
     response.end(JSON.stringify({ chain_id: 8453, token_address, amount_units: 20_000_000 }));
@@ -109,7 +109,7 @@ test('the example of an agent signs nothing but USDC, whatever the link asks for
   await expect(run).rejects.toThrow(/is not USDC on chain 8453/);
 });
 
-test('a checkout that asks for more than the agent may spend is not paid', async () => {
+test('the example agent does not pay a checkout that asks for more than it may spend', async () => {
   const intent = await createIntent({ amount_units: 20_000_001 });
   const link = `${service.publicUrl}/checkout#${intent.client_secret}`;
   const env = { ...process.env, AGENT_KEY: `0x${'11'.repeat(32)}` };
