@@ -1,4 +1,4 @@
-// The payer makes several calls at once: Multicall3, an account of EIP-7702, a Safe.
+// The payer makes several calls at once: Multicall3, an EIP-7702 account, a Safe.
 
 import { concatHex, encodeFunctionData, type Hex, multicall3Abi, stringToHex } from 'viem';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
@@ -18,7 +18,7 @@ import {
   unattributed,
 } from './stage.ts';
 
-/** Calls of which two equal intents of the shop know, made by each who calls several contracts by himself. */
+/** Calls that concern two equal intents of the shop, made through Multicall3 and by an EIP-7702 account. */
 const batch = (
   name: string,
   callsFor: (first: Intent, second: Intent, stage: Stage) => Call[],
@@ -97,12 +97,12 @@ export const batchRows: Row[] = [
     (_, __, { shop }) => [unattributed(shop)],
   ),
   ...batch(
-    'one transfer, whose call with the id is there twice',
+    'one transfer, whose call with the id appears twice',
     (first, _, { callWithId }) => [withSuffix(callWithId(first), callWithId(first).data)],
     (_, __, { shop }) => [unattributed(shop)],
   ),
   ...batch(
-    'an equal transfer to somebody else beside it',
+    'an equal transfer to somebody else next to it',
     (first, _, { callWithId, plainCall, newWallet }) => [
       plainCall({ ...first, wallet: newWallet() }),
       callWithId(first),
@@ -110,14 +110,14 @@ export const batchRows: Row[] = [
     (first) => [pays(first)],
   ),
   ...batch(
-    'an approval of the same amount beside it',
+    'an approval of the same amount next to it',
     (first, _, { chain, callWithId }) => [
       { to: chain.usdc, data: approveData(first.wallet, amount) },
       callWithId(first),
     ],
     (first) => [pays(first)],
   ),
-  paired('Multicall3: an equal transfer of another token beside it, without an id', async (stage, intent) => {
+  paired('Multicall3: an equal transfer of another token, without an id', async (stage, intent) => {
     const wrong = { ...stage.plainCall(intent), to: bridgedUsdcAddresses.usdbC };
     await stage.chain.multicall([wrong, stage.callWithId(intent)]);
     return [
@@ -128,7 +128,7 @@ export const batchRows: Row[] = [
       }),
     ];
   }),
-  paired("Multicall3: somebody's allowance and an id beside its own transfer", async (stage, intent) => {
+  paired("Multicall3: somebody's allowance and an id next to its own transfer", async (stage, intent) => {
     const { chain, shop } = stage;
     const { address: owner } = chain.accounts[1];
     await stage.approve(owner, chain.multicall3Address);
@@ -136,7 +136,7 @@ export const batchRows: Row[] = [
       stage.spendCall(owner, intent.wallet, stage.callWithId(intent).data),
       stage.plainCall(intent),
     ]);
-    // Its own words name the intent once, and it paid once.
+    // Its own call names the intent once, and it paid once.
     return [pays(intent), unattributed(shop)];
   }),
   paired("Multicall3: somebody's allowance, with an id", async (stage, intent) => {
@@ -175,7 +175,7 @@ export const batchRows: Row[] = [
     return [unattributed(shop)];
   }),
 
-  paired('a Safe, with the id in what its owner has signed', async (stage, intent) => {
+  paired('a Safe, with the id in the calldata that its owner has signed', async (stage, intent) => {
     await stage.chain.safeExec(stage.callWithId(intent));
     return [pays(intent)];
   }),
@@ -203,7 +203,7 @@ export const batchRows: Row[] = [
   }),
 ];
 
-// Several users pay in one transaction of ERC-4337, which a bundler sends.
+// Several users pay in one ERC-4337 transaction, which a bundler sends.
 
 const stranger = '0x00000000000000000000000000000000DeaDBeef';
 
@@ -303,7 +303,7 @@ function rowsOf(version: EntryPointVersion): Row[] {
       return [unattributed(stage.shop)];
     }),
     row(
-      'an operation spends the allowance of a user whose own names an id',
+      'an operation spends the allowance of a user whose own operation has an id',
       async ({ stage, users, intents }) => {
         const [account, owner] = users;
         const [intent] = intents;
@@ -317,7 +317,7 @@ function rowsOf(version: EntryPointVersion): Row[] {
       },
     ),
     row(
-      'an equal transfer, and one of an allowance beside it',
+      'an equal transfer, and one from an allowance next to it',
       async ({ stage, users, intents: [intent] }) => {
         const [account, owner] = users;
         await stage.approve(owner.address, account.address);
@@ -325,7 +325,7 @@ function rowsOf(version: EntryPointVersion): Row[] {
           { account: owner, ...stage.callWithId(intent) },
           { account, ...stage.spendCall(owner.address, intent.wallet) },
         ]);
-        // The second one is no word of its owner.
+        // The owner of the money did not write the second one.
         return [pays(intent), unattributed(stage.shop)];
       },
     ),
@@ -348,10 +348,10 @@ export const bundleRows: Row[] = [
     await chain.bundle([{ account: outer, ...call, callGasLimit: 2_000_000n }]);
     return [unattributed(shop)];
   }),
-  paired('a bundler pays by an operation of its own beside an equal one', async (stage, first, second) => {
+  paired('a bundler pays by an operation of its own next to an equal one', async (stage, first, second) => {
     const { chain } = stage;
     const owner = chain.accounts[3];
-    // From now on it is an account that the entry point can call.
+    // Makes it an account that the entry point can call.
     await chain.batch7702(owner, []);
     await chain.mine();
     const bundler: SimpleAccount = { version: '0.8', address: owner.address, owner };

@@ -23,7 +23,7 @@ import {
 /** Data of ERC-8021: the codes of an app, their length, the number of the schema, and the marker. */
 const erc8021: Hex = concatHex([stringToHex('baseapp'), '0x0700', `0x${'8021'.repeat(8)}`]);
 
-/** Of two equal intents, the first one is named by these bytes after the transfer's arguments. */
+/** These bytes after the transfer's arguments name the first of two equal intents. */
 const named = (name: string, suffixOf: (id: Hex, intent: Intent) => Hex): Row => ({
   name,
   async pay(stage) {
@@ -33,7 +33,7 @@ const named = (name: string, suffixOf: (id: Hex, intent: Intent) => Hex): Row =>
   },
 });
 
-/** Of two equal intents none is named by these bytes. */
+/** These bytes name neither of two equal intents. */
 const unnamed = (
   name: string,
   suffixOf: (id: string, other: string, stage: Stage) => Hex | Promise<Hex>,
@@ -46,7 +46,7 @@ const unnamed = (
   },
 });
 
-/** An id of an intent that cannot be paid by a transfer to this wallet. */
+/** The id of an intent that a transfer to this wallet cannot pay. */
 const foreign = (name: string, intentOf: (stage: Stage) => Promise<Intent>): Row =>
   unnamed(`an id of ${name}`, async (_, __, stage) => idBytes((await intentOf(stage)).id));
 
@@ -91,11 +91,11 @@ export const directRows: Row[] = [
   named('the id, and data of ERC-8021 after it', (id) => concatHex([id, erc8021])),
   named('the id, and other bytes before it', (id) => concatHex([toHex('order-1001/'), id])),
   named('the id, and characters of an id after it', (id) => concatHex([id, toHex('0123')])),
-  named('the id, and what is no id before it', (id, intent) =>
+  named('the id, and an invalid id before it', (id, intent) =>
     concatHex([idBytes(intent.id.toUpperCase()), idBytes(intent.id.replace(/^pi_./, 'pi_8')), id]),
   ),
   named('the same id twice', (id) => concatHex([id, id])),
-  named('the id after the whole call once more', (id, { wallet, amountUnits }) =>
+  named('the id, followed by the whole call again', (id, { wallet, amountUnits }) =>
     concatHex([`0xa9059cbb${wallet.slice(2).padStart(64, '0')}`, toHex(amountUnits, { size: 32 }), id]),
   ),
 
@@ -139,7 +139,7 @@ export const directRows: Row[] = [
     }),
   ),
 
-  paired('transferFrom by another, with an id', async (stage, intent) => {
+  paired('transferFrom by somebody else, with an id', async (stage, intent) => {
     const { address: from } = stage.chain.accounts[1];
     await stage.chain.transferFrom({
       from,
@@ -150,7 +150,7 @@ export const directRows: Row[] = [
     return [unattributed(stage.shop)];
   }),
   paired(
-    'transferFrom by another, with the whole call of a transfer and an id after it',
+    'transferFrom by somebody else, with the whole call of a transfer and an id after it',
     async (stage, intent) => {
       const { address: from } = stage.chain.accounts[1];
       const suffix = stage.callWithId(intent).data;
@@ -193,11 +193,11 @@ export const directRows: Row[] = [
   }),
 ];
 
-// Transfers without an id, of one merchant: they belong to the only intent that they can be for.
+// Transfers without an id, with one merchant. They belong to the only intent that they can be for.
 
 const part = 5_000_000n;
 
-/** A plain transfer of the usual amount to the shop's payout wallet, which intents of other amounts name too. */
+/** A plain transfer of the usual amount to the shop's payout wallet, where other amounts are due, too. */
 const toPayoutWallet = (
   name: string,
   prepare: (stage: Stage) => Promise<(stage: Stage) => Expected[]>,
@@ -213,7 +213,7 @@ const toPayoutWallet = (
 
 const nobody = ({ shop }: Stage) => [unattributed(shop)];
 
-/** The only intent that expects the amount, with these columns when the block is read. */
+/** Only one intent expects the amount. It has these columns when the block is read. */
 const changed = (
   name: string,
   columns: Record<string, string>,
@@ -247,7 +247,7 @@ const own = (
   },
 });
 
-/** Pays a part with the id, and in the next block another amount without it. */
+/** Pays a part with the id, and in the next block another amount without the id. */
 const afterPart = (
   name: string,
   amountUnits: bigint,
@@ -447,7 +447,7 @@ export const candidateRows: Row[] = [
     await stage.transfer({ to: intent.wallet, amountUnits: 0n, suffix: idBytes(intent.id) });
     return [];
   }),
-  paired('no amount, by Multicall3 beside a payment', async (stage, intent) => {
+  paired('no amount, by Multicall3 next to a payment', async (stage, intent) => {
     await stage.chain.multicall([stage.callWithId({ ...intent, amountUnits: 0n }), stage.callWithId(intent)]);
     return [pays(intent)];
   }),

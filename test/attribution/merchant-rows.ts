@@ -1,4 +1,4 @@
-// Several merchants and one wallet: each by itself, and who hears of what is nobody's.
+// Several merchants with one wallet, each handled separately; and who gets reports of unattributed transfers.
 
 import type { Address } from 'viem';
 import { formatIdentifier } from '../../src/database/identifiers.ts';
@@ -24,7 +24,7 @@ async function expectedDaysAgo({ service }: Stage, of: TestMerchant, wallet: Add
 
 export const merchantRows: Row[] = [
   way(
-    "another merchant's intent names this payout wallet: the transfer is that intent's, and reported here",
+    "another merchant's intent expects this payout wallet: it is paid, and the shop gets a report",
     async (stage) => {
       const other = await stage.merchant();
       const [intent] = [await stage.intent({ of: other, wallet: stage.wallet })];
@@ -32,7 +32,7 @@ export const merchantRows: Row[] = [
       return [pays(intent), unattributed(stage.shop)];
     },
   ),
-  way("another merchant's intent names this payout wallet, and is named", async (stage) => {
+  way("another merchant's intent expects this payout wallet, and its id is given", async (stage) => {
     const other = await stage.merchant();
     const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
     await stage.pair();
@@ -40,18 +40,18 @@ export const merchantRows: Row[] = [
     return [pays(intent), unattributed(stage.shop)];
   }),
   way(
-    "another merchant's intent names this payout wallet, and is named: it is not the shop's candidate's",
+    "another merchant's intent expects this payout wallet, and its id is given: the shop's candidate gets nothing",
     async (stage) => {
       const other = await stage.merchant();
       const [intent] = await stage.pair({ of: other, wallet: stage.wallet });
       await stage.intent();
       await stage.transfer({ to: stage.wallet, suffix: idBytes(intent.id) });
-      // A proven id settles it for every merchant.
+      // A proven id decides for every merchant.
       return [pays(intent), unattributed(stage.shop)];
     },
   ),
   way(
-    "another merchant's only intent names this payout wallet: it gets no transfer that names the shop's",
+    "another merchant's only intent expects this payout wallet: it gets no transfer with an id of the shop's",
     async (stage) => {
       const other = await stage.merchant();
       await stage.intent({ of: other, wallet: stage.wallet });
@@ -60,7 +60,7 @@ export const merchantRows: Row[] = [
       return [pays(intent)];
     },
   ),
-  way("another merchant's intents name this payout wallet: the shop's candidates stay", async (stage) => {
+  way("another merchant's intents expect this payout wallet: the shop's candidates stay", async (stage) => {
     const other = await stage.merchant();
     await stage.pair({ of: other, wallet: stage.wallet });
     await stage.intent({ amountUnits: 1n });
@@ -69,7 +69,7 @@ export const merchantRows: Row[] = [
     return [pays(intent)];
   }),
   way(
-    "another merchant's intents name this payout wallet: an id of one of the shop's is not theirs",
+    "another merchant's intents expect this payout wallet: an id of the shop's pays none of them",
     async (stage) => {
       const other = await stage.merchant();
       await stage.pair({ of: other, wallet: stage.wallet });

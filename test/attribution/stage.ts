@@ -1,4 +1,4 @@
-// What the rows of the attribution table have in common: merchants, intents, payers with money, and what a row expects.
+// Shared by the rows of the attribution table: merchants, intents, payers with money, and expected outcomes.
 
 import { randomBytes } from 'node:crypto';
 import { type Address, bytesToHex, concatHex, encodeFunctionData, erc20Abi, type Hex } from 'viem';
@@ -11,7 +11,7 @@ import type { Call, TestChain } from '../support/chain.ts';
 import type { TestMerchant, TestService } from '../support/service.ts';
 import { idBytes } from '../support/settlement.ts';
 
-/** Of an intent, unless a row says otherwise. */
+/** The amount of an intent, unless a row sets another. */
 export const amount = 12_500_000n;
 
 export interface Intent {
@@ -22,10 +22,10 @@ export interface Intent {
 }
 
 export interface IntentOptions {
-  /** The shop unless given. */
+  /** Default: the shop. */
   of?: TestMerchant;
   amountUnits?: bigint;
-  /** The merchant's payout wallet unless given. */
+  /** Default: the merchant's payout wallet. */
   wallet?: Address;
   chain?: 'base' | 'polygon';
   mode?: ModeName;
@@ -59,7 +59,7 @@ export type Expected = ExpectedIntent | ExpectedReport;
 
 export interface Row {
   name: string;
-  /** Sends transactions for the next block, and returns what they have to lead to. Nothing else may happen. */
+  /** Sends transactions for the next block, and returns the expected outcomes. Nothing else may happen. */
   pay: (stage: Stage) => Promise<Expected[]>;
 }
 
@@ -73,7 +73,7 @@ export const paired = (
   pay: (stage: Stage, first: Intent, second: Intent) => Promise<Expected[]>,
 ): Row => ({ name, pay: async (stage) => pay(stage, ...(await stage.pair())) });
 
-/** The intent gets these payments, and nothing else has happened to it before. */
+/** The intent gets these payments, which are the first thing that happens to it. */
 export function pays(
   intent: Intent,
   { amounts = [intent.amountUnits], ...other }: { amounts?: bigint[] } & Partial<ExpectedIntent> = {},
@@ -90,7 +90,7 @@ export function pays(
   };
 }
 
-/** The intent has less than its amount. */
+/** The intent gets less than its amount. */
 export const paysPart = (intent: Intent, amountUnits: bigint): ExpectedIntent =>
   pays(intent, { amounts: [amountUnits], status: 'requires_payment', events: ['partially_paid'] });
 
@@ -109,7 +109,7 @@ export const records = (
   ...other,
 });
 
-/** The transfers are nobody's, and this merchant hears of it. */
+/** The transfers are unattributed, and are reported to this merchant. */
 export const unattributed = (
   reportedTo: TestMerchant,
   amounts: readonly bigint[] = [amount],
@@ -155,16 +155,16 @@ export function createStage(service: TestService, chain: TestChain, shop: TestMe
   return {
     service,
     chain,
-    /** The merchant who is paid, of whom nobody else's rows know. */
+    /** The merchant who is paid. No other row uses it. */
     shop,
-    /** Where the shop is paid unless it says otherwise. */
+    /** The default wallet of the shop. */
     wallet: shop.wallets.testnet.base as Address,
-    /** Two more merchants see nothing of each other. */
+    /** Creates another merchant. */
     merchant: () => service.newMerchant(),
     /** Changes the payout wallet of a merchant. */
     setPayoutWallet: (of: TestMerchant, base: Address) =>
       setWallets(em, of.merchantId, 'testnet', { base: base as TestMerchant['wallets']['testnet']['base'] }),
-    /** A wallet that nobody has named. */
+    /** A wallet that no intent has used. */
     newWallet: (): Address => getAddress(bytesToHex(randomBytes(20))),
 
     intent,
@@ -196,7 +196,7 @@ export function createStage(service: TestService, chain: TestChain, shop: TestMe
     /** The call of a transfer to the wallet of an intent, with its id. */
     callWithId: ({ wallet, amountUnits, id }: Intent) =>
       chain.transferCall({ to: wallet, amountUnits, suffix: idBytes(id) }),
-    /** The same without it. */
+    /** The same call without the id. */
     plainCall: ({ wallet, amountUnits }: Pick<Intent, 'wallet' | 'amountUnits'>) =>
       chain.transferCall({ to: wallet, amountUnits }),
     /** Lets another address spend USDC of the owner. */
@@ -216,7 +216,7 @@ export function createStage(service: TestService, chain: TestChain, shop: TestMe
 export const approveData = (spender: Address, amountUnits: bigint) =>
   encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [spender, amountUnits] });
 
-/** Gives everybody who pays more than all rows take. */
+/** Gives each payer more money than all rows need. */
 export async function fundPayers(chain: TestChain): Promise<void> {
   const payers = [
     ...chain.accounts,

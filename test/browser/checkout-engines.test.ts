@@ -1,6 +1,6 @@
-// The hosted checkout in engines besides Chromium's, as Debian has them: Firefox, and WebKit, which is Safari's. Playwright
-// drives only builds of its own. Puppeteer drives this Firefox, over WebDriver BiDi, and nothing on npm this WebKit without
-// programs of its own, so that the few requests of WebDriver (https://www.w3.org/TR/webdriver2/) are made here.
+// The hosted checkout in Debian's Firefox, and in WebKit, the engine of Safari. Playwright drives only builds
+// of its own. Puppeteer drives this Firefox over WebDriver BiDi. Nothing on npm drives this WebKit without
+// further programs, so the few requests of WebDriver (https://www.w3.org/TR/webdriver2/) are made here.
 
 import { existsSync } from 'node:fs';
 import puppeteer from 'puppeteer-core';
@@ -16,7 +16,7 @@ interface Browser {
   evaluate(expression: string): Promise<unknown>;
   /** Makes the window this wide, or as narrow as it gets. */
   resize(width: number): Promise<unknown>;
-  /** What is uncaught, blocked or logged as a fault. */
+  /** Errors that are uncaught or logged, and blocked or failed requests. */
   complaints(): Promise<string[]>;
   close(): Promise<unknown>;
 }
@@ -29,7 +29,7 @@ async function openFirefox(executablePath: string): Promise<Browser> {
   page.on('console', (message) => {
     if (['error', 'warn'].includes(message.type())) complaints.push(message.text());
   });
-  // Firefox reports what the content security policy blocks like an error that nothing has caught.
+  // Firefox reports violations of the content security policy as uncaught errors.
   page.on('pageerror', (error) => complaints.push(String(error)));
   page.on('requestfailed', (request) => complaints.push(`failed: ${request.url()}`));
   return {
@@ -112,7 +112,7 @@ describe.each([
     expect.poll(() => browser.evaluate(expression), { timeout: 15_000, message: expression });
   const sees = (selector: string) => poll(`document.querySelector('${selector}') !== null`).toBe(true);
   const textOf = (selector: string) => browser.evaluate(`document.querySelector('${selector}').innerText`);
-  /** Lets the page ask at once, as it does when the network is back. */
+  /** Makes the page ask the service at once, as it does when the network is back. */
   const refresh = () => browser.evaluate('dispatchEvent(new Event("online"))');
 
   test.skipIf(path === undefined)(
@@ -156,7 +156,7 @@ describe.each([
       expect(await browser.evaluate('document.title')).toMatch(/^Paid to /);
       expect(await browser.complaints()).toEqual([]);
 
-      // A violation would have been seen.
+      // The test does see violations.
       await browser.evaluate('document.body.setAttribute("style", "color: red")');
       await expect
         .poll(async () => (await browser.complaints()).join())

@@ -1,5 +1,5 @@
-// The checkout page and a wallet that signs: payments without the chain's own coin. In Chromium, with Circle's USDC on anvil, and
-// a facilitator that does what the test says.
+// The checkout page and a wallet that signs: payments without the chain's own coin. In Chromium, with
+// Circle's USDC on anvil, and a facilitator that does what the test tells it to.
 
 import { createServer } from 'node:http';
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest';
@@ -38,11 +38,11 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   };
   const holdsBack = { '/verify': () => ({ isValid: false }) };
 
-  test('pays with USDC and nothing else, by one signature', async () => {
+  test('pays with USDC only, by one signature', async () => {
     const stage = await begin();
     const { account, wallet, intent, checkout } = stage;
     expect(await checkout.text()).toContain('need no ETH');
-    // As some wallets write it: 27 and 28 are 0 and 1.
+    // Some wallets write 0 and 1 instead of 27 and 28.
     wallet.answer('eth_signTypedData_v4', async (carryOut) =>
       String(await carryOut()).replace(/1([bc])$/, (_, v) => `0${v === 'b' ? 0 : 1}`),
     );
@@ -68,7 +68,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(await world.chain.client.getBalance(account)).toBe(0n);
   });
 
-  test('pays with the fee if the payer wants to', async () => {
+  test('pays by a transaction with a fee if the payer prefers that', async () => {
     const { wallet, checkout } = await begin({ wei: 10n ** 19n });
     await checkout.press('pay', 'sent');
     expect(wallet.sent).toHaveLength(1);
@@ -77,7 +77,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     await checkout.view('processing');
   });
 
-  test('is left if it does not answer, and what it signs after all is dropped', async () => {
+  test('can be left if it does not answer, and a signature that it makes later is dropped', async () => {
     const { wallet, checkout, account } = await begin();
     const held = holdBack();
     wallet.answer('eth_signTypedData_v4', held.answer);
@@ -86,7 +86,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     const asked = world.facilitator.asked.length;
     await checkout.page.locator('summary').click();
     await checkout.press('not-sent', 'ready-to-sign');
-    // The wallet's window was closed: it has not answered.
+    // As if the wallet's window had been closed without an answer.
     wallet.answer('eth_signTypedData_v4', reject);
     await checkout.press('sign');
     await checkout.notice('rejected');
@@ -95,7 +95,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(await world.transfersOf(account.address)).toBe(0);
   });
 
-  test('a reload, a second tab and another device show what is on its way, and offer nothing', async () => {
+  test('a reload, a second tab and another device show the submitted payment, and offer none', async () => {
     const { checkout, device, intent } = await begin();
     world.facilitator.behaviour = holdsBack;
     await checkout.press('sign', 'signed');
@@ -109,9 +109,9 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     for (const each of [checkout, tab, elsewhere]) expect(await each.page.locator('button').count()).toBe(0);
   });
 
-  test('a page that was closed before the service answered sends it again: it pays once', async () => {
+  test('a page that was closed before the service answered sends the signature again, and the payer pays once', async () => {
     const { checkout, device, intent, account, wallet } = await begin();
-    // The request is lost on its way.
+    // The request is lost.
     await device.context.route('**/v1/checkout/pay', (route) => route.abort());
     await checkout.press('sign', 'signed');
     await wallet.asked('eth_signTypedData_v4');
@@ -130,7 +130,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     await expect.poll(() => again.page.evaluate(() => localStorage.length)).toBe(0);
   });
 
-  test('is not asked once the payer has gone on, however late the service answers', async () => {
+  test('is not asked after the payer has gone on, however late the service answers', async () => {
     const { wallet, checkout, device } = await begin();
     const answer = await device.holdAnswers();
     await checkout.press('sign', 'sign-in-wallet');
@@ -168,12 +168,12 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     expect(wallet.requestsOf('eth_signTypedData_v4')).toEqual([]);
   });
 
-  test('once it has signed in one tab, no other offers to pay', async () => {
+  test('that has signed in one tab is not asked in another', async () => {
     const { wallet, checkout, device, intent } = await begin();
     world.facilitator.behaviour = holdsBack;
     const other = await device.open(intent);
     await other.connect('ready-to-sign');
-    // The service is not reached: what was signed is only in the browser.
+    // The service is unreachable, so the signature is only in the browser.
     await device.context.route('**/v1/checkout/pay', (route) => route.abort('connectionrefused'));
     await checkout.press('sign');
     await wallet.asked('eth_signTypedData_v4');
@@ -186,7 +186,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     device.allowFailedRequests();
   });
 
-  test('says so if the service takes no signatures any more', async () => {
+  test('the page says if the service no longer takes signatures', async () => {
     const { checkout, device, account } = await begin();
     await device.context.route('**/v1/checkout/pay', (route) =>
       route.request().headers()['payment-signature'] === undefined
@@ -195,7 +195,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
     );
     await checkout.press('sign', 'ready-to-sign');
     await checkout.notice('sign-refused');
-    // The browser reports the status.
+    // The browser logs the status.
     expect(device.complaints.splice(0)).toEqual([expect.stringContaining('409')]);
     expect(await world.transfersOf(account.address)).toBe(0);
   });
@@ -211,7 +211,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
       await route.fulfill({ response });
     });
     await device.context.route('**/v1/checkout/pay', async (route) => {
-      // The page asks, and is answered later than it has paid.
+      // The page asks for its checkout, and gets the answer after it has paid.
       isHeld = true;
       const asked = checkout.page.waitForRequest('**/v1/checkout');
       await checkout.page.evaluate(sayOnline);
@@ -262,7 +262,7 @@ describe.skipIf(!hasBrowser)('a wallet that signs', () => {
   });
 });
 
-// This runs in a page.
+// Runs in a page.
 async function postInPage({ url, headers }: { url: string; headers: Record<string, string> }) {
   const answer = await fetch(url, { method: 'POST', headers });
   const read = (name: string) => answer.headers.get(name);

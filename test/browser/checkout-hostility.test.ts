@@ -1,5 +1,5 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
-// Pages, shops, links, merchants and wallets that mean harm.
+// Malicious pages, shops, links, merchants and wallets.
 
 import http from 'node:http';
 import type { Page } from 'playwright-core';
@@ -20,11 +20,11 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
   });
   afterEach(() => world.closeDevices());
 
-  test('a page that frames the checkout gets nothing', async () => {
+  test('a page cannot frame the checkout', async () => {
     const { client_secret } = await world.createIntent();
     const framing = http.createServer((_, response) => {
       response.setHeader('Content-Type', 'text/html');
-      // Without an icon of its own the browser would ask for one, at any time.
+      // Without an icon of its own the page would make the browser request one at any time.
       response.end(
         `<link rel="icon" href="data:,"><iframe src="${world.service.publicUrl}/checkout#${client_secret}"></iframe>`,
       );
@@ -40,7 +40,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     device.requests.splice(0);
   });
 
-  test('the way back leads to an origin of the shop, and nowhere else', async () => {
+  test('the way back leads only to an origin of the shop', async () => {
     const device = await world.openDevice();
     const intent = await world.createIntent();
     await world.merchant.cancelIntent(intent.id);
@@ -65,7 +65,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     }
   });
 
-  test('a browser that translates the page shows what is so now', async () => {
+  test('a browser that translates the page still shows the current state', async () => {
     const translating = await world.openDevice();
     await translating.context.addInitScript(translate);
     const intent = await world.createIntent({ lane: 'manual' });
@@ -99,7 +99,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
   });
 
   describe('a page that has opened the checkout', () => {
-    /** Opens it from a page of an origin, which writes down what it hears. */
+    /** Opens the checkout from a page of an origin, which records the messages that it gets. */
     async function openFrom(device: Device, origin: string, fragment: string): Promise<[Page, Page]> {
       await device.context.route(`${origin}/**`, (route) => route.fulfill({ body: 'shop' }));
       const opener = await device.context.newPage();
@@ -113,7 +113,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     const heardBy = (opener: Page) =>
       opener.evaluate(() => (globalThis as unknown as { heard: object[] }).heard);
 
-    /** What the opener is asked for is not a request of the checkout. */
+    /** Requests for the opener's page are not requests of the checkout. */
     const ignoreRequestsOf = (device: Device) =>
       device.requests.splice(0, Infinity, ...device.requests.filter(({ url }) => !/example/.test(url)));
 
@@ -156,12 +156,12 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       await device.wrap(popup).refresh();
       await device.wrap(popup).view('canceled');
       expect(await heardBy(opener)).toEqual([]);
-      // The browser itself says whom it did not deliver to.
+      // The browser logs messages that it did not deliver.
       device.complaints.splice(0, Infinity, ...device.complaints.filter((text) => !/postMessage/.test(text)));
       ignoreRequestsOf(device);
     });
 
-    test('cannot send a secret in the name of the shop', async () => {
+    test('cannot send a secret on behalf of the shop', async () => {
       const device = await world.openDevice();
       const { client_secret } = await world.createIntent();
       const [opener, popup] = await openFrom(device, evil, `opener=${encodeURIComponent(shop)}`);
@@ -175,7 +175,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
         message: { from: 'payment-intents-checkout', type: 'failed' },
         to: world.service.publicUrl,
       });
-      // Messages arrive in order: one more, which the page answers itself.
+      // Messages arrive in order, so the page has handled the earlier ones by then.
       await popup.evaluate(() => new Promise((resolve) => setTimeout(resolve, 300)));
       await checkout.view('waiting-for-shop');
       expect(await heardBy(opener)).toEqual([]);
@@ -183,7 +183,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       ignoreRequestsOf(device);
     });
 
-    test('can send the secret by a message if its origin is the claimed one', async () => {
+    test('can send the secret in a message if it has the claimed origin', async () => {
       const device = await world.openDevice();
       const { client_secret } = await world.createIntent();
       const [opener, popup] = await openFrom(device, shop, `opener=${encodeURIComponent(shop)}`);
@@ -212,7 +212,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     },
   );
 
-  test('a secret of the right form that is a guess opens nothing', async () => {
+  test('a guessed secret of the right form opens nothing', async () => {
     const device = await world.openDevice();
     const { client_secret } = await world.createIntent();
     const last = client_secret.at(-2) === 'A' ? 'B' : 'A';
@@ -281,10 +281,10 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect(device.foreignRequests()).toEqual([]);
     });
 
-    test('is found beside announcements that have nothing in them', async () => {
+    test('is found despite empty announcements', async () => {
       const device = await world.openDevice();
       await device.context.addInitScript(() => {
-        // What runs in the page.
+        // Runs in the page.
         const page = globalThis as unknown as EventTarget;
         page.addEventListener('eip6963:requestProvider', () => {
           for (const detail of [null, {}, { info: null }, { info: {} }]) {
@@ -299,7 +299,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       await checkout.connect('ready');
     });
 
-    test('that claims the name of another is not asked in its place', async () => {
+    test('that claims the name of another is not asked instead of that', async () => {
       const device = await world.openDevice();
       const rdns = 'com.example.honest';
       const impostor = await device.installWallet(await world.createPayer(), {
@@ -313,7 +313,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       const count = await checkout.action('wallet').count();
       await checkout.action('wallet').last().click();
       await checkout.view('ready');
-      // Either both are offered, and the one that was chosen is asked; or there is only one of that name.
+      // Either both are offered and the chosen one is asked, or only one of that name is offered.
       const asked = [impostor, honest].map(({ requests }) => requests.length > 0);
       expect(asked).toEqual(count === 2 ? [false, true] : expect.toSatisfy((each) => each[0] !== each[1]));
     });
@@ -342,7 +342,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     });
 
     test.each(['0x', `0x${'z'.repeat(64)}`])(
-      'that answers the payment with %j: it may have been sent',
+      'that answers the payment with %j may have sent it',
       async (nonsense) => {
         const { wallet, checkout } = await begin(
           {},
@@ -363,7 +363,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       },
     );
 
-    test('that pays less than it was asked to: the rest is shown', async () => {
+    test('that pays less than it was asked to makes the page show the rest', async () => {
       const { wallet, checkout } = await begin({});
       wallet.answer('eth_sendTransaction', async (_, { params: [{ from, to, data }] }) => {
         const half = `${data.slice(0, 74)}${(6_000_000).toString(16).padStart(64, '0')}${data.slice(138)}`;
@@ -379,7 +379,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
   });
 });
 
-// These run in a page.
+// Everything below runs in a page.
 
 interface Opener {
   heard: unknown[];
@@ -402,7 +402,7 @@ interface TextNode {
   replaceWith(other: unknown): void;
 }
 
-/** As Chrome does it: elements in the place of every text, also of what comes later. */
+/** Like Chrome, replaces every text with elements, also texts that appear later. */
 function translate(): void {
   const { document, MutationObserver } = globalThis as unknown as {
     document: {

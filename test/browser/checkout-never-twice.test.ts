@@ -1,5 +1,5 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
-// While a transfer may still arrive, the checkout page offers no other, whatever happens to the page meanwhile.
+// While a transfer may still arrive, the checkout page offers no second one, whatever happens to the page.
 
 import type { Address, Hex } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -17,7 +17,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     const wallet = await device.installWallet(account);
     const intent = await world.createIntent(fields);
     const checkout = await device.open(intent);
-    /** Every transfer of the payer on the chain, and every request to send one. */
+    /** The number of requests to send a transfer, and of the payer's transfers on the chain. */
     const counts = async () => ({
       asked: wallet.requestsOf('eth_sendTransaction').length,
       transfers: await world.transfersOf(account.address),
@@ -25,7 +25,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     return { account, device, wallet, intent, checkout, counts };
   }
 
-  /** Goes as far as the wallet's request, which stays unanswered until `letGo`. */
+  /** Goes on until the wallet is asked. It does not answer before `letGo`. */
   async function beginToPay() {
     const started = await begin();
     const held = holdBack();
@@ -36,7 +36,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await started.checkout.view('confirm-in-wallet');
     return {
       ...started,
-      /** The payer confirms it in the wallet at last. */
+      /** The payer confirms the request in the wallet. */
       async letGo() {
         held.letGo();
         await expect.poll(() => started.wallet.sent).toHaveLength(1);
@@ -45,7 +45,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     };
   }
 
-  /** Pays, without a block. */
+  /** Pays, without mining a block. */
   async function paySoFar() {
     const started = await begin();
     await started.checkout.connect();
@@ -63,7 +63,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   const once = { asked: 1, transfers: 1 };
 
-  test('two presses of the button are one request', async () => {
+  test('pressing the button twice makes one request', async () => {
     const { wallet, checkout, counts } = await begin();
     await checkout.connect('ready');
     await checkout.action('pay').evaluate(clickOn, 3);
@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
   });
 
   describe('a reload', () => {
-    test('while the wallet asks: the payer is asked what became of it, and the payment is found', async () => {
+    test('while the wallet asks makes the page ask what became of it, and the payment is found', async () => {
       const { checkout, counts, letGo } = await beginToPay();
       await checkout.page.reload();
       await checkout.view('unknown');
@@ -96,7 +96,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('while the wallet asks, which rejects: the payer says so, and pays again', async () => {
+    test('while the wallet asks lets the payer pay again after a rejection', async () => {
       const { wallet, checkout, counts, ...payer } = await beginToPay();
       await checkout.page.reload();
       await checkout.view('unknown');
@@ -109,7 +109,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual({ asked: 2, transfers: 1 });
     });
 
-    test('after it has sent', async () => {
+    test('after the wallet has sent offers no second payment', async () => {
       const { checkout, counts } = await paySoFar();
       await checkout.page.reload();
       await checkout.view('sent');
@@ -154,7 +154,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       for (const each of [checkout, second]) {
         await each.connect('ready');
       }
-      // Both ask the service once more, and go on together.
+      // Both tabs ask the service again, and go on at the same time.
       const answer = await device.holdAnswers();
       for (const each of [checkout, second]) await each.action('pay').evaluate(clickOn);
       answer();
@@ -170,7 +170,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('continues where a closed first tab was', async () => {
+    test('continues where the first tab was closed', async () => {
       const { device, intent, checkout, counts, letGo } = await beginToPay();
       await checkout.page.close();
       const second = await device.open(intent);
@@ -181,7 +181,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await counts()).toEqual(once);
     });
 
-    test('is told when the first is closed while the wallet asks', async () => {
+    test('notices when the first tab is closed while the wallet asks', async () => {
       const { device, intent, checkout } = await beginToPay();
       const second = await device.open(intent);
       await second.view('paying-elsewhere');
@@ -190,7 +190,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await second.offersNoPayment()).toBe(true);
     });
 
-    test('of the same link, opened after all is paid, shows the receipt', async () => {
+    test('opened with the same link after the payment shows the receipt', async () => {
       const { device, intent, checkout, counts } = await paySoFar();
       await checkout.page.close();
       await world.mine(10);
@@ -213,10 +213,10 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('the service is asked once more right before the wallet', async () => {
+  test('the service is asked again right before the wallet', async () => {
     const { intent, checkout, counts } = await begin();
     await checkout.connect('ready');
-    // Another device has paid, and this page does not know of it yet.
+    // Another device has paid, and this page does not know that yet.
     await world.transferTo(intent);
     await world.mine();
     await checkout.press('pay', 'processing');
@@ -226,7 +226,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
   test.each([
     ['while the wallet asks', beginToPay, ['confirm-in-wallet', 'unknown']],
     ['after it has sent', paySoFar, ['sent']],
-  ] as const)('back and forward %s', async (_, start, views) => {
+  ] as const)('going back and forward %s offers no second payment', async (_, start, views) => {
     const { checkout, counts, ...rest }: Awaited<ReturnType<typeof begin>> & { letGo?: () => Promise<void> } =
       await start();
     await checkout.page.goto('about:blank');
@@ -252,7 +252,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       await device.context.setOffline(false);
       await checkout.view('processing');
       await checkout.connection('ok');
-      // A closed laptop: hours of timers have not run.
+      // As with a closed laptop, whose timers have not run for hours.
       await world.mine(9);
       await checkout.view('succeeded');
       expect(await counts()).toEqual(once);
@@ -271,7 +271,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     });
   });
 
-  test('a service that does not answer right before: the wallet is not asked', async () => {
+  test('the wallet is not asked if the service does not answer right before', async () => {
     const { device, wallet, checkout } = await begin();
     await checkout.connect('ready');
     await checkout.page.route('**/v1/checkout', (route) => route.abort('connectionrefused'));
@@ -282,7 +282,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     device.allowFailedRequests();
   });
 
-  test('the rest is asked for once, also when the first part came from the same account', async () => {
+  test('the wallet is asked for the rest once, even if the first part came from the same account', async () => {
     const { account, wallet, intent, checkout, counts } = await begin();
     const part = { from: account.address, to: intent.expected_wallet as Address, amountUnits: 4_000_000n };
     await world.chain.transfer({ ...part, suffix: world.suffixOf(intent) });
@@ -304,7 +304,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 1, transfers: 2 });
   });
 
-  test('a wallet that answers after the time has passed: the page said to reject, and reports late money', async () => {
+  test('if the wallet answers after the time has passed, the page has said to reject, and reports a late payment', async () => {
     const { intent, checkout, counts, letGo } = await beginToPay();
     const at = new Date(Date.now() + 1_000);
     await world.expireAt(intent, at);
@@ -325,7 +325,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('a wallet that answers with a hash which never comes, while another does', async () => {
+  test('a payment is recognised if the wallet has replaced its transaction by one with another hash', async () => {
     const { wallet, checkout, counts } = await begin();
     // The payer has sped it up in the wallet: same nonce, another hash.
     wallet.answer('eth_sendTransaction', async (carryOut) => {
@@ -343,7 +343,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('a wallet whose error says nothing about what was sent', async () => {
+  test('an error of the wallet that does not say whether it has sent is taken for a possible payment', async () => {
     const { wallet, checkout, counts } = await begin();
     wallet.answer('eth_sendTransaction', async (carryOut) => {
       await carryOut();
@@ -356,7 +356,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('a wallet that already shows a request, which is for the same payment', async () => {
+  test('a wallet that already shows a request for the same payment is not asked again', async () => {
     const { wallet, checkout, counts, letGo } = await beginToPay();
     await checkout.page.reload();
     await checkout.press('not-sent');
@@ -371,7 +371,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
-  test('a wallet that sends the first of two requests: the page says to reject the other', async () => {
+  test('if the wallet sends the first of two requests, the page says to reject the other', async () => {
     const { wallet, checkout, counts, letGo } = await beginToPay();
     const second = holdBack();
     wallet.answer('eth_sendTransaction', second.answer);
@@ -387,7 +387,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
-  test('a first request that is sent while a second tab asks: the second offers nothing', async () => {
+  test('a second tab offers nothing once the first request is sent', async () => {
     const { device, wallet, intent, checkout, counts, letGo } = await beginToPay();
     await checkout.page.locator('summary').click();
     await checkout.press('not-sent');
@@ -408,7 +408,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 2, transfers: 1 });
   });
 
-  test('an account that the payer has left before the service answered is not asked', async () => {
+  test('an account that the payer leaves before the service answers is not asked', async () => {
     const { device, wallet, checkout, counts } = await begin();
     await checkout.connect('ready');
     const answer = await device.holdAnswers();
@@ -428,7 +428,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 1, transfers: 0 });
   });
 
-  test('a reorged payment: nothing is offered, and the payment returns', async () => {
+  test('nothing is offered while a payment is reorged, until it returns', async () => {
     const { wallet, checkout, counts } = await paySoFar();
     await arrives(checkout);
     await world.mine(2);
@@ -449,7 +449,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('a browser that stores nothing: the wallet is not asked', async () => {
+  test('the wallet is not asked if the browser stores nothing', async () => {
     const device = await world.openDevice();
     await device.context.addInitScript(() => {
       const { Storage } = globalThis as unknown as { Storage: { prototype: object } };
@@ -469,7 +469,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.press('manual', 'manual');
   });
 
-  test.each(['ready', 'manual'])('once the time has passed, “%s” offers nothing any more', async (view) => {
+  test.each(['ready', 'manual'])('once the time has passed, “%s” offers no payment', async (view) => {
     const { intent, checkout, counts } = await begin();
     if (view === 'ready') await checkout.connect();
     else await checkout.press('manual');
@@ -486,7 +486,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual({ asked: 0, transfers: 0 });
   });
 
-  test('once the merchant has canceled it, nothing is offered', async () => {
+  test('nothing is offered once the merchant has canceled the intent', async () => {
     const { intent, checkout } = await begin();
     await checkout.connect('ready');
     await world.merchant.cancelIntent(intent.id);
@@ -522,7 +522,7 @@ interface RawTransaction {
 
 const slowMachineMs = 2_000;
 
-/** Runs in the page: what a person would need longer for. */
+/** Runs in the page, because a person could not click that fast. */
 function clickOn(button: unknown, times = 1): void {
   for (let i = 0; i < times; i++) (button as { click(): void }).click();
 }

@@ -1,5 +1,5 @@
-// The client secret and the payer's visit stay between this tab and the service. The first test pays; the others look at
-// what it has left.
+// The client secret and the payer's visit stay between this tab and the service. The first test pays. The
+// others check the traces that this has left.
 
 import { afterAll, describe, expect, test } from 'vitest';
 import { hasBrowser, useOpened } from '../support/browser.ts';
@@ -53,13 +53,13 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     expect(device.complaints).toEqual([]);
   });
 
-  test('asks nobody but the service, until the payer goes back', () => {
+  test('sends requests only to the service, until the payer goes back', () => {
     expect(device.foreignRequests()).toEqual([
       `https://shop.example/orders/1?a=b&payment_intent=${intent.id}`,
     ]);
   });
 
-  test('sends the secret in one header, to one address', () => {
+  test('sends the secret only in one header, to one address', () => {
     const withSecret = device.requests.filter((request) => JSON.stringify(request).includes(secret()));
     expect(withSecret.length).toBeGreaterThan(3);
     for (const { url, method, headers } of withSecret) {
@@ -77,7 +77,7 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     }
   });
 
-  test('tells the shop the intent, and neither the secret nor where the payer comes from', () => {
+  test('gives the shop the id of the intent, but neither the secret nor a referrer', () => {
     expect(shopRequests).toHaveLength(1);
     expect(JSON.stringify(shopRequests)).not.toContain(secret());
     expect(JSON.stringify(shopRequests)).not.toContain('status');
@@ -105,7 +105,7 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     expect(seen.some(({ local }) => local.includes(intent.id))).toBe(true);
   });
 
-  test('stores nothing elsewhere: no database, no cache, no worker, no name of the window', async () => {
+  test('stores nothing elsewhere: no database, cache, worker or window name', async () => {
     await checkout.page.goto(`${world.service.publicUrl}/checkout`);
     expect(
       await checkout.page.evaluate(async () => {
@@ -126,7 +126,7 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     expect((await device.context.storageState()).cookies).toEqual([]);
   });
 
-  test('of which another tab knows nothing without the link', async () => {
+  test('is unknown to another tab without the link', async () => {
     const page = await device.context.newPage();
     await page.goto(`${world.service.publicUrl}/checkout`);
     await device.wrap(page).view('invalid');
@@ -138,7 +138,7 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     expect(JSON.stringify(world.service.log)).not.toContain(secret());
   });
 
-  test('once the payment has ended, a tab that is not seen does not ask', async () => {
+  test('stops asking in a hidden tab once the payment has ended', async () => {
     const other = await world.openDevice();
     await other.context.clock.install();
     const { id, client_secret } = await world.createIntent();

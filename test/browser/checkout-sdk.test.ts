@@ -1,4 +1,4 @@
-// The checkout SDK in a real browser, with a page of the other origin that speaks the checkout's protocol as the test says.
+// The checkout SDK in a real browser, with a page on another origin that speaks its protocol on command.
 
 import http from 'node:http';
 import { build } from 'esbuild';
@@ -29,7 +29,7 @@ const id = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
 const secret = `${id}_secret_o1sB7ojgJOUHsTO_9idvSsIvG0dcAEY1AlUrN9wnk1s`;
 const apiKey = 'sk_testnet_0123456789abcdefghijklmnopqrstuvwxyz';
 
-/** A checkout that keeps what it receives, and says only what the test lets it say. */
+/** A checkout that records what it receives, and sends only what the test sends. */
 const stubPage = `<!doctype html><title>Checkout</title><script>
   window.received = [];
   const opener_ = new URLSearchParams(location.hash.slice(1)).get('opener') ?? sessionStorage.opener;
@@ -55,7 +55,7 @@ const shopPage = `<!doctype html><title>Shop</title><button id="pay">Pay</button
 describe.skipIf(!hasBrowser)('in Chromium', () => {
   let browser: TestBrowser;
   const closing: (() => Promise<void>)[] = [];
-  /** Origins. The third belongs to nobody the shop knows. */
+  /** Origins. The shop does not know the third one. */
   let shop: string;
   let pay: string;
   let stranger: string;
@@ -131,7 +131,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     for (const opened of browser.context.pages().slice(1)) await opened.close();
   });
 
-  /** Sets what the button does. The text is run in the shop's page, with `baseUrl` and `secret`. */
+  /** Sets what the button does. The code runs in the shop's page, with `baseUrl` and `secret`. */
   const onPay = (code: string, on = page) =>
     on.evaluate(
       ([code, baseUrl, secret]) => {
@@ -163,7 +163,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     );
   const theSecret = { from: 'payment-intents-checkout', type: 'secret', clientSecret: secret };
 
-  test('a client secret reaches the popup by message, and never its address', async () => {
+  test('a client secret reaches the popup by message, never in its address', async () => {
     await onPay(opening);
     const popup = await click();
     expect(popup.url()).toBe(`${pay}/checkout#opener=${encodeURIComponent(shop)}`);
@@ -172,7 +172,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(page.url()).toContain(`${shop}/product`);
   });
 
-  test('the popup is open while the backend still creates the intent, also for longer than a click counts', async () => {
+  test('the popup opens while the backend still creates the intent, even if that outlasts the click', async () => {
     await onPay(
       `options.clientSecret = () => new Promise((resolve) => { window.create = () => resolve(secret); });
        ${opening.replace('clientSecret: secret', '')}`,
@@ -187,7 +187,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(await calls()).toEqual(['popup']);
   });
 
-  test('callbacks pass on what the checkout reports, as often as it does; a closed popup ends them', async () => {
+  test('every report of the checkout reaches the callbacks, until the popup is closed', async () => {
     await onPay(opening);
     const popup = await click();
     for (const status of ['requires_payment', 'processing', 'processing', 'succeeded', 'succeeded']) {
@@ -204,21 +204,21 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(await calls()).toEqual([...told, end]);
   });
 
-  test('a popup closed before anything was paid is told, with what is known', async () => {
+  test('a popup closed before any payment is reported, with the last known status', async () => {
     await onPay(opening);
     let popup = await click();
     await expect.poll(() => calls()).toEqual(['popup']);
     await popup.close();
     const end = (status?: string) => ['onEnd', { paymentIntent: id, status }];
     await expect.poll(() => calls()).toEqual(['popup', end()]);
-    // The next click opens another.
+    // The next click opens another popup.
     popup = await click();
     await tell(popup, 'requires_payment');
     await popup.close();
     await expect.poll(() => calls()).toEqual(['popup', end(), 'popup', end('requires_payment')]);
   });
 
-  test('messages of another window or another origin are ignored', async () => {
+  test('messages from another window or another origin are ignored', async () => {
     await onPay(opening);
     const popup = await click();
     // The right origin in another window.
@@ -247,12 +247,12 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
         window.opener.postMessage(data, origin);
       }
     }, shop);
-    // The right window, which another origin has now.
+    // The right window, after it has navigated to another origin.
     await popup.goto(`${stranger}/checkout#opener=${encodeURIComponent(shop)}`);
     await tell(popup, 'succeeded');
     await page.waitForTimeout(300);
     expect(await calls()).toEqual(['popup']);
-    // It asked for the secret too.
+    // That page also asked for the secret.
     expect(await received(popup)).toEqual([]);
   });
 
@@ -303,7 +303,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     ],
     ['returns an API key', `async () => '${apiKey}'`, ['TypeError', expect.stringMatching(/is an API key/)]],
   ])(
-    'a function that %s: the caller and the popup are told, and the next click tries again',
+    'a function that %s is reported to the caller and the popup, and the next click tries again',
     async (_, code, told) => {
       await onPay(`options.clientSecret = ${code}; ${opening.replace('clientSecret: secret', '')}`);
       const popup = await click();
@@ -328,7 +328,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(fragment(blocked.url())).toBe(`${secret}&return_url=${encodeURIComponent(back)}`);
   });
 
-  test('a cross-origin isolated page, which could not speak to a popup, redirects', async () => {
+  test('a cross-origin isolated page, which cannot message a popup, redirects', async () => {
     const isolated = await openShop('/isolated');
     await isolated.waitForSelector('[data-loaded]');
     expect(await isolated.evaluate(() => window.crossOriginIsolated)).toBe(true);
@@ -338,7 +338,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(fragment(isolated.url())).toBe(`${secret}&return_url=${encodeURIComponent(`${shop}/orders/1`)}`);
   });
 
-  test("the browser of a wallet's app, which has one window, redirects", async () => {
+  test("a wallet app's browser, which has only one window, redirects", async () => {
     const app = await browser.newContext({ hasTouch: true, isMobile: true });
     await app.addInitScript(() => void Object.assign(globalThis, { ethereum: {} }));
     const inApp = await openShop('/product', '', { context: app });
@@ -375,7 +375,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     ['an API key and a space', `{ baseUrl, clientSecret: ' ${apiKey}' }`, /is an API key/],
   ];
 
-  test('every function refuses a wrong argument, and says why', async () => {
+  test('every function refuses a wrong argument with a reason', async () => {
     const address = page.url();
     for (const [what, argument, message] of wrong) {
       for (const name of ['openCheckout', 'redirectToCheckout', 'retrieveCheckout']) {
@@ -394,7 +394,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     }
   });
 
-  test('a returnUrl that is no address of the shop is refused', async () => {
+  test('a returnUrl outside of the shop is refused', async () => {
     for (const returnUrl of ['javascript:alert(1)', 'data:text/html,x', 'http://', 5]) {
       for (const name of ['openCheckout', 'redirectToCheckout']) {
         const message = await page.evaluate(
@@ -434,7 +434,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       return intent;
     };
 
-    test('a success comes again when the payer reloads the popup', async () => {
+    test('a success is reported again when the payer reloads the popup', async () => {
       await setShopOrigins([shop]);
       const { id, client_secret } = await paidIntent();
       await open(`async () => '${client_secret}'`);
@@ -448,7 +448,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       await expect.poll(async () => (await calls()).length).toBe(4);
     });
 
-    test('a shop whose origin is not registered is told nothing, and its payer can still pay', async () => {
+    test('a shop whose origin is not registered gets no messages, and its payer can still pay', async () => {
       await setShopOrigins(['https://another.example']);
       const { id, client_secret } = await paidIntent();
       await open(`'${client_secret}'`);
@@ -459,7 +459,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       await expect.poll(() => calls()).toEqual(['popup', end]);
     });
 
-    test('a function that rejects: the page says that the shop could not start the payment', async () => {
+    test('the page says that the shop could not start the payment if the function rejects', async () => {
       await open(`async () => { throw new Error('sold out'); }`);
       const popup = await click();
       await popup.waitForSelector('main[data-view="shop-failed"]');
@@ -498,7 +498,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       });
     });
 
-    test('says when nothing answers, or something else does', async () => {
+    test('throws a checkout error if nothing answers, or something other than the service', async () => {
       const nobody = { isCheckoutError: true, code: 'network' };
       expect(await retrieve(secret, 'http://127.0.0.1:1')).toMatchObject(nobody);
       // No CORS headers.
@@ -518,7 +518,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       expect(await code(other)).toBe('network');
     });
 
-    test("throws the signal's reason once that is aborted", async () => {
+    test("throws the signal's reason once the signal is aborted", async () => {
       const reason = await page.evaluate(
         ([clientSecret, baseUrl]) =>
           window.sdk

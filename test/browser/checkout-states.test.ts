@@ -1,6 +1,6 @@
-// Every state of the checkout page can be read and used by everybody: axe finds nothing in light or dark, nothing overflows at
-// 320 px or with text of twice the size, everything begins at one edge, nothing moves for those who do not want it, and the
-// keyboard is enough.
+// Every state of the checkout page is accessible: axe finds nothing in light or dark, nothing overflows at
+// 320 px or with text of twice the size, everything begins at one edge, nothing moves for those who prefer
+// reduced motion, and the keyboard is enough.
 
 import { readFile } from 'node:fs/promises';
 import type { Page } from 'playwright-core';
@@ -16,7 +16,7 @@ describe.skipIf(!hasBrowser)('the state', () => {
     const context = await browser.newContext();
     const complaints: string[] = [];
     context.on('console', (message) => {
-      // The browser itself says that a request has failed, which some states need.
+      // The browser logs failed requests, which some states need.
       if (message.type() === 'error' && !message.text().startsWith('Failed to load resource')) {
         complaints.push(message.text());
       }
@@ -28,7 +28,7 @@ describe.skipIf(!hasBrowser)('the state', () => {
     expect(await page.evaluate(leftEdges), 'one axis').toHaveLength(1);
     await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
     expect(await checkout.axe(), 'light').toEqual([]);
-    // Nothing but the colours differs.
+    // Only the colours differ.
     await page.emulateMedia({ colorScheme: 'dark', reducedMotion: 'reduce' });
     expect(await checkout.axe(['color-contrast']), 'dark').toEqual([]);
     expect(await motions(page)).toEqual([]);
@@ -38,11 +38,11 @@ describe.skipIf(!hasBrowser)('the state', () => {
     await page.setViewportSize({ width: 640, height: 640 });
     await page.evaluate(doubleText);
     expect(await checkout.overflow(), 'with text of twice the size').toBe(0);
-    // One heading for the page, one for the step; the title of the tab says something.
+    // The title of the tab names the payment.
     const isPaid = state.view === 'succeeded';
     expect(await page.title()).toMatch(isPaid ? /^Paid to .+$/ : /^Payment( to .+)?$/);
     expect(await page.locator('main').count()).toBe(1);
-    // Only what is final is called paid, and that is said first.
+    // Only a final payment is called paid, and its heading comes first.
     expect(await page.locator('h1', { hasText: /^Paid$/ }).count()).toBe(isPaid ? 1 : 0);
     expect(await page.locator('h2, h3, dt', { hasText: /^Paid$/ }).count()).toBe(
       isPaid && hasPayment(state) ? 1 : 0,
@@ -87,7 +87,7 @@ describe.skipIf(!hasBrowser)('a payer sees', () => {
     expect(await actions()).toEqual(['wallet', 'wallet', 'manual']);
   });
 
-  test('the code for the phone where no wallet is, and the payment by hand last', async () => {
+  test('the QR code for a phone if there is no wallet, and the payment by hand last', async () => {
     await open('no-wallet');
     expect(await page.locator('.qr').isVisible()).toBe(true);
     expect(await actions()).toEqual(['copy-link', 'manual']);
@@ -122,7 +122,7 @@ describe.skipIf(!hasBrowser)('a payer sees', () => {
     }
   });
 
-  test('what to do if the browser does not copy: also the link can be selected', async () => {
+  test('what to do if the browser does not copy the address or the link', async () => {
     await open('manual');
     await page.locator('summary').click();
     await page.evaluate(refuseToCopy);
@@ -146,7 +146,7 @@ describe.skipIf(!hasBrowser)('a payer sees', () => {
     expect(below.y - bar.y - bar.height).toBeGreaterThanOrEqual(8);
   });
 
-  test('until when to pay, and when it was paid, with the time zone', async () => {
+  test('the deadline and the time of the payment, with the time zone', async () => {
     await open('manual');
     const { text } = wrapPage(page);
     expect(await text()).toMatch(/Pay before 13:30 CET ?, Central European Standard Time ?, 27 min left/);
@@ -161,7 +161,7 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
   const world = useOpened(startCheckoutWorld);
   afterEach(() => world.closeDevices());
 
-  /** Presses Tab until the element has the focus, which has to be visible. */
+  /** Presses Tab until the element has the focus. The focus has to be visible each time. */
   async function tabTo(page: Page, selector: string): Promise<void> {
     for (let presses = 0; presses < 20; presses++) {
       await page.keyboard.press('Tab');
@@ -211,11 +211,11 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
       await expect.poll(() => checkout.action(`copy-${what}`).textContent()).toBe('Copied');
       expect(await checkout.page.evaluate(readClipboard)).toBe(text);
     }
-    // Whole, and in groups that are not part of it.
+    // The address is complete, and its groups add no characters.
     expect(await checkout.page.locator('[data-value="address"]').textContent()).toBe(intent.expected_wallet);
   });
 
-  test('keeps its place when the page goes on', async () => {
+  test('keeps its place when the page moves on', async () => {
     const device = await world.openDevice();
     await device.installWallet(await world.createPayer());
     const checkout = await device.open(await world.createIntent());
@@ -223,7 +223,7 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
     await tabTo(checkout.page, '[data-action="wallet"]');
     await checkout.page.keyboard.press('Enter');
     await checkout.view('ready');
-    // The button that was pressed has gone: the title of the step has the focus, and is read out.
+    // The pressed button is gone, so the title of the step has the focus and is read out.
     expect(await checkout.page.locator('#title:focus').count()).toBe(1);
   });
 });
@@ -232,7 +232,7 @@ const hasPayment = ({ name }: State) => name !== 'reorganised-after-success';
 
 type Box = Record<'x' | 'y' | 'width' | 'height', number>;
 
-// These run in the page.
+// Everything below runs in the page.
 
 interface Element {
   matches(selector: string): boolean;
@@ -259,7 +259,7 @@ const motions = (page: Page) =>
       .map(({ animationName }) => animationName ?? 'a transition'),
   );
 
-/** Where the parts of the page begin, in pixels. */
+/** Returns where the parts of the page begin, in pixels. */
 function leftEdges(): number[] {
   const { document, getComputedStyle } = globalThis as unknown as InPage;
   const parts = document.querySelectorAll(
@@ -267,7 +267,7 @@ function leftEdges(): number[] {
   );
   const edges = [...parts]
     .filter((part) => part.getClientRects().length > 0)
-    // Text that is centered begins elsewhere than its box. Buttons are seen as boxes.
+    // Centered text does not begin where its box does. Buttons are visible as boxes.
     .map((part) =>
       getComputedStyle(part).textAlign === 'center' && !part.matches('button, a')
         ? -1
@@ -276,7 +276,7 @@ function leftEdges(): number[] {
   return [...new Set(edges.map(Math.round))];
 }
 
-/** On how many lines its text is. */
+/** Returns the number of lines of its text. */
 function linesOf(button: unknown): number {
   const { document } = globalThis as unknown as InPage;
   const range = document.createRange();

@@ -1,6 +1,6 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
-// What the checkout page asks of a wallet, and what it makes of each answer. In Chromium, with a wallet that is not ours, and
-// Circle's USDC on anvil.
+// What the checkout page asks of a wallet, and how it handles each answer. In Chromium, with a third party's
+// wallet and Circle's USDC on anvil.
 
 import { type Address, concatHex, parseEther } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -16,7 +16,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
   const world = useOpened(startCheckoutWorld);
   afterEach(() => world.closeDevices());
 
-  /** A device with a wallet of a new account, and the page of a new intent. */
+  /** Opens a new intent's page on a device with a wallet of a new account. */
   async function begin({
     payer = {},
     wallet: options = {},
@@ -93,7 +93,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
   });
 
   describe('on another chain', () => {
-    test('is asked to change, then to pay', async () => {
+    test('is asked to switch chains, then to pay', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
       await checkout.connect('wrong-chain');
       expect(await checkout.action('pay').count()).toBe(0);
@@ -106,14 +106,14 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     });
 
     test.each([
-      ['by its code', undefined],
+      ['with its error code', undefined],
       [
-        'by a code in the code of another',
+        'with that code nested in another error',
         () => {
           throw new WalletError(-32603, 'Internal error', { originalError: { code: 4902 } });
         },
       ],
-    ])('that does not know the chain is given it: %s', async (_, answer) => {
+    ])('that does not know the chain is asked to add it: %s', async (_, answer) => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1, knownChainIds: [1] } });
       wallet.answer('wallet_switchEthereumChain', answer);
       await checkout.connect('wrong-chain');
@@ -133,7 +133,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       ]);
     });
 
-    test('may refuse to change, and is asked again when the payer wants it', async () => {
+    test('may refuse to switch, and is asked again if the payer wants that', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
       wallet.answer('wallet_switchEthereumChain', reject);
       await checkout.connect();
@@ -144,7 +144,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       await checkout.press('switch-chain', 'ready');
     });
 
-    test('that cannot change says so, and the payer changes it there', async () => {
+    test('that cannot switch makes the page say so, and the payer switches in the wallet', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
       wallet.answer('wallet_switchEthereumChain', () => {
         throw new WalletError(-32601, 'the method does not exist');
@@ -156,7 +156,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       await checkout.view('ready');
     });
 
-    test('that claims to have changed but has not is not asked to pay', async () => {
+    test('that claims to have switched but has not is not asked to pay', async () => {
       const { wallet, checkout } = await begin({ wallet: { chainId: 1 } });
       wallet.answer('wallet_switchEthereumChain', () => null);
       await checkout.connect();
@@ -169,7 +169,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     test('that leaves the chain at the last moment is not asked to pay', async () => {
       const { wallet, checkout } = await begin();
       await checkout.connect('ready');
-      // It says nothing of it.
+      // It emits no event.
       wallet.answer('eth_chainId', () => '0x1');
       await checkout.press('pay', 'wrong-chain');
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
@@ -191,7 +191,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await world.transfersOf(account.address)).toBe(1);
   });
 
-  test('of several owners may have put before the others what it rejects', async () => {
+  test('of several owners may have proposed the payment to the others although it rejects', async () => {
     const { wallet, checkout } = await begin();
     wallet.answer('eth_getCode', () => '0x6080');
     wallet.answer('eth_sendTransaction', reject);
@@ -204,7 +204,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await checkout.text()).toMatch(/other owners, they have to confirm before/);
   });
 
-  test('that cannot sign the bytes behind a transfer has sent nothing, and says what helps', async () => {
+  test('that cannot sign the bytes after a transfer has sent nothing, and the page says what helps', async () => {
     const { wallet, checkout } = await begin();
     wallet.answer('eth_sendTransaction', () => {
       throw new WalletError(-32603, 'Ledger device: Invalid data received (0x6a80)');
@@ -215,7 +215,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('ready');
   });
 
-  test.each([84532, '84532'])('that says its chain as %j can pay', async (chainId) => {
+  test.each([84532, '84532'])('that reports its chain as %j can pay', async (chainId) => {
     const { wallet, checkout } = await begin();
     wallet.answer('eth_chainId', () => chainId);
     await checkout.connect('ready');
@@ -242,7 +242,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.connect('connecting', wallet.rdns);
     await checkout.press('wallets');
     await checkout.connect('ready', other.rdns);
-    // What it refuses now changes nothing.
+    // Its late refusal changes nothing.
     held.letGo(reject);
     await checkout.refresh();
     await checkout.view('ready');
@@ -262,7 +262,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.press('manual', 'manual');
   });
 
-  test('that was left while it changes the chain does not come back', async () => {
+  test('that was left while it switches chains does not come back', async () => {
     const { device, wallet, intent } = await begin({ wallet: { chainId: 1 } });
     const held = holdBack();
     wallet.answer('wallet_switchEthereumChain', held.answer);
@@ -277,7 +277,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await checkout.page.locator('[data-notice]').count()).toBe(0);
   });
 
-  test('one of two is asked, and each has its name and its icon', async () => {
+  test('is offered with its name and icon beside another, and only the chosen one is asked', async () => {
     const device = await world.openDevice();
     const icon = (colour: string) =>
       `data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'%3E%3Crect fill='${colour}'/%3E%3C/svg%3E`;
@@ -329,7 +329,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       expect(wallet.requestsOf('eth_sendTransaction')).toHaveLength(1);
     });
 
-    test('is not offered beside one that does', async () => {
+    test('is not offered beside one that announces itself', async () => {
       const { device, intent } = await begin({ wallet: legacy });
       const announced = await device.installWallet(await world.createPayer());
       const checkout = await device.open(intent);
@@ -340,7 +340,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     });
   });
 
-  test('none: the payer is told, and can send by hand', async () => {
+  test('is not needed: without one, the page says so, and the payer can send by hand', async () => {
     const device = await world.openDevice();
     const intent = await world.createIntent();
     const checkout = await device.open(intent);
@@ -402,7 +402,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     });
   });
 
-  test('that chooses another account pays with that', async () => {
+  test('that switches to another account pays with that one', async () => {
     const { wallet, checkout } = await begin();
     await checkout.connect('ready');
     const poor = await world.createPayer({ units: 0n });
@@ -422,10 +422,10 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('choose-wallet');
   });
 
-  test('whose payment was reverted by the chain is told so, and may pay again', async () => {
+  test('whose transaction fails on the chain may pay again, and the page says so', async () => {
     const { account, wallet, checkout } = await begin();
     await checkout.connect('ready');
-    // It is estimated before, and executed after.
+    // Gas is estimated before, and the transaction is executed after.
     const held = holdBack();
     wallet.answer('eth_sendTransaction', held.answer);
     await checkout.press('pay');

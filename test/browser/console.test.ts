@@ -26,7 +26,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
   let context: BrowserContext;
   let page: Page;
   let url: string;
-  /** What the browser complains about: nothing, in any test. */
+  /** Errors that the browser reports. No test may cause any. */
   let complaints: string[];
   let endpointStatus = 204;
 
@@ -88,7 +88,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
   const see = (text: string | RegExp) => page.getByText(text).first().waitFor();
   const press = (name: string) => page.getByRole('button', { name, exact: true }).first().click();
 
-  /** An intent that is paid and confirmed. */
+  /** An intent with a confirmed payment. */
   async function createPaid(fields: object = {}) {
     const intent = await world.createIntent(fields);
     const hash = await world.transferTo(intent);
@@ -115,7 +115,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await stranger.close();
     });
 
-    test('is shared with a new tab, and with nobody else', async () => {
+    test('signs in a new tab of the same browser, and no other browser', async () => {
       await signIn();
       const tab = await newPage();
       await tab.goto(`${url}/refunds`);
@@ -127,7 +127,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await stranger.close();
     });
 
-    test('is not replaced by a link that somebody has sent', async () => {
+    test('is not replaced by a link that somebody else has sent', async () => {
       await signIn('/payments');
       const tab = await context.newPage();
       const asked = tab.waitForEvent('dialog');
@@ -137,7 +137,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await tab.getByText('Anna Meier').waitFor();
     });
 
-    test('is ended by who signs out, in every tab', async () => {
+    test('ends in every tab when the user signs out', async () => {
       await signIn('/payments');
       const tab = await newPage();
       await tab.goto(`${url}/refunds`);
@@ -150,7 +150,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       complaints = complaints.filter((text) => !text.includes('401'));
     });
 
-    test('that is revoked while the page is open ends it', async () => {
+    test('that is revoked while the page is open ends the session', async () => {
       const sessionId = await signIn('/payments');
       await revokeSession(world.service.database.orm.em, sessionId);
       await see('The session has ended. Ask for a new link.');
@@ -159,7 +159,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     });
   });
 
-  test('a payment is found, refunded, and its whole story is told', async () => {
+  test('a payment is found and refunded, and its whole history is shown', async () => {
     endpointStatus = 500;
     const hooks = { url: `${receiver.url}/hooks` };
     const { json: endpoint } = await world.service.call('createWebhookEndpoint', hooks);
@@ -197,7 +197,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const refund = refunds[0] as NonNullable<(typeof refunds)[0]>;
     expect(refund).toMatchObject({ amount_units: 5_000_000, status: 'requires_transfer' });
 
-    // The wallet that was paid sends what was prepared.
+    // The wallet that was paid sends the prepared transaction.
     const wallet = intent.expected_wallet as Address;
     await world.chain.client.setBalance({ address: wallet, value: parseEther('1') });
     const { to, data } = refund.transaction as { to: Address; data: Hex };
@@ -213,7 +213,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('400'));
   });
 
-  test('a refund that nobody has signed is canceled, and the focus stays where the work is', async () => {
+  test('an unsigned refund is canceled, and the focus stays in place', async () => {
     const intent = await createPaid();
     const refund = { payment_intent: intent.id, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
     const { json } = await world.service.call('createRefund', refund);
@@ -236,7 +236,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
   describe('a refund that waits for its transfer', () => {
     const destination = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
     const start = async (options: Partial<LinkOptions> = {}) => {
-      // The wallet that was paid has a key, gas and the money.
+      // The wallet that was paid has a key, gas and money.
       const account = await world.createPayer();
       const intent = await createPaid({ wallet_address: account.address });
       const { json: refund } = await world.service.call('createRefund', {
@@ -255,7 +255,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       return { account, intent, refund, wallets, status };
     };
 
-    test('is signed by the wallet that was paid, once', async () => {
+    test('is signed once, by the wallet that was paid', async () => {
       const { wallets, status } = await start();
       const [right, wrong] = wallets;
       await press('Sign with Wrong');
@@ -270,7 +270,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await page.getByText('Sign it', { exact: true }).click();
       await see(/A wallet of this browser was asked to send it\./);
       expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
-      // What was sent before stays remembered when a second one is refused.
+      // The first transaction stays remembered if the wallet rejects a second one.
       await press('It has sent nothing: sign it again');
       right.answer('eth_sendTransaction', reject);
       await press('Sign with Right');
@@ -284,7 +284,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(await status()).toBe('succeeded');
     });
 
-    test('is signed in one tab of two', async () => {
+    test('is signed in only one of two tabs', async () => {
       const { wallets } = await start();
       const second = await newPage();
       await second.goto(page.url());
@@ -293,7 +293,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await second.getByRole('button', sign).waitFor();
       await press('Sign with Right');
       await second.getByText(/A wallet of this browser was asked to send it\./).waitFor();
-      // What one tab has given up another may ask for meanwhile.
+      // Once one tab has given up, another may ask the wallet.
       await press('It has sent nothing: sign it again');
       const again = { name: 'It has sent nothing: sign it again', exact: true };
       await second.getByRole('button', again).click();
@@ -303,7 +303,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(await page.getByRole('button', sign).count()).toBe(0);
       await world.mine(11);
       await page.locator('.badge', { hasText: 'Returned' }).waitFor();
-      // Other tests have nothing to do.
+      // Leaves nothing to do for other tests.
       await world.service.query('update refunds set labels = null');
     });
 
@@ -319,7 +319,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
     });
 
-    test('is copied or scanned by an operator, and named by its transaction', async () => {
+    test('is copied or scanned by an operator, and confirmed with its transaction', async () => {
       const { account, refund, status } = await start({ merchant: undefined as never });
       expect(await page.getByRole('button', { name: 'Sign with Right' }).count()).toBe(0);
       await see('QR code for a phone');
@@ -340,7 +340,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     });
   });
 
-  test('what is reorganised after it has succeeded is not to be shipped', async () => {
+  test('a payment that is reorged after success is marked as not to be shipped', async () => {
     const intent = await createPaid();
     const uuid = parseIdentifier('pi', intent.id);
     await world.service.query(
@@ -359,7 +359,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see(/said that it is done: “sent it back to the warehouse”/);
   });
 
-  test('a payment is canceled after a second word', async () => {
+  test('a payment is canceled after a confirmation', async () => {
     const { id } = await world.createIntent();
     await signIn(`/payments/${id}`);
     await press('Cancel this payment');
@@ -371,7 +371,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect((await world.merchant.getIntent(id)).status).toBe('canceled');
   });
 
-  test('money that names no payment is attributed, and detached again', async () => {
+  test('an unattributed transfer is attributed, and detached again', async () => {
     const intent = await world.createIntent({ amount_units: 3_000_000, metadata: { order_id: 'order-9' } });
     await world.transferTo(intent, { units: 2_000_000n, suffix: '0x' });
     await world.mine(11);
@@ -380,7 +380,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByRole('link', { name: 'Whose is it?' }).click();
     await page.getByRole('link', { name: 'order-9' }).waitFor();
     await see('1.00 USDC less');
-    // One that is not among the nearest five is named.
+    // A payment that is not among the five suggestions is given by its id.
     const named = await world.createIntent({ amount_units: 1_000_000, metadata: { order_id: 'order-10' } });
     await page.getByLabel('Another payment, by its id').fill(` ${named.id}`);
     await page.getByRole('link', { name: 'order-10' }).last().waitFor();
@@ -405,7 +405,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.service.call('cancelPaymentIntent', { id: intent.id });
   });
 
-  test('an endpoint says what it was sent and has answered, and is sent it again', async () => {
+  test('an endpoint shows its deliveries and their answers, and a delivery is sent again', async () => {
     endpointStatus = 500;
     const { json: endpoint } = await world.service.call('createWebhookEndpoint', {
       url: `${receiver.url}/other`,
@@ -442,7 +442,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
   });
 
-  test('what is not among the newest is found', async () => {
+  test('items that are not among the newest are found', async () => {
     const { id } = world.service.merchant;
     const dayMs = 86_400_000;
     const wallet = '0x00000000000000000000000000000000000000aa';
@@ -465,7 +465,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     );
   });
 
-  test('the search finds by what support is asked, and says what it looked for', async () => {
+  test('the search finds what customers give to support, and says what it looked for', async () => {
     const { id, hash } = await createPaid({ metadata: { order_id: 'order-21' } });
     await signIn();
     const input = page.getByRole('searchbox');
@@ -495,7 +495,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see(/It may be on another chain, or on none yet/);
   });
 
-  test('Home has what was received today, and a tab that is not seen does not ask', async () => {
+  test('Home shows what was received today, and a hidden tab sends no requests', async () => {
     await page.clock.install();
     await signIn();
     const today = async () =>
@@ -512,11 +512,11 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await expect.poll(today).toBeCloseTo(before + 12.5, 6);
   });
 
-  test('a list is where it was when new rows come, and says how many', async () => {
+  test('a list keeps its place when new rows arrive, and says how many there are', async () => {
     await signIn('/payments');
     await page.waitForSelector('tbody tr');
     const first = await page.locator('tbody tr').first().innerText();
-    // Asked again, nothing is new.
+    // The next poll finds nothing new.
     await page.waitForResponse((response) => response.status() === 304);
     await world.createIntent({ metadata: { order_id: 'the newest' } });
     await page.getByRole('button', { name: '1 new' }).waitFor();
@@ -525,7 +525,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByRole('link', { name: 'the newest' }).waitFor();
   });
 
-  test('a lost connection says so, keeps what it had, and comes back by itself', async () => {
+  test('after a lost connection the page says so, keeps its content, and recovers by itself', async () => {
     await signIn('/payments');
     await page.waitForSelector('tbody tr');
     await page.route('**/payments.v1.*/**', (route) => route.abort());
@@ -536,7 +536,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
   });
 
-  test('an operator looks at any merchant; a reader changes nothing', async () => {
+  test('an operator can see any merchant, and a reader can change nothing', async () => {
     const other = await world.service.newMerchant();
     const { id } = await world.createIntent();
     await signIn(`/payments/${id}`, { merchant: undefined as never, isReadOnly: true });
@@ -552,15 +552,15 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('404'));
   });
 
-  test('an export is a file with what came, also without a payment', async () => {
+  test('an export is a file with what was received, including unattributed transfers', async () => {
     const intent = await createPaid({ metadata: { order_id: 'order-31' } });
-    // What may be for either is for neither.
+    // A transfer that may pay either of two intents pays neither.
     await Promise.all([world.createIntent(), world.createIntent()]);
     const wallet = world.service.merchant.wallets.testnet.base as Address;
     await world.transferTo({ expected_wallet: wallet } as never, { units: 1_770_000n, suffix: '0x' });
     await world.mine(2);
     await signIn('/export');
-    // A day on each side, for the chain's clock.
+    // With a day on each side, because of the chain's clock.
     const day = (ms: number) => new Date(Date.now() + ms).toISOString().slice(0, 10);
     await page.getByLabel('First day').fill(day(86_400_000));
     await press('Download the CSV file');
@@ -573,7 +573,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect(text).toMatch(/^time,type,payment_intent,.*,recorded_at\r\n/);
     expect(text).toContain(`,payment,${intent.id},`);
     expect(text).toMatch(/,unattributed,,,.*,1\.77,1770000,/);
-    // The list of a day has what was paid on it.
+    // The list of a day has the payments of that day.
     const { succeeded_at } = (await world.service.call('getPaymentIntent', { id: intent.id })).json;
     const paidOn = dayOf(Date.parse(succeeded_at as string), timezoneId);
     await page.goto(`${url}/payments?paid_from=${paidOn}&paid_to=${paidOn}`);
@@ -589,7 +589,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see('No payments match. Remove a filter.');
   });
 
-  test('an operator sees the chains, the merchants and their keys, and changes none', async () => {
+  test('an operator sees the chains, the merchants and their keys, and can change none of them', async () => {
     await signIn('/chains', { merchant: undefined as never });
     await see('Base Sepolia');
     await page.getByRole('link', { name: 'Home' }).click();
@@ -638,7 +638,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       for (const [width, colorScheme, hasRules] of [
         [390, 'dark', true],
         [1_280, 'light', true],
-        // What is widest has no rules of its own.
+        // The widest layout has no rules of its own.
         [1_920, 'dark', false],
       ] as const) {
         await page.setViewportSize({ width, height: 900 });
@@ -651,7 +651,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
   });
 
-  test('is at most 120 KB in all, compressed, and none of it is from elsewhere', async () => {
+  test('loads at most 120 KB in all, compressed, and nothing from elsewhere', async () => {
     const lengths: Promise<string | null>[] = [];
     const hosts = new Set<string>();
     const note = (response: Response) => {

@@ -21,7 +21,7 @@ test('the page loads nothing from elsewhere, and cannot be framed', async () => 
   expect(policy).toMatch(/form-action 'none'/);
   expect(policy).not.toMatch(/unsafe|https?:|data:/);
   const page = await answer.text();
-  // Links lead elsewhere; nothing is loaded from there.
+  // Links may lead elsewhere, but nothing is loaded from there.
   expect(page).not.toMatch(/(?:src=|<link[^>]* href=)"(?:https?:)?\/\//);
   expect(page).not.toMatch(/<style| style=|<script>| on[a-z]+="/);
 });
@@ -66,7 +66,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
   const shown = async (selector: string) => (await page.locator(selector).innerText()).replace(/\s+/g, ' ');
   const plain = (markdown: string) => markdown.replace(/[`*]/g, '').replace(/\s+/g, ' ');
 
-  /** Opens or closes everything that is folded, apart from the forms. */
+  /** Folds or unfolds everything except the forms. */
   const fold = (isFolded: boolean) =>
     page.evaluate((folded) => {
       for (const each of document.querySelectorAll<HTMLDetailsElement>('main details:not(.try)'))
@@ -154,7 +154,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(side).toContain(json(operation.responses[201].content['application/json'].example));
   });
 
-  test('one language for all samples, selectable by keyboard, and kept for the next visit', async () => {
+  test('one language is selected for all samples, by keyboard, too, and kept for the next visit', async () => {
     const visible = () => page.locator('#createPaymentIntent .panel:visible').getAttribute('data-language');
     expect(await visible()).toBe('TypeScript');
     await page.locator('[id="createPaymentIntent-TypeScript"]').focus();
@@ -232,7 +232,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       expect(new URL(page.url()).hash).toBe(hash);
     });
 
-    test('a slash in a field is a slash', async () => {
+    test('a slash in a text field is only a slash', async () => {
       await page.locator('#createPaymentIntent .try summary').click();
       await page.locator('#createPaymentIntent textarea').press('/');
       expect(await dialog().isVisible()).toBe(false);
@@ -347,7 +347,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(scrollWidth).toBeLessThanOrEqual(clientWidth);
   });
 
-  // The page is long: the second look is at one of each of its parts, by the rules that colours and widths decide.
+  // The page is long, so the second run covers one of each part, by the rules about colours and widths.
   test('axe finds no problems at 1,120 px in light, and at 320 in dark', async () => {
     const tryIt = page.locator('.try').first();
     await tryIt.evaluate((element) => element.setAttribute('open', ''));
@@ -480,7 +480,7 @@ describe.skipIf(!hasBrowser)('in Chromium without JavaScript', () => {
     }
     expect(await page.locator('.copy').count()).toBe(0);
     expect(await page.locator('.try:visible, .find:visible, .theme:visible').count()).toBe(0);
-    // What is folded opens without JavaScript.
+    // Folded parts open without JavaScript.
     await page.locator('#createPaymentIntent summary', { hasText: 'Errors' }).click();
     expect(await page.locator('#createPaymentIntent a[href="#error-rate_limited"]').isVisible()).toBe(true);
   });

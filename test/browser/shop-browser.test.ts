@@ -1,4 +1,4 @@
-// The example shop in Chromium: beside a service, and as a new user runs it.
+// The example shop in Chromium, with a service of the test, and as a new user runs it.
 
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -60,7 +60,7 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
       `opener.postMessage({ from: 'payment-intents-checkout', type: 'status', paymentIntent: 'pi_x', status: '${status}' }, '*')`,
     );
 
-  test('a forged success shows the order as the backend knows it', async () => {
+  test('after a forged success the order is shown as the backend knows it', async () => {
     const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
     await popup.waitForSelector('main[data-status="requires_payment"]');
     await forge(popup, 'succeeded');
@@ -71,7 +71,7 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
     await popup.close();
   });
 
-  test('a closed checkout is told, and a second click pays the same order', async () => {
+  test('a closed checkout is noticed, and a second click pays the same order', async () => {
     const click = async () => {
       const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
       await popup.waitForSelector('main[data-status="requires_payment"]');
@@ -99,7 +99,7 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
   });
 });
 
-// As a new user: two commands, and a purchase with the test wallet.
+// Like a new user: two commands, and a purchase with the test wallet.
 describe.skipIf(!hasBrowser)('beside npm start', () => {
   let data: string;
   let service: Program;
@@ -140,7 +140,7 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     return popup;
   };
 
-  test('an order is bought in the popup and shipped once, and its money goes back', {
+  test('an order is paid in the popup, shipped once, and refunded', {
     timeout: 90_000,
   }, async () => {
     const popup = await openPopup();
@@ -162,7 +162,7 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await popup.close();
   });
 
-  test('an order is bought on the payment page, and the payer comes back', { timeout: 60_000 }, async () => {
+  test('an order is paid on the payment page, and the payer comes back', { timeout: 60_000 }, async () => {
     await page.click('#redirect');
     await page.waitForURL(`${service.url}/checkout*`);
     await payExactly(page);
@@ -173,7 +173,7 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await hasShipped(shop, orderOn(page), 1);
   });
 
-  test('a browser that closes and never calls back changes nothing', { timeout: 60_000 }, async () => {
+  test('an order is shipped even if the browser is closed', { timeout: 60_000 }, async () => {
     const [, placed] = await Promise.all([
       openPopup().then(payExactly),
       page.waitForResponse(`${shop.url}/orders`),
@@ -183,7 +183,7 @@ describe.skipIf(!hasBrowser)('beside npm start', () => {
     await page.goto('about:blank');
     await hasShipped(shop, order_id, 1);
     expect(await stateOf(shop, order_id)).toBe('shipped');
-    // The service sends the webhook again.
+    // Makes the service send the webhook again.
     const { testnet_key: apiKey } = JSON.parse(await readFile(join(data, 'data/demo.json'), 'utf8'));
     const client = createPaymentIntentsClient({ baseUrl: service.url, apiKey });
     const { items } = await client.listEvents({ type: 'payment_intent.succeeded' }).page();
