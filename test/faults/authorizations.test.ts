@@ -1,5 +1,5 @@
-// The process that takes what payers sign is killed: before it has stored a signature, between storing it and asking the
-// facilitator, and while it waits. The payer sends the same again, and pays once.
+// The process that takes signatures is killed: before it has stored one, between storing it and asking the
+// facilitator, and while it waits. The payer sends the same signature again, and pays once.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { numberToHex } from 'viem';
@@ -83,18 +83,18 @@ test('a signature that is sent again after each kill pays once', {
     const { accepts } = (await (await pay(api, secret)).json()) as PaymentRequired;
     const [offer] = accepts;
     if (offer === undefined) throw new Error('nothing is offered');
-    // Until the money is there, the chain would refuse it.
+    // The chain would refuse the authorization before the payer has the money.
     await chain.mine();
     const signed = await sign(payer, offer);
     const header = paymentHeader(signed, offer);
     const verified = facilitator.asked.length;
     const lost = pay(api, secret, header).catch(() => undefined);
-    // Not stored yet, stored, or asked about.
+    // The signature is not stored yet, stored, or with the facilitator.
     await sleep(((i % 3) + random.fraction()) * 20);
     await api.end('SIGKILL');
     await lost;
     api = await startApi();
-    // Whoever was given it may send it. If nobody was, it can no longer be sent by us, and its payer waits.
+    // The facilitator may send a signature that it was given. Otherwise nobody can, and the payer waits.
     if (facilitator.asked.length > verified + 1) await facilitator.send(signed).catch(() => undefined);
     const again = pay(api, secret, header);
     const answered = await Promise.race([again, sleep(3_000)]);

@@ -11,7 +11,7 @@ const cluster = useCluster();
 
 afterEach(endAll);
 
-test('repeated kill -9 under load: retries find or create the one intent', async () => {
+test('after kill -9 under load, each retry finds or creates its one intent', async () => {
   const ports = await choosePorts();
   let service = await startProcess(cluster, ports);
   const load = await startLoad(cluster, {
@@ -30,7 +30,7 @@ test('repeated kill -9 under load: retries find or create the one intent', async
   report(await load.finish(), { kills, failures: JSON.stringify(Object.fromEntries(load.failures)) });
 });
 
-test('PostgreSQL is cut off and comes back: 503 meanwhile, then ready again without a restart', async () => {
+test('while PostgreSQL is cut off, creates get 503, and afterwards the service is ready without a restart', async () => {
   const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   const readyAfterMs: number[] = [];
@@ -54,12 +54,12 @@ test('PostgreSQL is cut off and comes back: 503 meanwhile, then ready again with
   report(await load.finish(), { readyAfterMs: readyAfterMs.join('/') });
 });
 
-test('a connection cut between COMMIT and its answer: the create is repeated by its id, and answered once', async () => {
+test('if the connection is cut between COMMIT and its answer, the create is repeated by its id, and answered once', async () => {
   let cuts = 0;
   const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => {
     let hasInserted = false;
     return ({ type, body }) => {
-      // CommandComplete has the number of rows; the commit is done when the server is ready for the next statement.
+      // CommandComplete has the number of rows. The commit is done once the server is ready for a statement.
       if (type === 'C') hasInserted = /^INSERT 0 [1-9]/.test(body.toString());
       if (type !== 'Z' || !hasInserted) return 'forward';
       hasInserted = false;
@@ -85,7 +85,7 @@ test('a connection cut between COMMIT and its answer: the create is repeated by 
   report(figures, { cuts });
 });
 
-test('the same keys sent to two processes on one database: one intent and one answer each', async () => {
+test('idempotency keys sent to two processes at once get one intent and one answer each', async () => {
   const services = await Promise.all([startProcess(cluster), startProcess(cluster)]);
   const load = await startLoad(cluster, { services, apiKey: cluster.apiKey, callers: 16, callersPerKey: 4 });
   await load.progress(2_000);

@@ -1,5 +1,5 @@
-// What an acknowledged change is followed by, whatever ends meanwhile: exactly one event, which every reader gets once and
-// every webhook endpoint at least once.
+// Each acknowledged change has exactly one event, which every reader gets once and every webhook endpoint at
+// least once, whatever crashes meanwhile.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Webhook } from 'standardwebhooks';
@@ -21,7 +21,7 @@ let receiver: Receiver;
 let secret: string;
 /** Deliveries that are being received, by event. */
 let inHand: Map<string, number>;
-/** The most deliveries of one event that were in hand at the same time. */
+/** The most deliveries of one event that were being received at the same time. */
 let mostAtOnce: number;
 
 const cluster = useCluster();
@@ -49,7 +49,7 @@ afterEach(async () => {
 
 const permitted = { WEBHOOK_ALLOW: '127.0.0.1' };
 
-/** Calls until the service answers with that status, as a client does that never gives up. */
+/** Calls until the service answers with that status, like a client that never gives up. */
 async function call(
   service: Pick<ServiceProcess, 'publicUrl'>,
   method: string,
@@ -85,7 +85,7 @@ async function createIntents(service: ServiceProcess, count: number): Promise<st
   return intents.map((intent) => (intent as { id: string }).id);
 }
 
-/** Cancels them all, some at a time, each until it is acknowledged. Calls `onProgress` after each. */
+/** Cancels all intents, a few at a time, with retries until acknowledged. Calls `onProgress` after each. */
 async function cancelAll(
   service: ServiceProcess,
   ids: readonly string[],
@@ -116,7 +116,7 @@ async function untilDelivered(): Promise<void> {
   }
 }
 
-/** What a reader gets who follows the list from its beginning. */
+/** Returns the events that a reader gets who follows the list from its beginning. */
 async function followedEvents(service: ServiceProcess, intents: readonly string[]): Promise<Event[]> {
   const wanted = new Set(intents);
   const events: Event[] = [];
@@ -129,7 +129,7 @@ async function followedEvents(service: ServiceProcess, intents: readonly string[
   return events.filter(({ data }) => wanted.has(data.payment_intent?.id));
 }
 
-/** Each intent has one event, the reader got each once, and the receiver each at least once. */
+/** Expects one event for each intent, once for the reader and at least once for the receiver. */
 async function expectEverything(service: ServiceProcess, intents: readonly string[]): Promise<void> {
   await untilDelivered();
   const events = await followedEvents(service, intents);
@@ -142,13 +142,13 @@ async function expectEverything(service: ServiceProcess, intents: readonly strin
   console.log(`seed ${random.seed}: ${events.length} events, ${received.length} webhooks`);
 }
 
-/** As if the half minute had passed after which what nobody has noted is attempted again. */
+/** As if the half minute had passed after which unrecorded attempts are repeated. */
 const endClaims = () =>
   cluster.query(
     'update webhook_deliveries set next_attempt_at = now(), leased_until = now() where leased_until > now()',
   );
 
-test('kill -9 during cancels and deliveries: one event for each, delivered at least once', async () => {
+test('with kill -9 during cancels and deliveries, each has one event, delivered at least once', async () => {
   const ports = await choosePorts();
   let service = await startProcess(cluster, { ...ports, ...permitted });
   await createEndpoint(service);
@@ -167,7 +167,7 @@ test('kill -9 during cancels and deliveries: one event for each, delivered at le
   await expectEverything(service, intents);
 });
 
-test('two processes deliver: nothing is sent twice or concurrently', async () => {
+test('two processes that deliver send nothing twice or concurrently', async () => {
   const service = await startProcess(cluster, { ...permitted, ROLES: 'api' });
   for (const roles of ['deliveries', 'deliveries,expiry']) {
     await startProcess(cluster, { ...permitted, ROLES: roles });
@@ -179,7 +179,7 @@ test('two processes deliver: nothing is sent twice or concurrently', async () =>
   expect([mostAtOnce, receiver.requests.length]).toEqual([1, intents.length]);
 });
 
-test('PostgreSQL is cut off during cancels and deliveries: all is delivered without a restart', async () => {
+test('if PostgreSQL is cut off during cancels and deliveries, all is delivered without a restart', async () => {
   const service = await startProcess(cluster, permitted);
   await createEndpoint(service);
   const intents = await createIntents(service, 100);
@@ -198,10 +198,10 @@ test('PostgreSQL is cut off during cancels and deliveries: all is delivered with
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
 });
 
-/** Longer than `DATABASE_TIMEOUT`, and than the first pauses of whatever tries again. */
+/** Longer than `DATABASE_TIMEOUT`, and than the first pauses between retries. */
 const hangMs = 3_000;
 
-test('the database hangs during cancels and deliveries: all is delivered, and no attempts overlap', async () => {
+test('if the database hangs during cancels and deliveries, all is delivered, and no attempts overlap', async () => {
   const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => () => 'forward');
   const settings = {
     ...permitted,

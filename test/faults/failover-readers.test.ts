@@ -1,4 +1,4 @@
-// What readers of events notice of a failover, or of a restored backup.
+// How a failover or a restored backup affects readers of events.
 
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { DatabaseLocation } from '../../src/config/database-location.ts';
@@ -33,7 +33,7 @@ async function store(database: DatabaseLocation, n: number): Promise<string[]> {
 const onPrimary = () => ({ url: pair.primary.url('postgres', 'postgres') });
 const onStandby = () => ({ url: pair.standby.url('postgres', 'postgres') });
 
-/** The page of a list, once the service reaches the database. */
+/** Returns the page of a list, once the service reaches the database. */
 const list = (service: ServiceProcess, request: Parameters<ServiceProcess['call']>[1], door: Door = 'json') =>
   vi.waitUntil(
     async () => {
@@ -56,7 +56,7 @@ async function take(service: ServiceProcess, after: string, n: number) {
   };
 }
 
-test('readers of events notice nothing of a promotion that loses nothing', async () => {
+test('readers of events do not notice a promotion that loses nothing', async () => {
   const { standby, failOver } = pair;
   const service = await startProcess(pair);
   const before = await store(onPrimary(), 5);
@@ -74,7 +74,7 @@ test('readers of events notice nothing of a promotion that loses nothing', async
   ]);
 });
 
-test('readers that are past the events a promotion lost are refused, and no others', async () => {
+test('only readers whose position is after the events that a promotion lost are refused', async () => {
   const { primary, standby, failOver } = pair;
   await primary.query('alter system reset synchronous_standby_names');
   await primary.query('select pg_reload_conf()');
@@ -82,7 +82,7 @@ test('readers that are past the events a promotion lost are refused, and no othe
   const kept = await store(onPrimary(), 10);
   const keptPosition = (await take(service, kept[0] as string, 8)).position;
   await expect.poll(() => standby.query('select from events where position = 10')).toHaveLength(1);
-  // From here on the standby receives nothing.
+  // From now on the standby receives nothing.
   await standby.query("alter system set primary_conninfo = ''");
   await standby.query('select pg_reload_conf()');
   await expect.poll(() => standby.query('select from pg_stat_wal_receiver')).toEqual([]);
@@ -92,7 +92,7 @@ test('readers that are past the events a promotion lost are refused, and no othe
   const refusal = reader.watch.refusal();
   const { next_page_token } = (await list(service, { page_size: 50 })).json;
   await failOver('SIGQUIT');
-  // Their positions were those of other events before.
+  // Lost events had these positions before.
   const later = await store(onStandby(), 100);
 
   expect(['cursor_expired', 'unavailable']).toContain((await refusal).code);
@@ -110,7 +110,7 @@ test('readers that are past the events a promotion lost are refused, and no othe
   expect((await list(service, { after: formatIdentifier('evt', newUuid()) })).code).toBe('resource_missing');
 });
 
-test('readers of one restored backup are refused by another one', async () => {
+test('readers of one restored backup are refused by another restore of it', async () => {
   const { primary } = pair;
   const first = await startProcess(pair);
   const kept = await store(onPrimary(), 3);

@@ -1,5 +1,5 @@
-// The database fails over: the service moves to the server that accepts writes, and creates that arrive meanwhile wait
-// for it.
+// The database fails over. The service moves to the server that accepts writes, and creates that arrive
+// meanwhile wait for it.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
@@ -10,7 +10,7 @@ import { endAll, type ServiceProcess, startProcess } from './support/process.ts'
 
 const pair = usePair();
 
-/** Asks `/readyz` ten times a second. Returns its different answers, in their order. */
+/** Asks `/readyz` ten times a second. Returns its different answers in order. */
 function watchReadyz({ operationsUrl }: ServiceProcess) {
   const seen: number[] = [];
   let isStopped = false;
@@ -29,7 +29,7 @@ function watchReadyz({ operationsUrl }: ServiceProcess) {
   };
 }
 
-/** Fails over under load: nobody may notice. */
+/** Fails over under load. No client may notice. */
 async function failOverUnderLoad(cluster: Pair, signal: NodeJS.Signals): Promise<number> {
   const service = await startProcess(cluster);
   const load = await startLoad(cluster, {

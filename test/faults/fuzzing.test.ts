@@ -21,7 +21,7 @@ const cluster = useCluster();
 
 beforeAll(async () => {
   // A connection whose `Connection: close` was changed is idle until IDLE_TIMEOUT, 65 s by default.
-  // A disk that stalls is not what is tested here: creates wait for it.
+  // Creates may wait longer, because a stalling disk is not what is tested here.
   const timeouts = { HEADERS_TIMEOUT: '1', REQUEST_TIMEOUT: '1', IDLE_TIMEOUT: '5', QUEUE_TIMEOUT: '30' };
   service = await startProcess(cluster, timeouts);
   agent = new http.Agent({ keepAlive: true, maxSockets: 32 });
@@ -34,9 +34,9 @@ afterAll(async () => {
   await endAll();
 });
 
-/** `FUZZING=100 npm run test:faults -- fuzzing` is the soak, with as many times the requests. */
+/** `FUZZING=100 npm run test:faults -- fuzzing` is the soak test, with 100 times as many requests. */
 const times = Number(process.env.FUZZING ?? 1);
-/** Each takes a fifth of it. */
+/** Each test takes a fifth of this. */
 const maxMs = 100_000 * times;
 vi.setConfig({ testTimeout: maxMs + 20_000 });
 /** How many requests each kind of fuzzing sends: 17,000 in all, others in each run. */
@@ -69,7 +69,7 @@ async function fuzz<T>(
     {
       numRuns: (times * requests[name]) / batchSize,
       seed: random.seed,
-      // The search for the smallest batch that fails ends before the test does, which then says what failed.
+      // Shrinking ends before the test times out, so that the test reports what failed.
       plugins: [fc.interruptAfterTimeLimit(maxMs, { failOnInterrupt: true })],
     },
   );
@@ -77,7 +77,7 @@ async function fuzz<T>(
   expect(created).toBeGreaterThan(0);
   expect(sent - created).toBeGreaterThan(0);
   expect(service.log.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
-  // Every returned intent is stored, and nothing else.
+  // Every returned intent is stored, and no other.
   const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
     'select count(*)::int as n from payment_intents',
   );
@@ -154,7 +154,7 @@ const wallet = mostly(
   4,
 );
 
-/** JSON texts, to include all notations of numbers. */
+/** Numbers as JSON text, in all notations. */
 const numeral = (usual: fc.Arbitrary<number>) =>
   mostly(
     usual.map(String),
@@ -198,7 +198,7 @@ const bodyText = fc
   .chain(({ memo, ...members }) =>
     fc.record({
       members: fc.shuffledSubarray(Object.entries(members), { minLength: Object.keys(members).length }),
-      // Sometimes an unknown field.
+      // Sometimes adds an unknown field.
       memo: fc.integer({ min: 0, max: 30 }).map((n) => n === 0 && memo !== undefined),
       space: fc.constantFrom('', '', ' ', '\n\t'),
     }),

@@ -1,5 +1,5 @@
-// A webhook endpoint that is dead, in the worst way: it accepts every connection and never answers. No other endpoint
-// waits for it.
+// The worst kind of dead webhook endpoint: it accepts every connection and never answers. It does not delay
+// other endpoints.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
@@ -7,13 +7,13 @@ import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
 const hangingEndpoints = 100;
-/** For each hanging endpoint: more than it may have in flight. */
+/** Events for each hanging endpoint, more than it may have in flight. */
 const eventsBefore = 12;
 /** How long an attempt waits for an answer. */
 const timeoutMs = 10_000;
-/** The healthy endpoint's events. */
+/** Events for the healthy endpoint. */
 const events = 120;
-/** They go on when the attempts that hang have failed, all at the same time. */
+/** Spreads the events over longer than the timeout, at which all hanging attempts fail together. */
 const pauseMs = (1.1 * timeoutMs) / events;
 
 let receivers: Receiver[] = [];
@@ -79,7 +79,7 @@ async function measureDelays(service: ServiceProcess): Promise<Delays> {
   const received = await healthy.arrived(events);
   const tookMs = Math.round(performance.now() - startedAtMs);
   const ids = received.map(({ body }) => JSON.parse(body).data.payment_intent.id);
-  // Each once: an attempt that is answered is not repeated.
+  // Each event arrives once, because an answered attempt is not repeated.
   expect(ids.sort()).toEqual(intents.sort());
   delays.sort((a, b) => a - b);
   const at = (share: number) => delays[Math.ceil(share * events) - 1] as number;
@@ -90,7 +90,7 @@ async function measureDelays(service: ServiceProcess): Promise<Delays> {
   return figures;
 }
 
-test(`${hangingEndpoints} endpoints that never answer, of the same merchant and of others, delay no other`, async () => {
+test(`${hangingEndpoints} endpoints that never answer, of the same merchant and of others, delay no other endpoint`, async () => {
   const service = await startProcess(cluster, { WEBHOOK_ALLOW: '127.0.0.1' });
   const hanging = await openReceiver(() => {});
   const others = await Promise.all(Array.from({ length: 10 }, () => cluster.newKeyIn(cluster.location)));
@@ -107,7 +107,7 @@ test(`${hangingEndpoints} endpoints that never answer, of the same merchant and 
     }),
   );
   await hanging.arrived(hangingEndpoints);
-  // An event without a position goes to the endpoints that there are when it gets one.
+  // An event goes to the endpoints that exist when it gets its position.
   const waiting = () => cluster.query('select from events where position is null');
   await expect.poll(waiting).toEqual([]);
   const delays = await measureDelays(service);

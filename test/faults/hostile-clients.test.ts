@@ -39,13 +39,13 @@ beforeAll(async () => {
 
 afterAll(endAll);
 
-/** The longest an answer may take during an attack, and 99 of 100 during all. Well above the usual times. */
+/** The most that an answer may take during an attack, and 99 of 100 during all. Well above usual times. */
 const slowestAllowedMs = 5_000;
 const p99AllowedMs = 500;
 /** Of sorted durations, in whole milliseconds. */
 const percentile = (sortedMs: readonly number[], part: number) =>
   Math.round(sortedMs[Math.floor((sortedMs.length - 1) * part)] ?? Number.NaN);
-/** What the answers during all attacks took: those of one attack are too few for a p99 on a machine that others use. */
+/** The durations of answers during all attacks. Those of one are too few for a p99 on a shared machine. */
 const allTookMs: number[] = [];
 
 /** The most memory that clients without a key may make the service use. */
@@ -127,8 +127,8 @@ function drained(socket: net.Socket): Promise<void> {
 }
 
 /**
- * Resolves when the service's memory has not moved for a second: what an attack costs is taken by then. Not before 2.5 s,
- * so that the others have many answers.
+ * Resolves when the service's memory has not changed for a second: by then an attack has its full effect.
+ * Takes at least 2.5 s, so that the others get many answers.
  */
 async function memoryRests(timeoutMs: number): Promise<void> {
   const beganAtMs = performance.now();
@@ -164,7 +164,7 @@ const takesNothing = Buffer.from([0, 4, 0, 0, 0, 0]);
 /** A valid gRPC message: `amount_units` is 1. */
 const grpcMessage = Buffer.from([0, 0, 0, 0, 2, 8, 1]);
 
-/** Connections that are each given some bytes, then one more at a time, until they are refused by a timeout. */
+/** Sends each connection some bytes, then one more at a time, until a timeout refuses it. */
 async function dribbled(
   timeout: keyof typeof limits,
   { count, port, first, more }: { count: number; port: number; first: string; more: string },
@@ -198,14 +198,14 @@ async function messagesByteByByte(more: Record<string, string>) {
   const attacker = await connectRaw(grpcPort);
   for (const stream of streams) {
     attacker.socket.write(encodeHeaders(stream, grpcHeaders(more)));
-    // A thousand bytes are announced.
+    // Announces a thousand bytes.
     attacker.socket.write(encodeFrame(frameTypes.data, 0, stream, Buffer.from([0, 0, 0, 3, 232])));
   }
   const open = new Set(streams);
   dribble(attacker.socket, () =>
     Buffer.concat([...open].map((stream) => encodeFrame(frameTypes.data, 0, stream, Buffer.from([0])))),
   );
-  // Either a refusal that ends the stream, or a reset.
+  // The stream ends with a refusal or a reset.
   const ends = streams.map(async (stream) => {
     await attacker.frame(
       (frame) =>
@@ -266,7 +266,7 @@ async function idleSessions() {
   }
 }
 
-/** Each ends with a timeout of the service, so they are tried at the same time. */
+/** Each attack ends with a timeout of the service, so all run at the same time. */
 const slowAttacks: Record<string, () => Promise<void>> = {
   'headers byte by byte to the public port': () => headersByteByByte(200, httpPort),
   // The operations port allows fewer connections.
@@ -296,12 +296,12 @@ test.each([
 ])('ten thousand silent connections to the %s door', async (_, port) => {
   await whileServing(async () => {
     const attackers = [];
-    // In groups, because the listener's queue holds a few hundred.
+    // Connects in groups, because the listener's queue holds a few hundred.
     for (let bunch = 0; bunch < 40; bunch++) {
       attackers.push(...(await Promise.all(Array.from({ length: 250 }, () => connect(port())))));
     }
     const [, tookMs] = await timed(Promise.all(attackers.map(({ closed }) => closed)));
-    // Sooner than idle connections.
+    // Silent connections are closed sooner than idle ones.
     expect(tookMs).toBeLessThan(seconds('HEADERS_TIMEOUT') + 2 * slackMs);
   });
 });
@@ -408,7 +408,7 @@ describe('without a valid key', () => {
       console.log(`${stdout.trim()} keys refused in 2.5 s`);
       expect(Number(stdout)).toBeGreaterThan(2_500);
     });
-    // The slowest tenth may be the machine's doing.
+    // The machine may have delayed the slowest tenth.
     expect(percentile(tookMs, 0.9)).toBeLessThan(300);
   });
 
@@ -467,12 +467,12 @@ describe('without a valid key', () => {
     expect(percentile(tookMs, 0.5)).toBeLessThan(200);
   });
 
-  test('300 connections that send 45 requests and read nothing; clients with a key are answered', async () => {
+  test('300 connections that send 45 requests and read nothing, while clients with a key are answered', async () => {
     await whileServing(async () => {
       const body = '{"amount_units":1}';
       const createWith = (apiKey: string) =>
         `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\n${authorized(apiKey)}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-      // Its key is looked up as long as the flood lasts.
+      // The lookup of this key lasts as long as the flood.
       const blocker = await openClient(cluster.location);
       const { apiKey } = await cluster.newKey();
       await blocker.query('begin; lock table api_keys in access exclusive mode');
@@ -518,7 +518,7 @@ describe('without a valid key', () => {
   });
 });
 
-test('of the answers during all of these attacks, 99 of 100 came in time', () => {
+test('99 of 100 answers during all of these attacks came in time', () => {
   allTookMs.sort((a, b) => a - b);
   const p99 = percentile(allTookMs, 0.99);
   console.log(`during all attacks: ${allTookMs.length} creates, p99 ${p99} ms`);
@@ -526,7 +526,7 @@ test('of the answers during all of these attacks, 99 of 100 came in time', () =>
 });
 
 describe('more connections than the limit', () => {
-  test('those open longest without a valid key are closed; one with a key stays open', async () => {
+  test('connections that were open longest without a valid key are closed, and one with a key stays open', async () => {
     const ports = await choosePorts();
     const small = await startProcess(cluster, { ...ports, MAX_CONNECTIONS: '20', RATE_LIMIT_CHECKOUT: '0' });
     const { call, close } = openCalls(small, cluster.apiKey);
@@ -541,7 +541,7 @@ describe('more connections than the limit', () => {
       const first = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       const over = await Promise.all(Array.from({ length: 19 }, () => connect(port)));
       expect(await Promise.all(first.map(({ closed }) => closed))).toEqual(first.map(() => ''));
-      // A payer's client secret keeps no connection, for anybody can open a checkout.
+      // A client secret does not protect a connection, because anybody can open a checkout.
       for (const { socket } of over) {
         socket.write(`GET /v1/checkout HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${secret}\r\n\r\n`);
       }
@@ -604,14 +604,14 @@ describe('more connections than the limit', () => {
     const behaving = (async () => {
       const codes = new Set<string>();
       while (!isOver) {
-        // Each on its own connection.
+        // Each call uses its own connection.
         const { call, close } = openCalls(small, cluster.apiKey);
         codes.add((await call('createPaymentIntent', { amount_units: 1 })).code);
         close();
       }
       return [...codes];
     })();
-    // Fewer at once than fit: the behaving client shares this process, and would be evicted before it has sent anything.
+    // Fewer at once than fit: the well-behaved client shares this process, and would be evicted first.
     const atOnce = 150;
     for (let bunch = 0; bunch < 1_500 / atOnce; bunch++) {
       const open = (port: string) => Promise.all(Array.from({ length: atOnce }, () => connect(Number(port))));

@@ -1,4 +1,4 @@
-// Keys that are revoked while in use, and keys while the database is down.
+// Keys that are revoked while in use, and keys during an outage of the database.
 
 import http2 from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -101,13 +101,13 @@ test('if the notification is lost, a revoked key is refused within ten seconds',
   const tookMs = await refusedAfterMs(creates, apiKey);
   expect(await service.end('SIGTERM')).toEqual({ code: 0, signal: null });
   await proxy.close();
-  // Verifies that it was lost; otherwise the test would prove nothing.
+  // Verifies that the notification was lost. Otherwise the test would prove nothing.
   expect(Math.min(...tookMs)).toBeGreaterThan(1_000);
   expect(Math.max(...tookMs)).toBeLessThan(12_000);
   console.log(`refused after ${tookMs.join('/')} ms`);
 });
 
-test('if the database is gone, no key is accepted, cached or not', async () => {
+test('without the database no key is accepted, cached or not', async () => {
   const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   const codes = (apiKey: string) => Promise.all(createsOf(service).map((create) => create(apiKey)));
   const [{ before } = { before: 0 }] = await cluster.query<{ before: number }>(
@@ -117,13 +117,13 @@ test('if the database is gone, no key is accepted, cached or not', async () => {
   const peppers = parseKeyRing(cluster.secrets.API_KEY_PEPPERS);
   await cluster.stopImmediately();
   const stoppedAtMs = performance.now();
-  // While the key is cached, after it has expired from the cache, and for unknown keys.
+  // While the key is cached, and after its cache entry has expired.
   while (performance.now() - stoppedAtMs < 11_000) {
     expect(await codes(cluster.apiKey)).toEqual(['unavailable', 'unavailable']);
     for (const neverSeen of [generateSecret('sk_testnet_', peppers), newCrc32Key('testnet')]) {
       expect(await codes(neverSeen)).toEqual(['unavailable', 'unavailable']);
     }
-    // Wrong check characters cost no query.
+    // A key with wrong check characters is refused without a query.
     const lastDigit = cluster.apiKey.endsWith('0') ? '1' : '0';
     for (const malformed of ['sk_testnet_nonsense', cluster.apiKey.slice(0, -1) + lastDigit]) {
       expect(await codes(malformed)).toEqual(['api_key_invalid', 'api_key_invalid']);

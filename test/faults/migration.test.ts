@@ -16,7 +16,7 @@ class AddNote extends Migration {
   }
 }
 
-test('a migration under load: the process on the old schema keeps working, and two at once are harmless', async () => {
+test('during a migration under load, the process on the old schema keeps working, and a second migration is harmless', async () => {
   const service = await startProcess(cluster);
   const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
   await load.progress(300);

@@ -1,4 +1,4 @@
-// What a service does while its database, or the standby that commits wait for, is away.
+// Outages of the database, and of the standby that commits wait for.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
@@ -13,7 +13,7 @@ import { startProcess, untilReadyz } from './support/process.ts';
 
 const pair = usePair();
 
-test('without its synchronous standby the service is not ready, and soon after it is again', async () => {
+test('without its synchronous standby the service is not ready, and it is ready again soon after that returns', async () => {
   const { standby } = pair;
   const service = await startProcess(pair, { QUEUE_TIMEOUT: '3' });
   await standby.freeze();
@@ -38,26 +38,26 @@ test('a create whose wait for the standby is canceled is not answered before it 
     primary.query<{ n: number }>(
       `select count(pg_cancel_backend(pid))::int as n from pg_stat_activity where wait_event = 'SyncRep'`,
     );
-  // The insert, and then each commit that follows it.
+  // Cancels the wait of the insert, and then of each commit that follows.
   for (let canceled = 0; canceled < 5 && !isAnswered; ) {
     canceled += (await cancelWaits())[0]?.n ?? 0;
     await sleep(50);
   }
   expect(await primary.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
   expect(isAnswered).toBe(false);
-  // What was committed there alone is lost with it.
+  // The commit exists only on the primary, and is lost with it.
   const lost = await primary.query<{ id: string }>('select id from payment_intents order by id desc limit 1');
   await primary.end('SIGQUIT');
   standby.thaw();
   await promote();
   expect((await created).code).toBe('ok');
   expect(await pair.query('select count(*)::int as n from payment_intents')).toEqual([{ n: 2 }]);
-  // Made again, with the id that it had.
+  // The create was repeated with the same id.
   expect(lost).toHaveLength(1);
   expect(await pair.query('select id from payment_intents order by id desc limit 1')).toEqual(lost);
 });
 
-test('when the primary stands still, notifications arrive from the next one within 15 seconds', async () => {
+test('if the primary freezes, notifications arrive from the new one within 15 seconds', async () => {
   const { primary, standby, promote } = pair;
   const service = await startProcess(pair);
   await primary.freeze();
@@ -71,7 +71,7 @@ test('when the primary stands still, notifications arrive from the next one with
   };
   await expect.poll(listening).toBe(1);
   console.log(`listening after ${Math.round(performance.now() - promotedAtMs)} ms`);
-  // Sessions of the old primary end with DATABASE_TIMEOUT, which refuses what they were doing.
+  // Sessions of the old primary end after DATABASE_TIMEOUT, and their requests are refused.
   const create = async () => (await service.call('createPaymentIntent', { amount_units: 1 })).code;
   await expect.poll(create, { timeout: 25_000 }).toBe('ok');
 });
@@ -111,7 +111,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   await primary.query('select pg_reload_conf(), pg_switch_wal()');
   await expect.poll(async () => (await doctor()).ok).toBe(true);
   await standby.end('SIGQUIT');
-  // As Patroni does when the last standby is gone: commits go on, on one server.
+  // Like Patroni when the last standby is gone: commits go on, on one server.
   await primary.query('alter system reset synchronous_standby_names');
   await primary.query('select pg_reload_conf()');
   await expect.poll(measured).toBe(0);
@@ -121,7 +121,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   });
 });
 
-test('a lost session is no outage', async () => {
+test('a lost session is not reported as an outage', async () => {
   const { primary } = pair;
   const service = await startProcess(pair);
   await primary.query(`select pg_terminate_backend(pid) from pg_stat_activity where query like 'listen %'`);
@@ -130,7 +130,7 @@ test('a lost session is no outage', async () => {
   expect((await service.call('createPaymentIntent', { amount_units: 1 })).code).toBe('ok');
 });
 
-test('SIGTERM while the database is away: every create in flight is answered, and the process ends with 0', async () => {
+test('with SIGTERM during an outage, every create in flight is answered, and the process exits with 0', async () => {
   const { primary } = pair;
   const chain = await startChain();
   onTestFinished(chain.stop);
@@ -145,20 +145,20 @@ test('SIGTERM while the database is away: every create in flight is answered, an
   expect((await create(0)).code).toBe('ok');
   await primary.end('SIGQUIT');
   const before = Array.from({ length: 10 }, (_, i) => create(i));
-  // The first refused connection says that the creates have arrived.
+  // The first refused connection shows that the creates have arrived.
   await expect
     .poll(() => service.log.some(({ message }) => /cannot be reached;/.test(String(message))))
     .toBe(true);
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 3_000);
-  // The ports are open for 4.5 s, half of what there is for requests.
+  // The ports stay open for 4.5 s, half of the time for requests.
   const later = Array.from({ length: 10 }, (_, i) => create(i));
   const codes = (await Promise.all([...before, ...later])).map(({ code }) => code);
   expect(new Set(codes)).toEqual(new Set(['unavailable']));
   expect(await ended).toEqual({ code: 0, signal: null });
 });
 
-test('an outage of the database is a few lines of the log', async () => {
+test('an outage of the database logs only a few lines', async () => {
   const { primary, promote } = pair;
   const service = await startProcess(pair, { QUEUE_TIMEOUT: '1' });
   const load = await startLoad(pair, { services: [service], apiKey: pair.apiKey, callers: 16 });
@@ -173,7 +173,7 @@ test('an outage of the database is a few lines of the log', async () => {
   await load.progress(100);
   await load.finish();
   const lines = service.log.slice(linesBefore).filter(({ level }) => level !== 'info');
-  // Those in flight when it ended, one for each caller, may have waited for too long.
+  // Requests in flight when the database ended, one for each caller, may have waited too long.
   expect(lines.filter(({ rpc }) => rpc !== undefined).length).toBeLessThanOrEqual(16);
   const warnings = lines.filter(({ rpc }) => rpc === undefined);
   const texts = warnings.map(({ message }) => message);
@@ -187,6 +187,6 @@ test('an outage of the database is a few lines of the log', async () => {
     seconds: expect.toSatisfy((seconds: number) => seconds >= 10 && seconds <= 13),
     failures: { ECONNREFUSED: expect.any(Number), 'refused requests': expect.any(Number) },
   });
-  // Besides, a line for each task that works again.
+  // In addition, each task logs a line when it works again.
   expect(service.log.slice(linesBefore).filter(({ rpc }) => rpc === undefined).length).toBeLessThan(20);
 });

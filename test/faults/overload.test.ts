@@ -1,4 +1,4 @@
-// A database that is slow or refuses connections: a bounded queue, quick refusals, flat memory, full speed afterwards.
+// A database that is slow or refuses connections: bounded queue, quick refusals, flat memory, full recovery.
 
 import pg from 'pg';
 import { afterEach, expect, test } from 'vitest';
@@ -27,7 +27,7 @@ async function createAtOnce(service: ServiceProcess, creates: number) {
   );
 }
 
-test('a slow database: creates that exceed the queue or wait too long in it are refused quickly', async () => {
+test('with a slow database, creates that exceed the queue or wait too long in it are refused quickly', async () => {
   const service = await startProcess(cluster, { QUEUE_SIZE: '200', QUEUE_TIMEOUT: '1' });
   const timed = async (creates: number) => {
     const load = await startLoad(cluster, { services: [service], apiKey: cluster.apiKey, callers: 32 });
@@ -96,7 +96,7 @@ test('a statement that never ends is abandoned, and its connection is closed', a
     );
 });
 
-test('no connection left in the database: creates wait for QUEUE_TIMEOUT, and full service when connections are free again', async () => {
+test('without a free connection in the database, creates wait for QUEUE_TIMEOUT, and all work once connections are free', async () => {
   const service = await startProcess(cluster, { QUEUE_TIMEOUT: '1' });
   for (const door of doors)
     expect((await service.call('createPaymentIntent', { amount_units: 1 }, { door })).code).toBe('ok');
@@ -120,7 +120,7 @@ test('no connection left in the database: creates wait for QUEUE_TIMEOUT, and fu
   const endOfService = `select pg_terminate_backend(pid) from pg_stat_activity
     where application_name = 'payment-intent-service' and pid <> all($1)`;
   const ownIds = () => others.map((client) => (client as unknown as { processID: number }).processID);
-  // The service takes a place that is free for a moment, so its sessions are ended until it has none left to end.
+  // The service takes any place that becomes free, so its sessions are ended until it has none.
   await expect
     .poll(async () => {
       const ended = await first?.query(endOfService, [ownIds()]);

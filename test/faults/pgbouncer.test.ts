@@ -34,7 +34,7 @@ test.skipIf(!hasPgBouncer)('creates work behind PgBouncer in transaction mode', 
 );
 
 test.skipIf(!hasPgBouncer)(
-  'started four times: sessions keep prepared statements of the previous process, and no create fails',
+  'no create fails in four starts, although sessions keep prepared statements of the previous process',
   () =>
     behindPgBouncer(async (url) => {
       for (let i = 0; i < 4; i++) {

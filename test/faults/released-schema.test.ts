@@ -1,5 +1,5 @@
-// The migration from the release before events and webhooks, with rows of every form that it wrote or found: each can be
-// retrieved, listed, canceled and expired, and a retry of its creation gets the answer of those days.
+// The migration from the release before events and webhooks, with rows of every form that it wrote or found.
+// Each can be retrieved, listed, canceled and expired, and a retry of its creation gets the original answer.
 
 import { randomUUID } from 'node:crypto';
 import type { JsonObject } from '@bufbuild/protobuf';
@@ -23,7 +23,7 @@ import { releasedMigrations } from './support/release.ts';
 const modes = ['testnet', 'mainnet'] as const;
 type Mode = (typeof modes)[number];
 
-/** What the first release repeated in each row. */
+/** The columns that the first release repeated in each row. */
 const facts = [
   {
     mode: 'mainnet',
@@ -66,7 +66,7 @@ const merchantInsert = golden.rows.find((sql) => sql.startsWith('insert into mer
 /** A key of the first release. */
 const oldestKey = newCrc32Key('testnet');
 
-/** An intent of before, as it has to be retrieved. */
+/** An older intent, as it has to be retrieved. */
 interface Known {
   id: string;
   mode: Mode;
@@ -78,7 +78,7 @@ let location: SocketLocation;
 let client: pg.Client;
 let receiver: Receiver;
 const known: Known[] = [];
-/** The answers of those days. */
+/** The answers of that release. */
 let answers: { mode: string; idempotencyKey: string; body: string; answer: string }[];
 
 const cluster = useCluster();
@@ -185,7 +185,7 @@ async function insertIntents(form: 'wide' | 'narrow'): Promise<void> {
 const networkOf = (mode: Mode, chain: string) =>
   1 + facts.findIndex((each) => each.mode === mode && each.chain === chain);
 
-/** Rows and answers that the release itself has written. Every second one is moved to the present. */
+/** Inserts rows and answers that the release itself has written. Moves every second row to the present. */
 async function insertGolden(): Promise<void> {
   for (const sql of golden.rows) if (sql !== merchantInsert) await client.query(sql);
   answers = [];
@@ -241,7 +241,7 @@ async function expectFirstAnswers(service: ServiceProcess): Promise<void> {
   }
 }
 
-/** Each is retrieved through both doors, and is in the lists of its mode, with the status that it has to have. */
+/** Expects every intent through both doors, and in the lists of its mode, with this status. */
 async function expectKnown(service: { call: Call }, statusOf: (intent: Known) => string): Promise<void> {
   for (const door of doors) {
     for (const intent of known) {
@@ -276,7 +276,7 @@ test('every intent of the previous release can be retrieved, canceled and expire
   expect(await findBrokenRules(orm.em, 'all')).toEqual({ read: known.length, broken: [] });
   await orm.close();
 
-  // Without the role `expiry`, nothing happens to them.
+  // Without the role `expiry`, no intent changes.
   let service = await startService({ ROLES: 'api' });
   await expectKnown(service, () => 'requires_payment');
   await expectFirstAnswers(service);
@@ -293,7 +293,7 @@ test('every intent of the previous release can be retrieved, canceled and expire
   for (const [i, { id, mode }] of known.entries()) {
     if (i % 3 !== 0) continue;
     statuses.set(id, 'canceled');
-    // Once, whatever the number of calls and the door.
+    // Canceled once, whatever the number of calls and the door.
     for (const door of doors) {
       const answer = await service.call('cancelPaymentIntent', { id }, { door, apiKey: keyOf(mode) });
       expect(answer.json.status).toBe('canceled');
@@ -309,7 +309,7 @@ test('every intent of the previous release can be retrieved, canceled and expire
   await expectKnown(service, ({ id }) => statuses.get(id) ?? 'requires_payment');
   await expectFirstAnswers(service);
 
-  // One event for each that has ended, with the intent as it is now; none for the others.
+  // One event for each intent that has ended, with the intent as it is now, and none for the others.
   const events = requests.map(({ path, body }) => ({ path, ...JSON.parse(body) }));
   expect(
     sorted(events.map(({ type, sequence, data }) => `${data.payment_intent.id} ${type} ${sequence}`)),

@@ -1,4 +1,4 @@
-// Processes of the release before events and webhooks go on while the database is migrated and new processes start.
+// Processes of the release before events and webhooks keep working during the migration and a rollout.
 
 import { join } from 'node:path';
 import { afterEach, beforeAll, expect, test } from 'vitest';
@@ -26,7 +26,7 @@ afterEach(endAll);
 
 const startOld = async () => startProcess(cluster, {}, { folder });
 
-/** A create, and what it was answered first. */
+/** A create, and its first answer. */
 interface Created {
   idempotencyKey: string;
   body: string;
@@ -52,14 +52,14 @@ function createSome(service: ServiceProcess, name: string, count: number): Promi
   );
 }
 
-/** The same creates again, all at once. */
+/** Repeats the creates, all at once. */
 const retry = (service: ServiceProcess, created: readonly Created[]) =>
   Promise.all(created.map(({ idempotencyKey, body }) => create(service, idempotencyKey, body)));
 
 const firstAnswers = (created: readonly Created[]) =>
   created.map(({ answer }) => ({ status: 201, replayed: 'true', body: answer }));
 
-/** Makes intents as old as if they were created two hours ago. */
+/** Makes intents look as if they were created two hours ago. */
 async function age(created: Created[]): Promise<Created[]> {
   const rows = await cluster.query<{ key: string; before: Date; after: Date }>(
     `update payment_intents i set created_at = i.created_at - interval '2 hours', expires_at = i.expires_at - interval '2 hours'
@@ -98,7 +98,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   const endpoint = await next.call('createWebhookEndpoint', { url: receiver.url });
   expect(endpoint.code).toBe('ok');
 
-  // Those of the test, and some that the load makes meanwhile.
+  // Intents of the test, and some that the load creates meanwhile.
   const open = [...before.splice(0, 20), ...after.splice(0, 20)];
   const canceled = [...before.splice(0, 20), ...after.splice(0, 20)];
   const { json } = await next.call('listPaymentIntents', { page_size: 100 });
@@ -118,7 +118,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   expect(load.failures).toEqual(new Map());
   report(figures, { canceled: canceled.length + ofLoad.length, expired: expired.length });
 
-  // One event for each, complete.
+  // Each intent has one complete event.
   expect(requests).toHaveLength(ended.size);
   for (const { body } of requests) {
     const { type, sequence, data } = JSON.parse(body);
@@ -139,7 +139,7 @@ test.skipIf(!hasReleasedCode)('a release with events and webhooks is rolled out 
   const listed = (await pagesOf(next.call, 'listPaymentIntents', { page_size: 100 })).flat();
   expect(new Set(listed.map(({ id }) => id)).size).toBe(total?.n);
 
-  // A retry gets the first answer from the new process, whatever has happened, and from the old one while it is open.
+  // A retry gets the first answer from the new process, and from the old one while the intent is open.
   for (const each of [open, canceled, expired]) {
     expect(await retry(next, each)).toEqual(firstAnswers(each));
   }

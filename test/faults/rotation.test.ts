@@ -23,7 +23,7 @@ afterEach(endAll);
 test('peppers and client secret keys rotate over two processes without a refusal', async () => {
   const added = () => `2:${randomBytes(32).toString('base64')}`;
   const [pepper, key] = [added(), added()];
-  // The order in docs/configuration.md: first known to every process, then used.
+  // As in docs/configuration.md, a secret is first known to every process, then used.
   const known = {
     API_KEY_PEPPERS: `${cluster.secrets.API_KEY_PEPPERS},${pepper}`,
     CLIENT_SECRET_KEYS: `${cluster.secrets.CLIENT_SECRET_KEYS},${key}`,
@@ -34,7 +34,7 @@ test('peppers and client secret keys rotate over two processes without a refusal
   };
   const ports = [await choosePorts(), await choosePorts()] as const;
   const services = [await startProcess(cluster, ports[0]), await startProcess(cluster, ports[1])];
-  // Each key goes to both processes, whatever their key rings are: both must return the same.
+  // Each idempotency key goes to both processes, which must return the same answer, whatever their key rings.
   const load = await startLoad(cluster, {
     services: [...services],
     apiKey: cluster.apiKey,
@@ -50,7 +50,7 @@ test('peppers and client secret keys rotate over two processes without a refusal
   }
   await load.progress(150);
   const figures = await load.finish();
-  // Only the errors of a stopped process.
+  // Without the errors of a stopped process.
   const refusals = [...load.failures.keys()].filter(
     (failure) => !/^(?:ECONNREFUSED|UNAVAILABLE)$/.test(failure),
   );
@@ -75,12 +75,12 @@ test('peppers and client secret keys rotate over two processes without a refusal
       expect((await call('createPaymentIntent', { amount_units: 1 }, { door, apiKey })).code).toBe('ok');
     }
   }
-  // What is started later needs the new versions, too.
+  // Processes that start later need the new versions, too.
   Object.assign(cluster.secrets, used);
   report(figures);
 });
 
-test('SIGHUP: new connections get the new certificate, open ones continue, an invalid file changes nothing', async () => {
+test('after SIGHUP new connections get the new certificate, open ones continue, and an invalid file changes nothing', async () => {
   const [certFile, keyFile] = [join(cluster.folder, 'cert.pem'), join(cluster.folder, 'key.pem')];
   const makePair = (name: string) =>
     promisify(execFile)('openssl', [

@@ -1,4 +1,4 @@
-// The same histories for each change. `HISTORIES=100000 npm run test:faults -- settlement-model` plays others, as many.
+// The same histories in every run. `HISTORIES=100000 npm run test:faults -- settlement-model` plays others.
 
 import { testHistories } from '../support/check-histories.ts';
 

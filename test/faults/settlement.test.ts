@@ -1,4 +1,4 @@
-// The watcher ends at any moment, and PostgreSQL does: every intent ends as the chain says, with every event once.
+// The watcher or PostgreSQL ends at any moment. Every intent ends as the chain says, with every event once.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
@@ -7,7 +7,7 @@ import { type Call, startChain, type TestChain } from '../support/chain.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 
-/** `KILLS=100 npm run test:faults -- settlement` is the soak. */
+/** `KILLS=100 npm run test:faults -- settlement` is the soak test. */
 const kills = Number(process.env.KILLS ?? 3);
 
 let chain: TestChain;
@@ -31,7 +31,7 @@ const startWatcher = async () =>
 const createIntent = async (api: ServiceProcess) =>
   (await api.call('createPaymentIntent', { amount_units: 1_000, chain: 'base' })).json.id;
 
-/** The prepared transaction that returns an intent's money; undefined while its payment is not confirmed. */
+/** Returns the prepared transaction of a new refund. Undefined while the payment is not confirmed. */
 async function createRefund(api: ServiceProcess, payment_intent: string): Promise<Call | undefined> {
   const asked = { payment_intent, destination: `0x${'2'.repeat(40)}` };
   const { code, json } = await api.call('createRefund', asked);
@@ -39,8 +39,8 @@ async function createRefund(api: ServiceProcess, payment_intent: string): Promis
 }
 
 /**
- * Pays intents, a block for every few, and returns the money of some, until told to stop. Returns the ids of those that
- * were paid.
+ * Pays intents, with a block for every few, and refunds some of them, until told to stop. Returns the ids of
+ * the paid intents.
  */
 function keepPaying(api: ServiceProcess) {
   let isDone = false;
@@ -64,7 +64,7 @@ function keepPaying(api: ServiceProcess) {
       paid.push(...ids);
       await sleep(100);
     }
-    // Enough for every confirmation, and for one refund at least.
+    // Mines enough blocks for every confirmation, and for at least one refund.
     await chain.mine(12);
     while (returned === 0) {
       const refund = await createRefund(api, paid[0] as string);
@@ -81,7 +81,7 @@ function keepPaying(api: ServiceProcess) {
   };
 }
 
-/** Every refund is told once, and its intent says so. Returns how many there are. */
+/** Expects the events of every refund once, and its amount in its intent. Returns the number of refunds. */
 async function expectAllReturned(): Promise<number> {
   const open = `select 1 from refunds where status <> 'succeeded' limit 1`;
   while ((await cluster.query(open)).length > 0) await sleep(100);
@@ -136,7 +136,7 @@ async function expectAllPaid(paid: readonly string[]): Promise<void> {
   await cluster.query('delete from transfers');
 }
 
-test('two watchers, of which one is killed at random moments', {
+test('every intent is paid and refunded once if one of two watchers is killed at random moments', {
   timeout: 60_000 + kills * 15_000,
 }, async () => {
   const api = await startProcess(cluster, { ROLES: 'api' });

@@ -16,7 +16,7 @@ afterEach(endAll);
 
 const drainTimeoutS = 10;
 
-test('SIGTERM under load: first not ready, GOAWAY for every session, every request answered, exit 0', async () => {
+test('after SIGTERM under load, the service is not ready, sends GOAWAY, answers every request and exits with 0', async () => {
   const service = await startProcess(cluster, { DRAIN_TIMEOUT: String(drainTimeoutS) });
   // Idle sessions in addition to those of the load.
   const sessions = Array.from({ length: 5 }, () => http2.connect(service.internalUrl));
@@ -36,7 +36,7 @@ test('SIGTERM under load: first not ready, GOAWAY for every session, every reque
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);
   const acknowledgedBefore = load.acknowledged();
-  // None of their streams has begun: what they send before they read this, they may send again at once.
+  // No stream has begun, so clients may repeat at once whatever they send before they read the GOAWAY.
   expect((await goaways).map(([, lastStream]) => lastStream)).toEqual(sessions.map(() => 0));
   expect(await ended).toEqual({ code: 0, signal: null });
   const tookMs = performance.now() - startedAtMs;
@@ -53,7 +53,7 @@ test('SIGTERM under load: first not ready, GOAWAY for every session, every reque
   for (const session of sessions) session.destroy();
 });
 
-test('a connection that is idle at the signal gets one more request answered, and is told to close', async () => {
+test('a connection that is idle at the signal gets one more answer, which tells it to close', async () => {
   const service = await startProcess(cluster);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const url = `${service.publicUrl}/v1/payment_intents`;
@@ -67,7 +67,7 @@ test('a connection that is idle at the signal gets one more request answered, an
   expect(await ended).toEqual({ code: 0, signal: null });
 });
 
-test('forty creates in one write while the service stops: every started one is answered', async () => {
+test('of forty creates in one write while the service stops, every started one is answered', async () => {
   const service = await startProcess(cluster);
   const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
   await once(socket, 'connect');
@@ -80,7 +80,7 @@ test('forty creates in one write while the service stops: every started one is a
   let answers = '';
   for await (const chunk of socket) answers += chunk;
   expect(answers.match(/HTTP\/1\.1 201 /g)).toHaveLength(40);
-  // Closed only after the last of them.
+  // Only the last answer closes the connection.
   expect(answers.match(/connection: close/gi)?.length ?? 0).toBeLessThanOrEqual(1);
   expect(await ended).toEqual({ code: 0, signal: null });
   expect((await countIntents()) - before).toBe(40);
@@ -89,7 +89,7 @@ test('forty creates in one write while the service stops: every started one is a
 const countIntents = async () =>
   (await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n ?? 0;
 
-test('SIGTERM during the start, with a database that accepts connections and never answers', async () => {
+test('SIGTERM ends a start whose database accepts connections and never answers', async () => {
   const silent = net.createServer().listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const asked = once(silent, 'connection');
@@ -122,7 +122,7 @@ test('a call that is being written at the signal is answered', async () => {
   const creates: Promise<Answer>[] = [];
   for (const door of doors) {
     creates.push(service.call('createPaymentIntent', { amount_units: 7 }, { door }));
-    // Its statement is running in the database.
+    // Waits until the statement runs in the database.
     for (;;) {
       const [{ n } = { n: 0 }] = await cluster.query<{ n: number }>(
         "select count(*)::int as n from pg_stat_activity where query like 'insert into%' and state = 'active'",
@@ -139,7 +139,7 @@ test('a call that is being written at the signal is answered', async () => {
 test.each([
   ['nothing in flight', 0],
   ['creates in flight', 20],
-])('a database that hangs, %s: the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
+])('with a database that hangs and %s, the process still ends within DRAIN_TIMEOUT', async (_, inFlight) => {
   const service = await startProcess(cluster, { DRAIN_TIMEOUT: '1' });
   const create = () => service.call('createPaymentIntent', { amount_units: 1 });
   // The key is cached and connections are open.
@@ -160,13 +160,13 @@ test.each([
   }
 });
 
-test('an unread log: the process still ends within DRAIN_TIMEOUT', async () => {
+test('with an unread log, the process still ends within DRAIN_TIMEOUT', async () => {
   const service = await startProcess(cluster, {
     DRAIN_TIMEOUT: '1',
     LOG_LEVEL: 'trace',
   });
   service.readLog(false);
-  // More lines than fit into the pipe and the reader's buffer.
+  // Logs more lines than fit into the pipe and the reader's buffer.
   for (let i = 0; i < 40; i++) {
     await Promise.all(
       Array.from({ length: 50 }, () => service.call('createPaymentIntent', { amount_units: 1 })),

@@ -1,4 +1,4 @@
-// Standard output that is not read: a stuck journal, or a pipe whose reader hangs.
+// Standard output is not read, because the journal is stuck or the reader of a pipe hangs.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -32,7 +32,7 @@ test('the service continues, its memory is bounded, and it logs how many lines w
 
   service.readLog(false);
   const before = await service.residentMb();
-  // A line has about 350 bytes: more than fits into the pipe and the 4 MiB that are kept.
+  // With about 350 bytes in a line, this is more than the pipe and the buffer of 4 MiB hold.
   await load(500);
   const droppedLines = await dropped();
   expect(droppedLines).toBeGreaterThan(1_000);
@@ -52,7 +52,7 @@ test('the service continues, its memory is bounded, and it logs how many lines w
   console.log(`dropped ${droppedLines} lines; memory ${grewMb > 0 ? '+' : ''}${Math.round(grewMb)} MB`);
 });
 
-test('the disk of the log is full: the service continues', async () => {
+test('the service continues if the disk of the log is full', async () => {
   const ports = await choosePorts();
   const full = await open('/dev/full', 'w');
   const child = spawn(process.execPath, ['src/main.ts'], {

@@ -1,6 +1,6 @@
-// Why ops/ha uses the v2 API of etcd with Debian's Patroni 3.0.2: over the v3 API a primary that stood still takes its lock
-// back from the one that was promoted meanwhile, and what that one had acknowledged is lost. When this fails with a newer
-// Patroni, `HA_DCS=ETCD3` has become right.
+// Why ops/ha uses the v2 API of etcd with Debian's Patroni 3.0.2: over the v3 API, a primary that was frozen
+// takes its lock back from the one promoted meanwhile, and what that one has acknowledged is lost. If this
+// test fails with a newer Patroni, `HA_DCS=ETCD3` has become right.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -31,12 +31,12 @@ test('over the v3 API of etcd, acknowledged intents are lost', async () => {
     });
     await load.progress(300);
     const goOn = await cluster.freeze(await cluster.memberIn('Leader'));
-    // The standby is promoted when the lock has ended, and acknowledges.
+    // The standby is promoted once the lock has expired, and acknowledges creates.
     await load.progress(300);
     goOn();
     await sleep(20_000);
     await load.progress(300);
-    // The cluster may never be whole again: two histories, and the older one has the lock.
+    // The cluster may not recover: there are two histories, and the older one has the lock.
     const figures = await load.finish();
     console.log(`etcd3, the primary stands still: ${JSON.stringify(figures)}`);
     lost = figures.lost;

@@ -1,5 +1,5 @@
-// Every fault of a machine, its database or the service, in the cluster that operators get: nothing acknowledged is lost or
-// doubled, every failure may be retried, and everything comes back without a hand.
+// Every fault of a machine, its database or the service, in the cluster that operators get. Nothing
+// acknowledged is lost or doubled, every failure may be retried, and the cluster recovers by itself.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -39,7 +39,7 @@ const noFault = { failures: new Map<string, number>() };
 interface Fault {
   name: string;
   inject(): Promise<void>;
-  /** What else a round must keep. */
+  /** What else must be true after a round. */
   check?: (cost: Cost) => void;
 }
 
@@ -98,7 +98,7 @@ const faults: Fault[] = [
       await sleep(20_000);
       await cluster.end('api2', 'SIGTERM');
     },
-    // What was in flight is answered before a process ends: no connection is reset.
+    // A process answers requests in flight before it ends, so no connection is reset.
     check: ({ failures }) =>
       expect([...failures.keys()].filter((code) => code !== 'unavailable')).toEqual([]),
   },
@@ -119,7 +119,7 @@ test.each(faults)('$name', async ({ name, inject, check }) => {
       await traffic.load.progress(300);
       await inject();
       await traffic.load.progress(300);
-      // It is repaired by nobody.
+      // The cluster recovers by itself.
       await cluster.untilWhole();
     } finally {
       costs.push(await traffic.finish());

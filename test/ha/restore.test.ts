@@ -1,5 +1,5 @@
-// The cluster goes back to a moment, and to all that was archived, by the commands of docs/operations.md, while clients
-// call.
+// Restores the cluster to a moment, and to everything that was archived, with the commands of
+// docs/operations.md, while clients call.
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -32,7 +32,7 @@ afterAll(async () => {
   await chain.stop();
 });
 
-/** A restore of so little may take this long. */
+/** The longest that a restore of so little data may take. */
 const mostMs = 15 * 60_000;
 let acknowledgedAtMs = 0;
 
@@ -42,14 +42,14 @@ const startCreates = (): Promise<Load> =>
     apiKey: shop.apiKey,
     callers: 8,
     restMs: 80,
-    // What was acknowledged after the moment.
+    // Creates that were acknowledged after the moment.
     mayLose: true,
     onAcknowledged() {
       acknowledgedAtMs = Date.now();
     },
   });
 
-/** Runs the commands of the runbook. Returns how long they took. */
+/** Runs the commands of the runbook. Returns their duration. */
 async function restore(env: Record<string, string>, change = (commands: string) => commands) {
   const beganAtMs = performance.now();
   const commands =
@@ -65,7 +65,7 @@ const idsUpTo = (moment: string) =>
     [moment],
   );
 
-/** Resolves when the archive has what was committed so far: after a minute, at the latest. */
+/** Resolves when the archive has everything committed so far, after a minute at most. */
 async function untilArchived(): Promise<void> {
   const [{ segment } = { segment: '' }] = await cluster.query<{ segment: string }>(
     'select pg_walfile_name(pg_current_wal_lsn()) as segment',
@@ -74,10 +74,10 @@ async function untilArchived(): Promise<void> {
   await expect.poll(() => cluster.query(isArchived), { timeout: 120_000 }).toHaveLength(1);
 }
 
-test('to a moment: everything before it is there, and nothing that came later', {
+test('a restore to a moment has everything from before and nothing from after it', {
   timeout: 2 * mostMs,
 }, async () => {
-  // Its backup comes from another member then.
+  // Then the backup comes from another member.
   if ((await cluster.memberIn('Leader')) === 'one') {
     await cluster.member('one', 'ctl', 'switchover', '--force');
     await cluster.untilWhole();
@@ -102,7 +102,7 @@ test('to a moment: everything before it is there, and nothing that came later', 
   );
 });
 
-test('after the loss of every disk: at most a minute is lost', { timeout: 2 * mostMs }, async () => {
+test('a restore after the loss of every disk loses at most a minute', { timeout: 2 * mostMs }, async () => {
   const load = await startCreates();
   await untilArchived();
   await load.progress(1_000);

@@ -1,4 +1,4 @@
-// The checkout's package as shops use it: packed, installed, compiled, bundled; and its types beside the OpenAPI document.
+// The checkout's package as shops use it: packed, installed, compiled and bundled.
 
 import { execFile } from 'node:child_process';
 import { readdir, readFile, symlink, writeFile } from 'node:fs/promises';
@@ -60,7 +60,7 @@ test('passes Are The Types Wrong, as ES modules only', { timeout: 60_000 }, asyn
   expect(Object.keys(problems ?? {}).filter((kind) => kind !== 'CJSResolvesToESM')).toEqual([]);
 });
 
-test('is at most 3 KB compressed, and an import that is not used costs nothing', async () => {
+test('is at most 3 KB compressed, and an unused import costs nothing', async () => {
   const bundle = async (contents: string) => {
     const { outputFiles } = await build({
       ...{
@@ -81,7 +81,7 @@ test('is at most 3 KB compressed, and an import that is not used costs nothing',
   expect((await bundle(`import 'payment-intents-checkout';`)).length).toBe(0);
 });
 
-test('can be imported where there is no window, as server-side rendering does', async () => {
+test('can be imported without a window, as in server-side rendering', async () => {
   const code = `import { retrieveCheckout } from 'payment-intents-checkout';
     await retrieveCheckout({ clientSecret: 'sk_testnet_x', baseUrl: 'http://x' }).catch((e) => console.log(e.name));`;
   const { stdout } = await run(process.execPath, ['--input-type=module', '-e', code], { cwd: folder });
@@ -102,7 +102,7 @@ describe('the README', () => {
     }
   });
 
-  test('says what a success callback is worth, and what the headers of the shop have to allow', async () => {
+  test('says what a success callback proves, and what the headers of the shop have to allow', async () => {
     const readme = await readFile(join(installed, 'README.md'), 'utf8');
     expect(readme).toMatch(/may come twice/);
     expect(readme).toMatch(/Ship goods when your backend has received the webhook/);

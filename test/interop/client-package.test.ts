@@ -226,7 +226,7 @@ describe('its types', () => {
     await compile(files, compilation);
   });
 
-  test('what does not compile says why', { timeout: 60_000 }, async () => {
+  test('explain each compile error', { timeout: 60_000 }, async () => {
     const wrong = `
 import { createPaymentIntentsClient } from 'payment-intents-client';
 import { createPaymentIntentsClient as overJson } from 'payment-intents-client/json';
@@ -291,7 +291,7 @@ try {
 }
 console.log(JSON.stringify(results));
 `;
-  // An error of one module format is recognised by the other: a process may load both.
+  // Each module format recognises errors of the other, because a process may load both.
   const expected = [
     ...Array(3).fill(['pi_', true, true, false, 'invalid_body']),
     [true, true, false, 'headers_missing'],
@@ -342,7 +342,7 @@ describe('its README', () => {
     return found[0] as string;
   }
 
-  test('every block compiles', { timeout: 60_000 }, async () => {
+  test('has only blocks that compile', { timeout: 60_000 }, async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const blocks = [...readme.matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map(([, code = '']) => code);
     expect(blocks.length).toBe(12);
@@ -352,7 +352,7 @@ describe('its README', () => {
     await compile(files, { module: 'nodenext', moduleResolution: 'nodenext' });
   });
 
-  test('its table has every error code, retryable or not', async () => {
+  test('lists every error code, retryable or not', async () => {
     const readme = await readFile(installed('README.md'), 'utf8');
     const rows = [...readme.matchAll(/^\| (`[a-z_]+`(?:, `[a-z_]+`)*) *\| .* \| (.*?) *\|$/gm)].flatMap(
       ([, codes = '', advice = '']) => [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => [code, advice]),
@@ -438,11 +438,11 @@ describe('its README', () => {
     expect(await script()).toBe('');
   });
 
-  test('a job follows events, each once', async () => {
+  test('has a job that follows events, each once', async () => {
     const file = join(folder, 'job.mts');
     await writeFile(file, await block('listEvents('));
     const job = async () => (await run(process.execPath, [file], { env, cwd: folder })).stdout;
-    // Those of the other tests too.
+    // The job also gets events of the other tests.
     await eventsOf(await cancelNew());
     expect(await job()).toContain('payment_intent.canceled 1 canceled\n');
     expect(await job()).toBe('');
@@ -450,12 +450,12 @@ describe('its README', () => {
     expect(await job()).toBe(`${event?.id} payment_intent.canceled 1 canceled\n`);
   });
 
-  test('a service watches events, and goes on from what it has stored after a crash', async () => {
+  test('has a service that watches events, and continues from its stored position after a crash', async () => {
     const file = join(folder, 'watch.mts');
     await writeFile(file, await block('watchEvents('));
     const watch = async (until: (position: string) => Promise<RegExp>) => {
       const watcher = startProgram([process.execPath, file], { env, cwd: folder });
-      // It has connected.
+      // The service has connected once the position is stored.
       const position = await vi.waitFor(() => readFile(join(folder, 'position'), 'utf8'), {
         timeout: 10_000,
       });
@@ -469,14 +469,14 @@ describe('its README', () => {
       return new RegExp(`^${event?.id} payment_intent\\.canceled canceled\\n`, 'm');
     };
     await watch(async () => lineOf(await cancelNew()));
-    // Made while nobody watches.
+    // This event is made while nobody watches.
     const missed = await lineOf(await cancelNew());
     const stdout = await watch(async () => missed);
-    // The last event before the crash at most.
+    // At most the last event before the crash is repeated.
     expect(stdout.trim().split('\n').length).toBeLessThanOrEqual(2);
   });
 
-  test('creates a webhook endpoint, and receives what is sent', async () => {
+  test('creates a webhook endpoint, and receives its webhooks', async () => {
     const [create, receive] = [join(folder, 'endpoint.mts'), join(folder, 'receive.mts')];
     await writeFile(create, await block('createWebhookEndpoint('));
     await writeFile(receive, await block('verifyWebhook('));
@@ -508,11 +508,11 @@ describe('its README', () => {
           },
           { timeout: 10_000 },
         );
-      // A delivery whose attempt is still being recorded is left alone.
+      // A redelivery does not touch a delivery whose attempt is still being recorded.
       await deliveredTimes([{ statusCode: 204 }]);
       await clientOfService().redeliverEvent(event?.id ?? '', { webhookEndpoint: id });
       await deliveredTimes([{ statusCode: 204 }, { statusCode: 204 }]);
-      // It came twice and was handled once.
+      // The webhook came twice and was handled once.
       expect(receiver.printed.output.split(line)).toHaveLength(2);
     } finally {
       await clientOfService().deleteWebhookEndpoint(id);

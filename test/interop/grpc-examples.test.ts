@@ -94,9 +94,9 @@ const jars = [
   ].map((name) => `netty-${name}`),
   ...['netty-resolver', 'netty-transport', 'netty-transport-native-unix-common'],
 ].map((name) => `/usr/share/java/${name}.jar`);
-/** For programs that run for a second: without the second compiler, and with one thread for the garbage. */
+/** For programs that run for a second: without the second compiler, and with single-threaded collection. */
 const shortLived = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC'];
-/** Debian's own, because Debian's packages are built for it. */
+/** Debian's Python, because Debian's packages are built for it. */
 const python = '/usr/bin/python3';
 
 const languages: Record<string, Language> = {
@@ -300,7 +300,7 @@ describe.each(Object.entries(languages))('%s', (name, { canRun, install, build }
           fields: ['amount_units'],
         },
       });
-      // The lost answer belonged to this one intent.
+      // The lost answer was that of this one intent.
       const rows = await service.query<{ count: number }>(
         'select count(*)::int as count from payment_intents where idempotency_key = $1',
         [outcome.orderId],
@@ -344,7 +344,7 @@ describe.each(Object.entries(languages))('%s', (name, { canRun, install, build }
 });
 
 test.runIf(languages.Python?.canRun)(
-  'Python watches events over connections that break, and goes on after a crash',
+  'the Python example watches events over connections that break, and continues after a crash',
   { timeout: 60_000 },
   async () => {
     const client = createPaymentIntentsClient({

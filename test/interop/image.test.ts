@@ -1,5 +1,5 @@
-// Builds the image of ops/Containerfile with buildah and without an image registry: both base images have only what Node.js
-// and npm need, from this machine: the image uses nothing else of them. Then runs it as the image's account.
+// Builds the image of ops/Containerfile with buildah, without an image registry: both base images have only
+// what Node.js and npm need, from this machine. The image uses nothing else. Then runs it as its account.
 
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -50,7 +50,7 @@ const buildah = async (...args: string[]): Promise<string> => {
   return stdout.trim();
 };
 
-/** Fills a folder. Of several programs `ldd` names the programs too; of one, Node.js, which stays out, only the libraries. */
+/** Fills a folder. `ldd` names several programs and their libraries, but of Node.js alone only libraries. */
 const fillRoot = `
 mkdir -p usr/bin usr/lib usr/lib64 usr/local/bin etc root tmp
 ln -s usr/bin usr/lib usr/lib64 .

@@ -17,7 +17,7 @@ const documents = parseAllDocuments(await readFile('ops/kubernetes.yaml', 'utf8'
 );
 
 test.each(documents.map((document) => [document.kind, document] as const))(
-  '%s: is valid by Kubernetes’ schema, without unknown names',
+  '%s is valid by Kubernetes’ schema, without unknown names',
   (kind, document) => {
     expect(check(validators[kind] as Validator, document)).toEqual([]);
   },

@@ -1,4 +1,4 @@
-// What ops/nginx.conf promises, with Debian's nginx in front of a real service.
+// The guarantees of ops/nginx.conf, with Debian's nginx in front of a real service.
 
 import { EventEmitter, once } from 'node:events';
 import http, { type ClientRequest, type IncomingMessage } from 'node:http';
@@ -37,7 +37,7 @@ const service = await useService({
   ...{ RPC_URL_BASE_SEPOLIA: silent, X402_FACILITATOR_URL_BASE_SEPOLIA: silent },
 });
 const behind = ({ server }: TestService) => ({ http: [server.ports.http], grpc: [server.ports.grpc] });
-/** In front of the service, for the tests that need no other. */
+/** An nginx in front of the service, for tests that need no other. */
 const proxy = hasNginx ? await startNginx(behind(service)) : (undefined as unknown as Nginx);
 if (hasNginx) afterAll(() => proxy.stop());
 
@@ -102,7 +102,7 @@ async function startInTest(...options: Parameters<typeof startNginx>): Promise<N
   return nginx;
 }
 
-/** Headers that differ from request to request, or are those of the connection. */
+/** Headers that differ from request to request, or belong to the connection. */
 const ofTheExchange = [
   'connection',
   'date',
@@ -140,7 +140,7 @@ async function beginPost(nginx: Nginx, { headers = jsonHeaders() }: From = {}): 
   return { request, answer };
 }
 
-/** Begins as many creations as an address may have in flight, until the test has finished. */
+/** Begins as many creations as an address may have in flight, and keeps them open until the test ends. */
 async function fillAddress(nginx: Nginx, headersOf: (i: number) => Record<string, string> = jsonHeaders) {
   const slow = await Promise.all(
     Array.from({ length: mostInFlight }, (_, i) => beginPost(nginx, { headers: headersOf(i) })),
@@ -216,7 +216,7 @@ test('its figures agree with those of the service', async () => {
     limits.headersTimeoutMs / 1_000,
   ]);
   expect(valuesOf('http2_max_concurrent_streams')).toEqual([String(limits.maxConcurrentStreams)]);
-  // Those of the upstreams, and of the doors.
+  // The timeouts of the upstreams and of the doors.
   expect(seconds('keepalive_timeout')).toEqual([60, 60, 65, 65]);
   expect(limits.idleTimeoutMs).toBe(65_000);
   const perSecond = rateLimits.creates + rateLimits.reads + rateLimits.changes;
@@ -242,7 +242,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expect(headersOf(replayed)).toEqual(headersOf(direct));
     });
 
-    test('a refusal of the service links to the address that the client used', async () => {
+    test('a refusal by the service links to the address that the client used', async () => {
       const { status, body } = await post({ headers: { 'content-type': 'application/json' } });
       expect([status, JSON.parse(body).error.doc_url]).toEqual([
         401,
@@ -258,7 +258,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       ['GET', '/nothing', { 'accept-encoding': 'gzip' }],
       ['GET', '/v1/checkout', { origin: 'https://shop.example' }],
       ['OPTIONS', '/v1/checkout', { origin: 'https://shop.example', 'access-control-request-method': 'GET' }],
-      // The operations port is not there.
+      // The operations port is not reachable through nginx.
       ['GET', '/metrics', {}],
       ['GET', '/readyz', {}],
     ])(
@@ -287,7 +287,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expect((await post({ headers: chunked }, largest)).status).toBe(201);
     });
 
-    test('what nginx refuses by itself is refused in JSON', async () => {
+    test('refusals by nginx itself are in JSON', async () => {
       const refusal = (status: number, code: ErrorCode, message: string) => ({ status, code, message });
       expectRefusal(
         await send('GET', '/docs', { headers: { cookie: 'x'.repeat(9_000) } }),
@@ -312,7 +312,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       );
     });
 
-    test('the service counts by the address of the client, whatever the client claims', async () => {
+    test('the service limits by the real address of the client, whatever the client claims', async () => {
       const guess = (from: string, forwardedFor: string) =>
         send('GET', '/v1/checkout', {
           from,
@@ -354,7 +354,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
   });
 
   describe('limits of one address', () => {
-    test('requests in flight: more get 429, another address gets its answer', async () => {
+    test('requests in flight beyond the limit get 429, and another address gets its answer', async () => {
       const nginx = await startInTest(behind(service));
       const [first] = await fillAddress(nginx);
       expectRefusal(await post({ nginx }), tooMany);
@@ -364,8 +364,8 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expect((await post({ nginx })).status).toBe(201);
     });
 
-    test('an IPv6 client is its /64', async () => {
-      // As behind a load balancer: this machine has a single IPv6 address.
+    test('IPv6 clients are limited by their /64', async () => {
+      // As behind a load balancer, because this machine has a single IPv6 address.
       const nginx = await startInTest(behind(service), (configuration) =>
         replaceAll(configuration, [
           ['#set_real_ip_from 10.0.0.0/8;', 'set_real_ip_from 127.0.0.0/8;'],
@@ -379,7 +379,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expect((await post({ nginx, headers: headersFrom('2001:db8:1:3::1') })).status).toBe(201);
     });
 
-    test('requests a second: a flood gets 429, another address its answer, and the log stays small', async () => {
+    test('a flood beyond the request rate gets 429, another address its answer, and the log stays small', async () => {
       // A rate that every machine exceeds.
       const nginx = await startInTest(behind(service), (configuration) =>
         replaceAll(configuration, [
@@ -392,12 +392,12 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expect((await post({ nginx, from: '127.0.0.3' })).status).toBe(201);
       const refused = await flood.stop();
       const { access } = await nginx.stop();
-      // One in a hundred.
+      // One refusal in a hundred is logged.
       expect(access.filter(({ status }) => status === '429').length).toBeLessThan(refused / 50);
       expect(access.filter(({ status }) => status === '201')).toHaveLength(1);
     });
 
-    test('a page of any origin can read why its checkout was refused, as if the service had refused it', async () => {
+    test('a page of any origin can read why nginx refused its checkout, as if the service had', async () => {
       const nginx = await startInTest(behind(service));
       await fillAddress(nginx);
       const headers = { origin: 'https://shop.example' };
@@ -429,7 +429,7 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       return { connect: createConnectTransport(to), 'grpc-web': createGrpcWebTransport(to) };
     };
 
-    test('gRPC: a creation, and a refusal of the service with its details', async () => {
+    test('gRPC passes a creation, and a refusal by the service with its details', async () => {
       const client = openClient(proxy);
       const creation = (request: object) =>
         grpcCall(client, requestBytes('createPaymentIntent', request as never), metadata());
@@ -446,13 +446,13 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       );
     });
 
-    test.each(['connect', 'grpc-web'] as const)('%s: a creation', async (protocol) => {
+    test.each(['connect', 'grpc-web'] as const)('%s passes a creation', async (protocol) => {
       const client = createClient(PaymentIntentService, transportsOf(proxy)[protocol]);
       const { amountUnits } = await client.createPaymentIntent({ amountUnits: 1n }, { headers: bearer() });
       expect(amountUnits).toBe(1n);
     });
 
-    test('WatchEvents: an event arrives as it is made', async () => {
+    test('WatchEvents passes an event at once', async () => {
       const call = openClient(proxy).makeServerStreamRequest(
         `/${EventService.typeName}/${EventService.method.watchEvents.name}`,
         (message: Uint8Array) => Buffer.from(message),
@@ -524,13 +524,13 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       });
       expectRefusal(await post({ nginx }), unavailable);
       expect(requests).toBe(1);
-      // Reading is.
+      // A read is repeated.
       expectRefusal(await send('GET', '/v1/payment_intents', { nginx }), unavailable);
       expect(requests).toBe(3);
     });
   });
 
-  test('the logs have no Authorization, no query and no secret, and name each request as its answer does', async () => {
+  test('the logs have no Authorization, query or secret, and the request ids of the answers', async () => {
     const query = '?idempotency_key=needle';
     const headers = { authorization: 'Bearer needle' };
     const nginx = await startInTest(behind(service));

@@ -1,5 +1,5 @@
-// Types generated from our OpenAPI document by openapi-typescript: they accept the documented bodies, and current and
-// future answers.
+// Types that openapi-typescript generates from our OpenAPI document accept the documented bodies, and current
+// and future answers.
 
 import { execFile } from 'node:child_process';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';

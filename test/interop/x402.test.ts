@@ -1,4 +1,4 @@
-// x402's client for axios as published, and the example of a resource with a price, in Express.
+// x402's published client for axios, and the example of a priced resource in Express.
 
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,7 +10,7 @@ import { payFor } from '../../examples/agent/paid-resource.ts';
 import { listenInTest } from '../support/listen.ts';
 import { startLocalX402 } from '../support/local-x402.ts';
 
-/** What only this folder has installed, so the compiler does not know it. */
+/** Imports a package that only this folder has installed, so that the compiler does not know it. */
 // biome-ignore lint/suspicious/noExplicitAny: it has types of its own.
 const load = (name: string): Promise<any> => import(name);
 const [{ wrapAxiosWithPaymentFromConfig }, { ExactEvmScheme }, { default: axios }, { default: express }] =
@@ -37,7 +37,7 @@ test.each(['base', 'polygon'] as const)('@x402/axios pays an intent on %s', asyn
   expect(headers['payment-response']).toBeDefined();
 });
 
-test('a resource with a price is served once its payment is final, once for each payment', async () => {
+test('a priced resource is served once its payment is final, once for each payment', async () => {
   const payments = createPaymentIntentsClient({
     baseUrl: service.publicUrl,
     apiKey: service.merchant.keys.testnet.apiKey,
@@ -58,7 +58,7 @@ test('a resource with a price is served once its payment is final, once for each
   expect([status, data]).toEqual([200, 'the report']);
   const again = await fetch(`${shop}/report`, { headers: config.headers.toJSON() });
   expect([again.status, await again.text()]).toEqual([400, 'an unknown order, or one that was served']);
-  // A client that is in a hurry is told where it gets what it has paid for, without a signature.
+  // A client that does not wait is told where to get the resource later, without a signature.
   app.get(
     '/soon',
     payFor(payments, { ...price, waitMs: 1 }),

@@ -1,6 +1,6 @@
 // A second implementation of the create request, written only from the contract: a different JSON reader (the
-// engine's), its own protobuf reader, and none of the service's code. If the service's result differs from this
-// model's, one of the two is wrong.
+// engine's), its own protobuf reader, and none of the service's code. If the service and this model disagree,
+// one of them is wrong.
 
 import { getAddress, isAddress } from 'viem';
 
@@ -204,7 +204,7 @@ function exactInteger(source: string): bigint | undefined {
   const digits = BigInt(whole + fraction);
   const shift = Number(exponent) - fraction.length;
   if (digits === 0n) return 0n;
-  // Beyond any limit; only its sign matters.
+  // Beyond any limit, so that only the sign matters.
   if (shift > 400) return sign === '-' ? -(10n ** 400n) : 10n ** 400n;
   if (shift < -20_000) return undefined;
   const scale = 10n ** BigInt(Math.abs(shift));
@@ -243,7 +243,7 @@ function isPlain(value: unknown, depth: number): boolean {
   );
 }
 
-/** The value with its numbers as doubles; a number that a double cannot hold is NaN, which is then refused. */
+/** The value with its numbers as doubles. One that a double cannot hold is NaN, which is then refused. */
 function plain(value: unknown): unknown {
   if (value instanceof Numeral) {
     const number = Number(value.source);

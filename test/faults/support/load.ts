@@ -24,13 +24,13 @@ export interface LoadOptions {
   callers: number;
   /** The share of creations without an idempotency key; those are never retried. */
   shareWithoutKey?: number;
-  /** How many callers send each key at the same time. */
+  /** The number of callers that send each key at the same time. */
   callersPerKey?: number;
   /** What a caller does after an attempt that failed: try again (the default), or stop calling. */
   onFailure?: (failure: string) => 'retry' | 'stop';
   /** How long a caller rests after each creation. */
   restMs?: number;
-  /** Called with how long the attempt took that was acknowledged. */
+  /** Called with the duration of each acknowledged attempt. */
   onAcknowledged?: (tookMs: number) => void;
   /** Counts what is lost instead of failing. */
   mayLose?: boolean;
@@ -129,7 +129,7 @@ export async function startLoad(
     }
   };
   const calling = Promise.all(Array.from({ length: callers }, call));
-  // Reported to the caller that waits for the load; until then it must not end the process.
+  // The error is reported to whoever waits for the load. Until then it must not end the process.
   calling.catch(() => {});
 
   return {

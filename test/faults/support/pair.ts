@@ -1,4 +1,4 @@
-// A primary and its synchronous standby for each test, as a database that fails over has them.
+// A primary and its synchronous standby for each test, like a database that can fail over.
 
 import { afterEach, beforeEach } from 'vitest';
 import { type OwnPostgres, startOwnPostgres } from '../../support/own-postgres.ts';
@@ -7,9 +7,9 @@ import { type Cluster, endAll, queryOnce, withMerchant } from './process.ts';
 export interface Pair extends Pick<Cluster, 'url' | 'secrets' | 'apiKey' | 'folder' | 'query'> {
   primary: OwnPostgres;
   standby: OwnPostgres;
-  /** Makes the standby the primary, which waits for no other. */
+  /** Makes the standby the primary, without a synchronous standby. */
   promote(): Promise<void>;
-  /** Ends the primary and makes the standby the next one. Resolves with the time of the promotion. */
+  /** Ends the primary and promotes the standby. Resolves with the time of the promotion. */
   failOver(signal: NodeJS.Signals): Promise<number>;
 }
 
@@ -43,7 +43,7 @@ async function openPair(): Promise<Pair> {
     primary,
     standby,
     folder: primary.folder,
-    // The standby first: the service finds the primary itself.
+    // The standby comes first, because the service has to find the primary itself.
     url: `postgresql://postgres@127.0.0.1:${standby.port},127.0.0.1:${primary.port}/postgres`,
     query: (sql, values) => queryOnce({ url: standby.url('postgres', 'postgres') }, sql, values),
     promote,

@@ -1,4 +1,4 @@
-// PgBouncer of the distribution, in transaction mode.
+// The distribution's PgBouncer, in transaction mode.
 
 import { chmod, chown, mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ const program = ['pgbouncer', '/usr/sbin/pgbouncer'].find((path) => succeeds(pat
 export const hasPgBouncer = program !== undefined;
 if (!hasPgBouncer) console.log('skipped: PgBouncer is not installed (apt-get install pgbouncer)');
 
-/** Starts one before the server of these libpq settings, for a database `postgres`. Its files are below `parent`. */
+/** Starts one for the database `postgres` of this server (libpq settings). Its files are in `parent`. */
 export async function startPgBouncer(parent: string, server: string, settings: readonly string[] = []) {
   const folder = await mkdtemp(join(parent, 'pgbouncer-'));
   const [port] = Object.values(await choosePorts());

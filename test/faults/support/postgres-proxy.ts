@@ -1,5 +1,5 @@
-// A TCP proxy in front of PostgreSQL that splits the server's stream into messages, and can hold one back or cut the
-// connection at one. It can also hang, as a network does that loses every packet for a while.
+// A TCP proxy in front of PostgreSQL that splits the server's stream into messages, and can drop one or cut
+// the connection at one. It can also hang, like a network that loses every packet for a while.
 
 import net from 'node:net';
 import { startTcpProxy } from '../../support/tcp-proxy.ts';
@@ -16,9 +16,9 @@ export type Verdict = 'forward' | 'drop' | 'cut';
 export interface PostgresProxy {
   /** A `DATABASE_URL`. */
   url: string;
-  /** From now on no byte passes, in either direction, and new connections get no answer. Nothing is closed. */
+  /** From now on no bytes pass in either direction, and new connections get no answer. Nothing is closed. */
   hang(): void;
-  /** Passes on what has been held, and goes on. */
+  /** Passes on the held bytes, and goes on. */
   goOn(): void;
   /** Closes the proxy and all its connections. */
   close(): Promise<void>;

@@ -1,4 +1,4 @@
-// What a fault test may kill: the service in a process of its own, and its PostgreSQL, with a merchant.
+// The processes that a fault test may kill: the service and its PostgreSQL, with a merchant.
 
 import { execFile, spawn } from 'node:child_process';
 import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -23,7 +23,7 @@ import { freezeServer } from '../../support/own-postgres.ts';
 import { databaseUrl, newSecrets } from '../../support/test-environment.ts';
 
 export interface ServiceProcess extends Endpoints {
-  /** With the cluster's key unless another is given. */
+  /** Uses the cluster's key unless another is given. */
   call: Call;
   pid: number;
   operationsUrl: string;
@@ -53,8 +53,8 @@ export async function endAll(): Promise<void> {
 }
 
 /**
- * Starts the service as `npm start` does, on ports of its own unless `env` has others, and resolves when it is ready.
- * `folder` has the code of another release, if it is not this one.
+ * Starts the service as `npm start` does, on its own ports unless `env` sets them. Resolves when it is ready.
+ * `folder` has the code of another release, to run that instead of this one.
  */
 export async function startProcess(
   cluster: Pick<Cluster, 'url' | 'secrets' | 'apiKey'>,
@@ -64,7 +64,7 @@ export async function startProcess(
   const settings = { ...(await choosePorts()), ...env };
   const manifest = await readFile(join(folder, 'package.json'), 'utf8');
   const { scripts } = JSON.parse(manifest) as { scripts: { start: string } };
-  // It ends in "exec": the process is the service itself.
+  // The script ends in "exec", so the process is the service itself.
   const command = openFiles === 'unlimited' ? scripts.start : `ulimit -n ${openFiles} && ${scripts.start}`;
   const child = spawn('sh', ['-c', command], {
     cwd: folder,
@@ -170,7 +170,7 @@ export interface Cluster {
   /** An immediate shutdown: no checkpoint, sessions are cut. Resolves when the server has ended. */
   stopImmediately(): Promise<void>;
   start(): Promise<void>;
-  /** Stops the server and the processes of its sessions where they are. Nothing is closed. */
+  /** Freezes the server and the processes of its sessions. Nothing is closed. */
   hang(): Promise<void>;
   /** Lets them continue. */
   goOn(): void;

@@ -1,4 +1,4 @@
-// The release before events and webhooks: what it left in a database, and its code.
+// The release before events and webhooks: its migrations and its code.
 
 import { execFile } from 'node:child_process';
 import { mkdir, symlink } from 'node:fs/promises';
@@ -21,7 +21,7 @@ export const releasedMigrations = ourMigrations.slice(
 /** False in a clone without its history, such as a shallow one. */
 export const hasReleasedCode = succeeds('git', 'cat-file', '-e', `${release}^{commit}`);
 
-/** Puts its code into a folder, beside the packages of this version, which include all of its own. */
+/** Puts its code into a folder, with the packages of this version, which include all that it needs. */
 export async function unpackRelease(folder: string): Promise<void> {
   await mkdir(folder);
   const unpack = 'git archive "$0" package.json src | tar --extract --directory "$1"';

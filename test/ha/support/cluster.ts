@@ -1,4 +1,4 @@
-// The cluster of `ops/ha`, started as an operator does, and what ends or hangs in it.
+// The cluster of `ops/ha`, started as by an operator, with ways to end or freeze its parts.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -86,7 +86,7 @@ export async function startHaCluster(settings: Record<string, string> = {}) {
       if (found === undefined) throw new Error(`there is no ${role}`);
       return found.name;
     },
-    /** Resolves when there are a primary, a synchronous standby and another one, all at work, and every program runs. */
+    /** Resolves when a primary, a synchronous standby and another standby work, and every program runs. */
     untilWhole: (timeoutMs = 180_000) =>
       vi.waitUntil(
         async () => {
@@ -101,7 +101,7 @@ export async function startHaCluster(settings: Record<string, string> = {}) {
     async killPostgres(name: string) {
       process.kill(await postmaster(name), 'SIGKILL');
     },
-    /** Ends a program, which is started again. */
+    /** Ends a program, which is then restarted. */
     async end(name: string, signal: NodeJS.Signals) {
       process.kill(await program(name), signal);
     },
@@ -115,7 +115,7 @@ export async function startHaCluster(settings: Record<string, string> = {}) {
         for (const each of programs) await rm(join(folder, `${each}.down`));
       };
     },
-    /** Stops Patroni where it is, and PostgreSQL too unless told otherwise. Returns how to let them go on. */
+    /** Freezes Patroni, and PostgreSQL unless told otherwise. Returns a function that lets them continue. */
     async freeze(name: string, { postgres = true, patroni = true } = {}): Promise<() => void> {
       const pids: number[] = [];
       if (patroni) {
@@ -129,7 +129,7 @@ export async function startHaCluster(settings: Record<string, string> = {}) {
           try {
             process.kill(pid, 'SIGCONT');
           } catch {
-            // Ended meanwhile.
+            // The process has ended meanwhile.
           }
         }
       };

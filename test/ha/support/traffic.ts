@@ -1,5 +1,5 @@
-// What a merchant does while the cluster fails: creates that are journalled, and whole lives of intents, which are canceled
-// or paid, and followed by a stream and by webhooks.
+// A merchant's traffic while the cluster fails: creates with a journal, and intents that are canceled or
+// paid, and followed by a stream and webhooks.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringToHex } from 'viem';
@@ -10,24 +10,24 @@ import type { TestChain } from '../../support/chain.ts';
 import { type Receiver, startReceiver } from '../../support/receiver.ts';
 import type { HaCluster } from './cluster.ts';
 
-/** What a round of a fault has cost. */
+/** The effects of a fault in one round. */
 export interface Cost {
   acknowledged: number;
   lost: number;
   doubled: number;
-  /** Answers that a client must not retry. */
+  /** The number of answers that a client must not retry. */
   notRetryable: number;
   /** Attempts that failed and succeeded later, or were given up because they had no idempotency key. */
   failures: ReadonlyMap<string, number>;
-  /** Longest time without an acknowledged create. */
+  /** The longest time without an acknowledged create. */
   outageMs: number;
-  /** Of the attempts that were acknowledged. */
+  /** The 99th percentile of acknowledged attempts. */
   p99Ms: number;
 }
 
 export interface Traffic {
   load: Load;
-  /** Ends the creates, waits until the rest of it has ended, and compares it with what was seen. */
+  /** Ends the creates, waits for the rest of the traffic, and compares it with what was seen. */
   finish(): Promise<Cost>;
 }
 
@@ -65,7 +65,7 @@ export async function openShop(cluster: HaCluster, chain: TestChain): Promise<Sh
 
 const restMs = 80;
 const callers = 12;
-/** Enough for every confirmation. */
+/** Enough blocks for every confirmation. */
 const lastBlocks = 20;
 
 export async function startTraffic(cluster: HaCluster, { apiKey, receiver, chain }: Shop): Promise<Traffic> {
@@ -97,7 +97,7 @@ export async function startTraffic(cluster: HaCluster, { apiKey, receiver, chain
     createPaymentIntentsClient({ baseUrl: over[protocol], apiKey, protocol }),
   );
   let isStopping = false;
-  /** Tries until it succeeds, as a job that is kept does. */
+  /** Retries until it succeeds, like a job in a queue. */
   const persist = async <T>(attempt: () => Promise<T>): Promise<T | undefined> => {
     for (;;) {
       try {
