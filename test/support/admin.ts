@@ -1,4 +1,4 @@
-// The command line in the test's own process: as a process of its own each command costs a second of the processor.
+// Runs admin commands in the test's own process. In its own process, each command takes a second of CPU time.
 
 import { format } from 'node:util';
 import { runCommand } from '../../src/admin.ts';
@@ -11,7 +11,7 @@ export interface AdminRun {
 
 let last: Promise<unknown> = Promise.resolve();
 
-/** Runs `admin` with that environment, after the command before. */
+/** Runs `admin` with that environment, after the previous command has ended. */
 export function runAdmin(args: readonly string[], env: NodeJS.ProcessEnv): Promise<AdminRun> {
   const run = last.then(() => runNow(args, env));
   last = run.catch(() => {});

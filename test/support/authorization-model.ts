@@ -1,11 +1,11 @@
-// What is promised of signed authorizations (docs/settlement.md): only the chain releases one.
+// A model of the promises about signed authorizations (docs/settlement.md): only the chain releases one.
 
 import type { ModelBlock, ModelTransfer } from './settlement-model.ts';
 
 export interface ModelAuthorization {
-  /** The place of its intent. */
+  /** The index of its intent. */
   readonly intent: number;
-  /** What it does once somebody has sent it. */
+  /** The transfer that it makes once somebody has sent it. */
   readonly transfer: ModelTransfer;
   /** In whole seconds. */
   readonly validBefore: number;
@@ -19,12 +19,12 @@ export class AuthorizationModel {
     this.all.push({ ...authorization, status: 'submitted' });
   }
 
-  /** The intent has one that can still be used. */
+  /** True if the intent has an authorization that can still be used. */
   isOccupied(place: number): boolean {
     return this.all.some(({ intent, status }) => intent === place && status === 'submitted');
   }
 
-  /** The chain as it was read; `confirmed` is the newest block with all confirmations. */
+  /** Reads the chain as it is. `confirmed` is the newest block with all confirmations. */
   read(chain: readonly ModelBlock[], confirmed: ModelBlock | undefined): void {
     for (const each of this.all) {
       const isThere = chain.some(({ transfers }) => transfers.includes(each.transfer));

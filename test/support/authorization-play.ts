@@ -1,4 +1,4 @@
-// Plays what a history does with signed authorizations. The facilitator always says no; somebody sends, or nobody.
+// Plays the authorization commands of a history. The facilitator always refuses; somebody else may send.
 
 import { expect } from 'vitest';
 import type { RefundStage } from './refund-play.ts';
@@ -18,9 +18,9 @@ interface Taken {
   isSent: boolean;
 }
 
-/** The least time that the service wants one to be valid for. */
+/** The shortest validity that the service accepts. */
 const minValidSeconds = 15;
-/** What a call takes for the time of the newest block may be one block later. */
+/** The time of the newest block may be one block later for a call. */
 const doubtfulSeconds = 4;
 
 export class AuthorizationPlay {
@@ -65,7 +65,7 @@ export class AuthorizationPlay {
       expect(missing).toBe(intent.amountUnits - receivedUnits(modelled as never));
     }
     if (!isTaken) return;
-    // Whatever the nodes say: what others have paid is counted, and no other can be used any more.
+    // Whatever the nodes say, earlier authorizations that landed are counted, and none can still be used.
     const others = this.#taken.filter((each) => each.intent === place);
     const landed = others.filter((each) => chain.some(({ transfers }) => transfers.includes(each.transfer)));
     const landedUnits = landed.reduce((sum, each) => sum + each.transfer.amountUnits, 0);
@@ -83,7 +83,7 @@ export class AuthorizationPlay {
     expect(statuses).toHaveLength(this.#taken.length);
   }
 
-  /** The statuses that came to be. */
+  /** Returns the final statuses. */
   async expectEnd(): Promise<string[]> {
     await this.compare();
     return (await this.#stage.world.authorizationStatuses()).map((status) => `authorization ${status}`);

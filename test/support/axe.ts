@@ -1,4 +1,4 @@
-// What axe finds wrong with a page.
+// Checks the accessibility of a page with axe.
 
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -7,9 +7,9 @@ import type { Page } from 'playwright-core';
 
 const source = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** By all of its rules or by these, on the whole page or in what this selector finds. The page has no frames. */
+/** Checks all rules or these, on the whole page or within this selector. The page has no frames. */
 export async function findProblems(page: Page, rules?: string[], within = 'html'): Promise<unknown[]> {
-  // Half a megabyte: a page loads it once.
+  // axe is half a megabyte, so a page loads it once.
   if (!(await page.evaluate("'axe' in globalThis"))) await page.evaluate(source);
   // Describing every element that passes takes longer than checking it.
   const options = { resultTypes: ['violations' as const], ...(rules && { runOnly: rules }) };

@@ -10,21 +10,21 @@ import { afterAll, beforeAll } from 'vitest';
 const installed = (...paths: string[]) => paths.find((path) => existsSync(path));
 /** Paths of Chromium on Debian and other systems. */
 const executable = installed('/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome');
-/** It has no windows: a third less work. Popups are not blocked in it. */
+/** It has no windows, which saves a third of the work. It does not block popups. */
 const headlessShell = installed('/usr/bin/chromium-headless-shell');
 export const hasBrowser = executable !== undefined;
 if (!hasBrowser) console.log('skipped: no Chromium is installed (apt-get install chromium)');
 
 export interface TestBrowser {
   context: BrowserContext;
-  /** Another profile, as of another person: it shares no storage with the first. */
+  /** Opens another profile, like that of another person, which shares no storage with the first. */
   newContext(options?: BrowserContextOptions): Promise<BrowserContext>;
   close(): Promise<void>;
 }
 
 export interface BrowserOptions {
   javaScriptEnabled?: boolean;
-  /** Block popups that no click has opened, as browsers do. Playwright turns that off. */
+  /** Blocks popups that no click has opened, as browsers do. Playwright turns that off. */
   blocksPopups?: boolean;
   /** A host name that leads to 127.0.0.1, as in a DNS rebinding attack. */
   reboundHost?: string;
@@ -38,7 +38,7 @@ export function useOpened<T extends { close(): Promise<void> }>(open: () => Prom
   return opened;
 }
 
-/** A page that waits turns a sign, which is drawn sixty times a second. */
+/** A waiting page has a spinner, which would be drawn sixty times a second. */
 const calm = { reducedMotion: 'reduce' } as const;
 
 /** Starts Chromium with a new profile. */

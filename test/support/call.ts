@@ -1,5 +1,5 @@
 // Calls any method of the contract through any door, from its descriptors: JSON by Node's own HTTP client, gRPC by
-// @grpc/grpc-js, which shares no code with the server, and Connect's own protocols. All answer in one form.
+// @grpc/grpc-js, which shares no code with the server, and Connect's own protocols. Answers have one form.
 
 import http from 'node:http';
 import {
@@ -63,7 +63,7 @@ type SnakeCase<S extends string> = S extends `${infer Head}${infer Tail}`
 type JsonOf<T> = T extends bigint
   ? number
   : T extends number
-    ? // An enum is a word.
+    ? // An enum is written as a word.
       number extends T
       ? number
       : string
@@ -83,10 +83,10 @@ export type PublicJson<T extends Message> = {
 export type Intent = PublicJson<PaymentIntent>;
 export type TransferJson = PublicJson<Transfer>;
 
-/** In the words of the public JSON. For gRPC, a message of the contract will do too. */
+/** A request in public JSON. For gRPC, it may also be a message of the contract. */
 export type Request = Record<string, unknown>;
 
-/** The two doors, and Connect's other ways to the second. */
+/** The two doors, and Connect's other protocols for the second. */
 export type Door = 'json' | 'grpc' | 'connect' | 'grpc-web';
 export const doors = ['json', 'grpc'] as const satisfies Door[];
 export const everyDoor = [...doors, 'connect', 'grpc-web'] as const satisfies Door[];
@@ -94,9 +94,9 @@ export const everyDoor = [...doors, 'connect', 'grpc-web'] as const satisfies Do
 export interface CallOptions {
   /** Default: `json`. */
   door?: Door;
-  /** Default: that of the service's merchant for test networks. Null: none is sent. */
+  /** Default: the testnet key of the service's merchant. Null: no key is sent. */
   apiKey?: string | null;
-  /** In place of a key, the whole header. */
+  /** The whole header, instead of a key. */
   authorization?: string;
   idempotencyKey?: string;
   headers?: Record<string, string>;
@@ -124,7 +124,7 @@ export interface Answer<Json = Intent> extends Received {
   replayed: boolean;
 }
 
-/** `toEqual` does not compare what differs between equal answers, such as the request id: it is not enumerable. */
+/** What differs between equal answers, such as the request id, is not enumerable, so `toEqual` ignores it. */
 function newAnswer<Json>(
   { code = 'ok', json = {} as Json, message = '', details = [], replayed = false }: Partial<Answer<Json>>,
   received: Received,
@@ -406,7 +406,7 @@ function lengthDelimited(bytes: Uint8Array, wanted: number): Uint8Array[] {
   return found;
 }
 
-/** The message of a request. Words and fields that the contract does not have become unknown numbers. */
+/** Encodes a request. Words and fields that the contract does not have become unknown numbers. */
 export const requestBytes = (method: MethodName, request: Request): Uint8Array =>
   toBinary(methods[method].input as DescMessage, messageOf(methods[method].input, request));
 
@@ -437,7 +437,7 @@ const wordOf = (value: DescEnum['values'][number]): string =>
     ? getOption(value, json_word)
     : value.name.slice(value.parent.sharedPrefix?.length).toLowerCase();
 
-/** By field, because reading an option decodes it anew each time: a quarter of a gRPC call's work. */
+/** Cached by field. Reading an option decodes it each time, which is a quarter of a gRPC call's work. */
 const known = new Map<DescField, JsonField>();
 function optionsOf(field: DescField): JsonField {
   const options = known.get(field) ?? getOption(field, json_field);

@@ -20,7 +20,7 @@ export async function makeCertificate(...names: string[]): Promise<Certificate> 
   return certificate;
 }
 
-/** Makes one for this machine, in files that are there until the file's tests have ended. */
+/** Makes a certificate for this machine, in files that exist until the tests of the file have ended. */
 export async function useCertificate(): Promise<{ certFile: string; keyFile: string; ca: Buffer }> {
   const { folder, ...files } = await makeFiles(['DNS:localhost', 'IP:127.0.0.1']);
   afterAll(() => rm(folder, { recursive: true }));

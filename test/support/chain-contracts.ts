@@ -23,7 +23,7 @@ import {
 } from './entry-points.ts';
 import { type Safe, safeDeployments, setUpSafe } from './safe.ts';
 
-/** Anvil's own, known to everybody. */
+/** Anvil's default, which is public. */
 const mnemonic = 'test test test test test test test test test test test junk';
 const accountAt = (addressIndex: number) => {
   const { privateKey } = mnemonicToAccount(mnemonic, { addressIndex }).getHdKey();
@@ -41,7 +41,7 @@ export const accounts = [
 /** Has Circle's roles. */
 export const issuer = accountAt(6).address;
 export const deployer = accountAt(7).address;
-/** Sends bundles, multicalls and what others have signed. */
+/** Sends bundles, multicalls and authorizations signed by others. */
 export const relayer = accountAt(8).address;
 /** Owners of the contracts that hold money. */
 const owners: Owners = [accounts[0], accounts[1], accounts[2]];
@@ -54,10 +54,10 @@ export interface Contracts {
   safe: Safe;
 }
 
-/** What the first deployment of this process came to, by the address of USDC: anvil loads it in 10 ms instead of 300. */
+/** The first deployment in this process, by the address of USDC. Anvil loads it in 10 ms instead of 300. */
 const deployed = new Map<Address, { state: Hex; contracts: Contracts }>();
 
-/** Puts every contract on a new chain. Mines three blocks. */
+/** Deploys every contract on a new chain. Mines three blocks. */
 export async function deployContracts(client: ChainClient, usdc: Address): Promise<Contracts> {
   const before = deployed.get(usdc);
   if (before === undefined) {

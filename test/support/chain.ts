@@ -1,5 +1,5 @@
-// A chain for a test: anvil, with Circle's USDC and the contracts through which people pay. A block is mined only when
-// the test says so. Every helper that pays returns the hash of a transaction that waits for the next block.
+// A chain for a test: anvil, with Circle's USDC and the contracts through which people pay. A block is mined
+// only when the test says so. Helpers that pay return a transaction hash, which waits for the next block.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -26,13 +26,13 @@ import { execTransactionCalldata } from './safe.ts';
 import { partsCallOf, sign } from './x402.ts';
 
 export interface ChainOptions {
-  /** Base Sepolia unless another is given. */
+  /** Default: Base Sepolia. */
   network?: Network;
-  /** Blocks that can be reorganised away, and of which the state is held; 300 unless given. */
+  /** The number of blocks that can be reorged, whose state is kept. Default: 300. */
   reorgDepth?: number;
-  /** Blocks between `latest` and `safe`, and between `safe` and `finalized`; 1 unless given. */
+  /** Blocks between `latest` and `safe`, and between `safe` and `finalized`. Default: 1. */
   slotsInAnEpoch?: number;
-  /** Time of block 0 in whole seconds; now unless given. */
+  /** The time of block 0 in whole seconds. Default: now. */
   genesisTimestamp?: number;
 }
 
@@ -46,30 +46,30 @@ export interface Payment {
   amountUnits: bigint;
   /** Bytes after the arguments. */
   suffix?: Hex | undefined;
-  /** Native USDC unless another is given. */
+  /** Default: native USDC. */
   token?: Address | undefined;
 }
 
 export interface SubmittedBy {
-  /** Sender of the transaction; an account of the chain's own unless given. */
+  /** The sender of the transaction. Default: an account of the chain. */
   by?: Address | undefined;
   /** Bytes that the sender appends to the transaction's input. */
   suffix?: Hex | undefined;
-  /** 1,000,000 unless given; 20,000,000 for a bundle. */
+  /** Default: 1,000,000, or 20,000,000 for a bundle. */
   gas?: bigint | undefined;
 }
 
 /** A chain with its helpers. */
 export type TestChain = Awaited<ReturnType<typeof startChain>>;
 
-/** Starts a chain of its own for a test, in about 0.5 s. Stop it. */
+/** Starts a chain for one test, in about 0.5 s. The caller stops it. */
 export async function startChain(options: ChainOptions = {}) {
   const { network = networkFor('testnet', 'base') } = options;
   const { chainId } = network;
   const { url, stop } = await startNode(options, chainId);
   const client = createChainClient(url);
-  // Anvil reads its clock twice when it starts, and is a second behind for ever if that second ends in between: a block
-  // would then be older than the intent that was created before it.
+  // Anvil reads its clock twice when it starts, and stays a second behind if the second ends in between. A
+  // block could then be older than an intent that was created before it.
   if (options.genesisTimestamp === undefined) await client.increaseTime({ seconds: 1 });
   const usdc = network.tokenAddress as Address;
   const contracts = await deployContracts(client, usdc);
@@ -77,7 +77,7 @@ export async function startChain(options: ChainOptions = {}) {
   const ownAddresses = [...accounts.map(({ address }) => address), issuer, deployer, relayer];
   let unlocked = new Set<Address>(ownAddresses);
 
-  /** Lets anvil send from any address, and gives the address the ETH for it. */
+  /** Lets anvil send from an address, and gives the address the ETH for it. */
   async function unlock(address: Address): Promise<void> {
     if (unlocked.has(address)) return;
     unlocked.add(address);
@@ -89,13 +89,13 @@ export async function startChain(options: ChainOptions = {}) {
     await client.setBalance({ address, value: parseEther('10000') });
   }
 
-  /** Its gas is not estimated, so that it waits for the block even if it will revert there. */
+  /** Sends without a gas estimate, so that a transaction is mined even if it reverts. */
   async function send(from: Address, { to, data }: Call, gas = 1_000_000n): Promise<Hex> {
     await unlock(from);
     return client.sendTransaction({ account: from, to, data, gas, chain: null });
   }
 
-  /** Several at once would take the same nonce. */
+  /** Sets the nonces, because concurrent transactions would otherwise get the same one. */
   async function sendMany(from: Address, calls: readonly Call[], gas = 100_000n): Promise<Hex[]> {
     await unlock(from);
     const first = await client.getTransactionCount({ address: from, blockTag: 'pending' });
@@ -139,7 +139,7 @@ export async function startChain(options: ChainOptions = {}) {
     send,
     /** Sends many transactions from one address, in their order. */
     sendMany,
-    /** Gives an address 10,000 ETH, at once. */
+    /** Gives an address 10,000 ETH immediately. */
     fund,
 
     /** Mines blocks, `timestampStep` seconds apart. The first has the time `timestamp`, if given. */
@@ -151,20 +151,20 @@ export async function startChain(options: ChainOptions = {}) {
       await client.mine({ blocks, ...(timestampStep !== undefined && { interval: timestampStep }) });
     },
 
-    /** Returns a function that takes the chain back to where it is now, in about 3 ms, as often as it is called. */
+    /** Returns a function that resets the chain to its present state, in about 3 ms, any number of times. */
     async checkpoint(): Promise<() => Promise<void>> {
       let id = await client.snapshot();
       return async () => {
         await client.revert({ id });
         id = await client.snapshot();
-        // The ETH that others were given meanwhile is gone.
+        // Other accounts lose the ETH that they were given meanwhile.
         unlocked = new Set(ownAddresses);
       };
     },
 
     /**
-     * Takes the newest `depth` blocks away and puts as many new ones in their place. They are empty, but for the
-     * transactions `again`: each returns in the new block of that index, 0 being the oldest.
+     * Replaces the newest `depth` blocks by as many new ones. They are empty, except for the transactions
+     * `again`: each returns in the new block of that index, 0 being the oldest.
      */
     async reorg(depth: number, again: readonly { hash: Hex; index: number }[] = []): Promise<void> {
       const transactions = await Promise.all(
@@ -176,25 +176,25 @@ export async function startChain(options: ChainOptions = {}) {
       });
     },
 
-    /** New money from Circle. */
+    /** Mints new money, as Circle. */
     mint(to: Address, amountUnits: bigint, token = usdc): Promise<Hex> {
       const data = encodeFunctionData({ abi: issuerAbi, functionName: 'mint', args: [to, amountUnits] });
       return send(issuer, { to: token, data });
     },
-    /** Circle no longer lets the address send or receive. */
+    /** Keeps the address from sending and receiving, as Circle. */
     blacklist(address: Address, token = usdc): Promise<Hex> {
       const data = encodeFunctionData({ abi: issuerAbi, functionName: 'blacklist', args: [address] });
       return send(issuer, { to: token, data });
     },
-    /** Circle stops all transfers. */
+    /** Stops all transfers, as Circle. */
     pause: (token = usdc) => ofIssuer('pause', token),
     unpause: (token = usdc) => ofIssuer('unpause', token),
 
-    /** The call of a transfer, for those that take calls. */
+    /** The call of a transfer, for helpers that take calls. */
     transferCall,
-    /** From any address, which has to hold the money. */
+    /** Transfers from any address that holds the money. */
     transfer: ({ from, ...payment }: Payment & { from: Address }) => send(from, transferCall(payment)),
-    /** The owner approves it in a transaction before. */
+    /** Transfers with an allowance, which the owner approves in an earlier transaction. */
     async transferFrom({
       from,
       to,
@@ -255,7 +255,7 @@ export async function startChain(options: ChainOptions = {}) {
       const authorization = await account.signAuthorization({
         address: delegateAddress,
         chainId,
-        // The transaction takes one before.
+        // The transaction itself takes one nonce first.
         nonce: nonce + 1,
       });
       const serializedTransaction = await account.signTransaction({
@@ -302,7 +302,7 @@ async function startNode(
     ...['--gas-limit', '1000000000', '--max-transactions', '10000'],
     ...(genesisTimestamp === undefined ? [] : ['--timestamp', String(genesisTimestamp)]),
   ]);
-  // Ends anvil when this process ends, however it does: the watch reads until its input is closed.
+  // Ends anvil when this process ends in any way: `cat` reads until its input is closed.
   const watch = spawn('sh', ['-c', `cat; kill -9 ${anvil.pid}`], { stdio: ['pipe', 'ignore', 'ignore'] });
   return {
     url: `http://127.0.0.1:${anvil.port}`,
@@ -316,7 +316,7 @@ async function startNode(
   };
 }
 
-/** The signed bytes of a transaction. Of an address without a key there are none: it cannot return in another block. */
+/** The signed bytes of a transaction. Without a key of its sender there are none, and it cannot return. */
 function rawTransaction(client: ChainClient, hash: Hex): Promise<Hex> {
   return client.request<{ Method: 'eth_getRawTransactionByHash'; Parameters: [Hex]; ReturnType: Hex }>({
     method: 'eth_getRawTransactionByHash',

@@ -4,29 +4,29 @@ import { describeHistory, type History, history } from './settlement-histories.t
 import { play } from './settlement-play.ts';
 import { startWorld } from './settlement-world.ts';
 
-/** To repeat a failure: both are printed with it. */
+/** Set these to repeat a failure, which prints both. */
 const { HISTORY_SEED, HISTORY_PATH } = process.env;
-/** The same histories each time, so that a change is judged by what it changes; others with `HISTORIES`. */
+/** Gives the same histories each time, so that only changes of the code matter. With `HISTORIES` others. */
 const usualSeed = 1_611_000_627;
 const seed = Number(
   HISTORY_SEED ?? (process.env.HISTORIES === undefined ? usualSeed : Math.floor(Math.random() * 2 ** 31)),
 );
 
 /**
- * Worlds that histories are played in at the same time: each waits for its chain and its database half of the time. Their
- * seeds are this one and the next.
+ * The worlds in which histories are played concurrently, because each waits for its chain and its database
+ * half of the time. Their seeds are this one and the next.
  */
 const worlds = HISTORY_PATH === undefined ? 2 : 1;
 
 /**
- * Random histories of payment intents and their refunds, against a model of the contract. With honest nodes every status,
- * sum, label and event is the model's after every step. With a node that lies, nothing succeeds that is not on the chain, and nothing on
- * the chain is missed once the node is honest again.
+ * Plays random histories of payment intents and refunds against a model of the contract. With honest nodes,
+ * every status, sum, label and event is the model's after every step. With a node that lies, nothing succeeds
+ * that is not on the chain, and once the node is honest again, nothing on the chain is missing.
  */
 export function testHistories(defaultCount: number): void {
   const count = Number(process.env.HISTORIES ?? defaultCount);
   test(
-    `${count} random histories: payment intents are what the contract says`,
+    `${count} random histories of payment intents follow the contract`,
     {
       timeout: 60_000 + count * 3_000,
     },
@@ -46,7 +46,7 @@ async function checkHistories(histories: number): Promise<void> {
   if (failed?.status === 'rejected') throw failed.reason;
   const seconds = Math.round((performance.now() - started) / 1000);
   console.log(`${histories} histories in ${seconds} s, with ${[...seen].sort().join(' ')}`);
-  // Histories in which nothing happens are worth nothing. What is rare is missing in a few of other seeds.
+  // Histories in which nothing happens prove nothing. A few of another seed may lack the rare outcomes.
   if (HISTORY_PATH !== undefined || histories < (seed === usualSeed ? 200 : 5_000)) return;
   expect([...seen]).toEqual(
     expect.arrayContaining([

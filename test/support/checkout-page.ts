@@ -1,6 +1,6 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
 // The hosted checkout: a service, a chain on which a block is mined only when the test says so, the watcher
-// between them, and devices that open the page in Chromium. What a device must never do is recorded.
+// between them, and devices that open the page in Chromium. Records the errors and requests of each device.
 
 import type { BrowserContext, BrowserContextOptions, Page } from 'playwright-core';
 import type { Address, Hex } from 'viem';
@@ -19,10 +19,10 @@ import { gaslessLine, startTestFacilitator, type TestFacilitator } from './x402.
 
 export type CheckoutWorld = Awaited<ReturnType<typeof startCheckoutWorld>>;
 
-/** The amount of an intent unless given. */
+/** The default amount of an intent. */
 export const amountUnits = 12_500_000n;
 
-/** Starts everything. Close it. */
+/** Starts everything. The caller closes it. */
 export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = {}) {
   const chain = await startChain();
   const facilitator = isGasless ? await startTestFacilitator(chain) : undefined;
@@ -35,14 +35,14 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
     }),
   });
   if (isGasless) await service.loggedLine(({ message }) => message === gaslessLine);
-  // Not for a test that brings another browser.
+  // Not started for a test that brings another browser.
   let chromium: Promise<TestBrowser> | undefined;
   const merchant = createMerchantCalls(service);
   const watcher = createTestWatcher(service, { urls: [chain.url] });
   await watcher.catchUp();
   const devices: Device[] = [];
 
-  /** Mines, and lets the service see it. */
+  /** Mines, and lets the service see the blocks. */
   async function mine(...args: Parameters<typeof chain.mine>): Promise<void> {
     await watcher.catchUp(chain.mine(...args));
   }
@@ -66,14 +66,14 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
   return {
     service,
     chain,
-    /** There is one if payers can pay by a signature. */
+    /** Defined if payers can pay by a signature. */
     facilitator: facilitator as TestFacilitator,
     watcher,
     merchant,
     mine,
     createPayer,
     createIntent: (fields: object = {}): Promise<Intent> => merchant.createIntent(fields),
-    /** Sends a transfer from elsewhere, which the page did not ask for, for the next block. */
+    /** Sends a transfer that the page did not ask for, for the next block. */
     async transferTo(
       { id, expected_wallet }: Intent,
       {
@@ -86,7 +86,7 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
       await chain.mint(from, units, token);
       return chain.transfer({ from, to: expected_wallet as Address, amountUnits: units, suffix, token });
     },
-    /** Moves the moment until which an intent can be paid. Its chain has not come to it yet. */
+    /** Changes the moment until which an intent can be paid. Its chain has not reached it yet. */
     async expireAt(intent: Intent, at: Date): Promise<void> {
       await service.query(
         `update payment_intents
@@ -106,7 +106,7 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
     async setMerchantName(name: string): Promise<void> {
       await service.query('update merchants set name = $2 where id = $1', [service.merchant.id, name]);
     },
-    /** How many transfers of USDC to the merchant are on the chain, of this payer. */
+    /** The number of this payer's USDC transfers to the merchant on the chain. */
     async transfersOf(payer: Address): Promise<number> {
       const logs = await chain.client.getLogs({
         address: chain.usdc,
@@ -118,7 +118,7 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
     },
     /** The bytes of the intent's id, as the page appends them. */
     suffixOf: ({ id }: Intent) => idBytes(id),
-    /** A reorganisation, which the watcher believes when it is told of it a second time. */
+    /** A reorganisation, which the watcher accepts when it sees it a second time. */
     async reorg(...args: Parameters<typeof chain.reorg>): Promise<void> {
       await chain.reorg(...args);
       await chain.mine();
@@ -160,7 +160,7 @@ const transferEvent = {
   ],
 } as const;
 
-/** Takes from a page what the oldest browsers that it is built for do not have (checkout/build.ts). */
+/** Removes from a page what the oldest supported browsers do not have (checkout/build.ts). */
 function forgetNewerThanFloor(): void {
   for (const [of, names] of [
     [URL, ['parse', 'canParse']],
@@ -184,15 +184,15 @@ export interface SeenRequest {
 
 export interface Device {
   context: BrowserContext;
-  /** Violations of the content security policy, errors on the console, and errors that nothing has caught. */
+  /** Violations of the content security policy, errors on the console, and uncaught errors. */
   complaints: string[];
-  /** Forgets what the browser itself says about requests that the test made fail. */
+  /** Drops the browser's complaints about requests that the test made fail. */
   allowFailedRequests(): void;
-  /** Holds what the service says of checkouts back, until what is returned is called. */
+  /** Holds back the service's answers about checkouts until the returned function is called. */
   holdAnswers(): Promise<() => void>;
   /** Every request of every page. */
   requests: SeenRequest[];
-  /** Those that left the service. */
+  /** The requests to anything but the service. */
   foreignRequests(): string[];
   /** Puts a wallet into the pages that are opened from now on. */
   installWallet(account: PrivateKeyAccount, options?: Partial<WalletOptions>): Promise<TestWallet>;
@@ -227,7 +227,7 @@ async function prepareDevice(
   context.on('request', (request) => {
     const seen: SeenRequest = { url: request.url(), method: request.method(), headers: request.headers() };
     requests.push(seen);
-    // These have what the network adds, the referrer too.
+    // These include the headers that the network stack adds, such as the referrer.
     request.allHeaders().then(
       (headers) => Object.assign(seen, { headers }),
       () => {},
@@ -263,7 +263,7 @@ async function prepareDevice(
   };
 }
 
-/** Long enough for two polls of a busy machine. */
+/** Long enough for two polls on a busy machine. */
 const stateTimeoutMs = 12_000;
 
 export type CheckoutPage = ReturnType<typeof wrapPage>;
@@ -280,7 +280,7 @@ export function wrapPage(page: Page) {
   return {
     page,
     main,
-    /** Lets the page ask at once, as it does when the network is back, instead of in a few seconds. */
+    /** Makes the page ask at once, as it does when the network is back, instead of in a few seconds. */
     refresh: () =>
       page.evaluate(() => {
         const { dispatchEvent } = globalThis as unknown as { dispatchEvent(event: Event): void };
@@ -296,7 +296,7 @@ export function wrapPage(page: Page) {
       const seen = () => main.getAttribute('data-connection');
       await expect.poll(seen, { timeout: stateTimeoutMs, interval: 30 }).toBe(connection);
     },
-    /** Resolves once the page says this notice, and returns its words. */
+    /** Resolves with the text of this notice once the page shows it. */
     async notice(name: string): Promise<string> {
       const notice = page.locator(`[data-notice="${name}"]`);
       await notice.waitFor({ timeout: stateTimeoutMs });
@@ -321,9 +321,9 @@ export function wrapPage(page: Page) {
       const offers = ['pay', 'wallet', 'manual', 'wallets', 'copy-address', 'copy-amount', 'switch-chain'];
       return (await page.locator(offers.map((name) => `[data-action="${name}"]`).join()).count()) === 0;
     },
-    /** The words of the page, as a payer sees them. */
+    /** The text of the page as a payer sees it. */
     text: async () => (await main.innerText()).replace(/\s+/g, ' '),
-    /** What axe finds, by all of its rules or by these. */
+    /** The problems that axe finds, by all of its rules or by these. */
     axe: (rules?: string[]) => findProblems(page, rules),
     /** Pixels by which the page is wider than its window. */
     overflow: () =>
@@ -334,7 +334,7 @@ export function wrapPage(page: Page) {
         const { scrollWidth, clientWidth } = document.documentElement;
         return Math.max(0, scrollWidth - clientWidth);
       }),
-    /** What the tab and its origin have stored. */
+    /** Everything that the tab and its origin have stored. */
     storage: (): Promise<{ session: string; local: string; cookies: string; url: string; history: number }> =>
       page.evaluate(() => {
         const tab = globalThis as unknown as {

@@ -1,5 +1,5 @@
-// Every state of the hosted checkout, so that each can be looked at and checked. checkout/states.md has them with the words
-// of the page. The tests also bring them about for real.
+// Every state of the hosted checkout, to be looked at and checked. checkout/states.md lists them with the
+// text of the page. The tests also produce these states for real.
 //
 //   npm run checkout:states [-- FOLDER [NAME...]]    takes a picture of each, wide and narrow, dark and light
 
@@ -13,7 +13,7 @@ import type { RefusalReason } from '../../src/contract/x402.ts';
 import { openBrowser } from './browser.ts';
 import { holdBack, installWallet, reject, type TestWallet, WalletError } from './wallet.ts';
 
-// The hosted checkout on a stage: its page, with made-up answers of the service and of a wallet, taken to a state.
+// Takes the page of the checkout to a state, with made-up answers of the service and of a wallet.
 
 /** Nothing listens here: every request of the page is answered by `page.route`. */
 const origin = 'http://127.0.0.1:9';
@@ -61,19 +61,19 @@ export interface State {
   name: string;
   view: string;
   notices?: readonly string[];
-  /** The first answer of the service; that of an unpaid intent unless given. */
+  /** The first answer of the service. Default: that of an unpaid intent. */
   answer?: Answer | 401 | 'none' | 'late';
-  /** Installed wallets; one unless given. */
+  /** The number of installed wallets. Default: 1. */
   wallets?: 0 | 1 | 2;
-  /** What follows the fragment's `#`; the secret unless given. */
+  /** The fragment after its `#`. Default: the secret. */
   fragment?: string;
-  /** A page of the shop opens it, before it has a secret. */
+  /** A page of the shop opens the checkout before it has a secret. */
   isPopup?: boolean;
-  /** What the service says to a payment by a signature: status and body; nothing unless given. */
+  /** The service's answer to a payment by a signature: status and body. Default: none. */
   paid?: readonly [status: number, body: object];
   /** Names of stand-in chains. */
   standIns?: string;
-  /** May return another page, which then has the state. */
+  /** Takes the page to the state. May return another page, which then has the state. */
   act?(stage: Stage): Promise<unknown>;
 }
 
@@ -129,7 +129,7 @@ async function installStubWallet(context: BrowserContext, info = {}): Promise<Te
   return wallet;
 }
 
-// These run in a page.
+// Everything below runs in a page.
 
 type Shop = { open(url: string): Shop; popup: Shop; postMessage(message: object, to: string): void };
 
@@ -146,7 +146,7 @@ function sendToPopup({ message, to }: { message: object; to: string }): void {
   (globalThis as unknown as Shop).popup.postMessage(message, to);
 }
 
-/** Opens the page from a page of the shop, as the SDK does while the shop makes the intent. */
+/** Opens the checkout from a page of the shop, as the SDK does while the shop creates the intent. */
 async function openPopup(context: BrowserContext): Promise<Page> {
   await context.route(`${shop}/**`, (route) => route.fulfill({ body: 'shop' }));
   const opener = await context.newPage();
@@ -185,7 +185,7 @@ export async function openState(context: BrowserContext, state: State): Promise<
   if (!isPopup) await page.goto(`${origin}/checkout#${fragment}`);
   const other = await state.act?.({
     page,
-    // A state without a wallet asks nothing of it.
+    // A state without a wallet does not use this.
     wallet: wallet as TestWallet,
     sees,
     press: (action) => page.locator(`[data-action="${action}"]`).first().click(),
@@ -215,7 +215,7 @@ const payment = {
   status: 'pending',
 };
 
-/** The answer with payments, of which all but those taken back are counted. */
+/** Returns the answer with payments, of which all but reorged ones count. */
 function paid(fields: Answer, ...payments: Partial<typeof payment & { labels: string[] }>[]): Answer {
   const whole = payments.map((each) => ({
     ...payment,
@@ -252,7 +252,7 @@ const fail = (code: number, message: string) => () => {
 };
 const refuse = (message: string) => fail(3, `execution reverted: ${message}`);
 
-/** The wallet answers a method so when the payer goes on. */
+/** The wallet answers a method like this when the payer goes on. */
 const answering =
   (method: string, answer: Parameters<TestWallet['answer']>[1], goOn = pay) =>
   (stage: Stage) => {
@@ -260,7 +260,7 @@ const answering =
     return goOn(stage);
   };
 
-/** Takes the payer to the question of the wallet, which gets no answer. */
+/** Goes on until the wallet asks the payer, who does not answer. */
 async function beAsked(stage: Stage): Promise<void> {
   await answering('eth_sendTransaction', holdBack().answer)(stage);
   await stage.sees('confirm-in-wallet');
@@ -275,7 +275,7 @@ async function sign(stage: Stage): Promise<void> {
   await stage.press('sign');
 }
 
-/** The state, what the page says, and why the service refuses what was signed. */
+/** The state, the page's notice, and the service's reason for refusing the signature. */
 const refusedSignatures: readonly (readonly [string, string, RefusalReason])[] = [
   ['sign-refused', 'sign-refused', 'invalid_exact_evm_transaction_simulation_failed'],
   ['sign-too-little', 'sign-too-little', 'invalid_exact_evm_insufficient_balance'],
@@ -348,7 +348,7 @@ export const states: readonly State[] = [
     answer: gasless,
     act: answering('eth_signTypedData_v4', () => 'nonsense', sign),
   },
-  // The service does not answer, so it may have been sent.
+  // The service does not answer, so the signature may have been sent.
   { name: 'signed', view: 'signed', answer: gasless, act: sign },
   { name: 'signed-and-submitted', view: 'signed', answer: { authorization: submitted } },
   {

@@ -1,4 +1,4 @@
-// Every method of the client, as a row of a table, and a merchant that has something of every kind.
+// Every method of the client as a row of a table, and a merchant that has an object of every kind.
 
 import { expect, vi } from 'vitest';
 import type { PaymentIntentsClient } from '../../client/index.ts';
@@ -6,7 +6,7 @@ import type { MethodName, Request } from './call.ts';
 import type { TestMerchant, TestService } from './service.ts';
 import { insertTransfers } from './transfer-rows.ts';
 
-/** Ids of what a merchant has. */
+/** Ids of the objects of a merchant. */
 export interface Known {
   /** Where webhooks are sent to. */
   url: string;
@@ -26,7 +26,7 @@ export interface Known {
 export interface Row {
   call(client: PaymentIntentsClient, known: Known): Promise<unknown>;
   request(known: Known): Request;
-  /** What of the service's JSON the call returns; everything unless given. */
+  /** The part of the service's JSON that the call returns. Default: all of it. */
   // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
   pick?(json: any): unknown;
   /** The same call for any id, of this kind. */
@@ -37,7 +37,7 @@ const payer = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
 export const idempotencyKey = 'one-and-the-same';
 const create = { amount_units: 9_007_199_254_740_991, chain: 'polygon', metadata: { amountUnits: null } };
 
-/** A method of one object, which it is given the id of. */
+/** A method that takes the id of one object. */
 const ofOne = (
   kind: string,
   what: keyof Known,
@@ -57,7 +57,7 @@ const ofList = (
   pick: (json) => json[name],
 });
 
-/** Every method, which a second call of it with the same arguments does not change. */
+/** Every method. A second call with the same arguments returns the same. */
 export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
   createPaymentIntent: {
     call: (client) =>
@@ -147,7 +147,7 @@ export const rows: Record<Exclude<MethodName, 'getCheckout'>, Row> = {
     of: ['we', (client, id) => client.deleteWebhookEndpoint(id)],
   },
 };
-/** What takes an idempotency key. */
+/** The methods that take an idempotency key. */
 export const withKey = [
   'createPaymentIntent',
   'createRefund',
@@ -155,7 +155,7 @@ export const withKey = [
   'rotateWebhookSecret',
 ];
 
-/** A merchant with something of every kind, and an event of every kind of data. */
+/** Gives a merchant an object of every kind, and an event with every kind of data. */
 export async function furnished(service: TestService, merchant: TestMerchant, url: string): Promise<Known> {
   const { apiKey } = merchant.keys.testnet;
   const options = { apiKey };
@@ -171,7 +171,7 @@ export async function furnished(service: TestService, merchant: TestMerchant, ur
     { labels: ['wrong_token'] },
   ]);
   await service.call('attributeTransfer', { id: attributed, payment_intent: paid }, options);
-  // Events that wait together get their positions in another order than this one.
+  // Events that wait together may get their positions in a different order.
   const positioned = (count: number) =>
     expect
       .poll(async () => (await service.call('listEvents', {}, options)).json.events.length, {

@@ -1,4 +1,4 @@
-// The client of this repository as tests of it use it, over each protocol.
+// The client of this repository, over each protocol, for its tests.
 
 import { expect } from 'vitest';
 import {
@@ -16,7 +16,7 @@ export type ClientChange = Partial<PaymentIntentsClientOptions>;
 export const portOf = ({ server }: TestService, protocol: Protocol): number =>
   server.ports[protocol === 'json' ? 'http' : 'grpc'];
 
-/** With the key of the service's merchant for test networks, unless it is changed. */
+/** Returns a client with the testnet key of the service's merchant, unless changed. */
 export const clientOf = (
   service: TestService,
   protocol: Protocol,
@@ -29,7 +29,7 @@ export const clientOf = (
     ...change,
   });
 
-/** The error of a call, which has to fail. */
+/** Returns the error of a call, which has to fail. */
 export async function failureOf(call: () => unknown): Promise<Error> {
   try {
     await call();
@@ -65,5 +65,5 @@ export async function all<Item>(list: AsyncIterable<Item>): Promise<Item[]> {
   return items;
 }
 
-/** What a resource is as JSON. */
+/** Returns a resource as JSON. */
 export const written = (resource: unknown) => JSON.parse(JSON.stringify(resource));

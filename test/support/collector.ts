@@ -1,4 +1,4 @@
-// An OpenTelemetry collector, as far as a test needs one: takes spans as OTLP over HTTP in JSON, and keeps them.
+// A minimal OpenTelemetry collector: receives spans as OTLP over HTTP in JSON, and keeps them.
 
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
@@ -10,7 +10,7 @@ export interface ReceivedSpan {
   spanId: string;
   parentSpanId: string | undefined;
   name: string;
-  /** 2 is a server's span, 3 a client's. */
+  /** 2 is the span of a server, 3 that of a client. */
   kind: number;
   /** 2 is an error. */
   status: number;
@@ -22,7 +22,7 @@ export interface ReceivedSpan {
 
 export interface Collector extends Listening {
   spans: ReceivedSpan[];
-  /** The spans of a trace, once it has as many. */
+  /** Resolves with the spans of a trace once it has that many. */
   trace(traceId: string, spans: number): Promise<ReceivedSpan[]>;
 }
 
@@ -87,7 +87,7 @@ export async function startCollector(): Promise<Collector> {
   };
 }
 
-/** Attributes by their keys; an integer comes as a number, or as a text of it. */
+/** Attributes by their keys. An integer arrives as a number or as a string. */
 function valuesOf(attributes: readonly Attribute[]): Record<string, unknown> {
   return Object.fromEntries(
     attributes.map(({ key, value }) => [

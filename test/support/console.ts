@@ -1,4 +1,4 @@
-// The console's door, as its pages call it.
+// Calls the console's port as its pages do.
 
 import { createLink, type LinkOptions } from '../../src/console/sessions.ts';
 import { httpRequest, type TestService } from './service.ts';

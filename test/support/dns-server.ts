@@ -7,11 +7,11 @@ import { decode, encode, type Packet } from 'dns-packet';
 export interface DnsQuestion {
   name: string;
   type: 'A' | 'AAAA';
-  /** How often this was asked before. */
+  /** How often this was queried before. */
   asked: number;
 }
 
-/** Addresses of the asked type, or what goes wrong. */
+/** Addresses of the queried type, or the failure. */
 export type DnsAnswer = readonly string[] | 'NXDOMAIN' | 'SERVFAIL' | 'no answer';
 
 export interface DnsServer {

@@ -18,7 +18,7 @@ import { type Artifact, type Deployment, readArtifact } from '../../src/embedded
 
 export type EntryPointVersion = '0.6' | '0.7' | '0.8';
 
-/** A contract that only its owner's signature moves. */
+/** A contract that acts only on its owner's signature. */
 export interface SimpleAccount {
   version: EntryPointVersion;
   address: Address;
@@ -30,11 +30,11 @@ export interface Operation {
   account: SimpleAccount;
   to: Address;
   data: Hex;
-  /** The first of a random sequence unless given. */
+  /** Default: the first of a random sequence. */
   nonce?: bigint;
-  /** 300,000 unless given. */
+  /** Default: 300,000. */
   callGasLimit?: bigint;
-  /** 300,000 unless given. */
+  /** Default: 300,000. */
   verificationGasLimit?: bigint;
 }
 
@@ -45,7 +45,7 @@ const entryPoints = {
 } as const;
 const versions = Object.keys(entryPoints) as EntryPointVersion[];
 
-/** Of our choice. */
+/** Chosen by us. */
 const factoryAddresses = {
   '0.6': '0x4337000000000000000000000000000000000006',
   '0.7': '0x4337000000000000000000000000000000000007',
@@ -57,7 +57,7 @@ const readFrom = (version: EntryPointVersion, contract: string): Artifact =>
 
 export const entryPointAddress = (version: EntryPointVersion): Address => entryPoints[version].address;
 
-/** Has to be on the chain before the factories are. */
+/** The entry points, which have to be deployed before the factories. */
 export const entryPointDeployments = (): Deployment[] =>
   versions.map((version) => ({
     address: entryPoints[version].address,
@@ -145,7 +145,7 @@ export async function handleOpsCalldata(
   return encodeFunctionData({ abi, functionName, args: [ops, beneficiary] });
 }
 
-/** The version that all operations have in common. */
+/** Returns the common version of all operations. */
 export function versionOf(operations: readonly Operation[]): EntryPointVersion {
   const [version, ...others] = new Set(operations.map(({ account }) => account.version));
   if (version === undefined || others.length > 0) throw new Error('a bundle is for one entry point');
@@ -178,7 +178,7 @@ async function signedPacked(operation: Operation, version: '0.7' | '0.8', chainI
   return toPackedUserOperation({ ...userOperation, signature });
 }
 
-/** The first nonce of a random sequence, so that operations need not know of each other. */
+/** The first nonce of a random sequence, so that operations are independent of each other. */
 export const randomNonce = (): bigint => bytesToBigInt(randomBytes(24)) << 64n;
 
 function unsigned({

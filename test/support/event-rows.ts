@@ -1,5 +1,5 @@
 import { expect, vi } from 'vitest';
-// Rows of events written by SQL, as the transaction of a change writes them: without a position.
+// Inserts event rows with SQL, without a position, like the transaction of a change.
 
 import type { ModeName } from '../../src/contract/words.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../../src/database/identifiers.ts';
@@ -23,13 +23,13 @@ type Query = (sql: string, values: unknown[]) => Promise<unknown>;
 
 let lastMs = 0;
 
-/** Each later than the one before, so that their ids have an order. */
+/** Returns a later time with each call, so that ids have an order. */
 export function nextMs(): number {
   lastMs = Math.max(Date.now(), lastMs + 1);
   return lastMs;
 }
 
-/** Writes events in one statement. Returns their ids, as the API has them. */
+/** Inserts events with one statement. Returns their public ids. */
 export async function insertEventRows(query: Query, events: readonly EventRowSettings[]): Promise<string[]> {
   const rows = events.map(({ paymentIntent = newUuid(), ...event }) => ({
     data: `{"payment_intent":{"id":"${formatIdentifier('pi', paymentIntent)}"}}`,
@@ -56,7 +56,7 @@ export async function insertEventRows(query: Query, events: readonly EventRowSet
   return rows.map(({ id }) => formatIdentifier('evt', id));
 }
 
-/** The events of an intent, in their order. */
+/** The events of an intent, in order. */
 export const eventsOf = ({ query }: Pick<TestService, 'query'>, intent: string) =>
   query<{ type: string; sequence: number; data: string; created_at: Date }>(
     'select type, sequence, data, created_at from events where payment_intent = $1 order by sequence',

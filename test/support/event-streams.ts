@@ -1,4 +1,4 @@
-// Streams of events as tests read them: by @grpc/grpc-js, and by the three protocols of Connect.
+// Reads streams of events with @grpc/grpc-js, and with the three protocols of Connect.
 
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { createClient, type Transport } from '@connectrpc/connect';
@@ -39,7 +39,7 @@ export interface Watch {
 
 const opened = new Set<Watch>();
 
-/** Opens a stream of events, on a connection of its own. */
+/** Opens a stream of events on its own connection. */
 export function openWatch(
   protocol: Protocol,
   { internalUrl }: Pick<Endpoints, 'internalUrl'>,
@@ -96,7 +96,7 @@ function watchByGrpcJs(internalUrl: string, apiKey: string, after: string) {
     toBinary(WatchEventsRequestSchema, create(WatchEventsRequestSchema, { after })),
     grpc.Metadata.fromHttp2Headers(authorizationOf(apiKey)),
   );
-  // Also told to the iterator, if one is waiting.
+  // A waiting iterator gets the error, too.
   call.on('error', () => {});
   return {
     messages: call as AsyncIterable<WatchEventsResponse>,

@@ -1,4 +1,4 @@
-// Faults of a program that runs unchanged: a module to preload (`node --import`), which its environment directs.
+// Injects faults into an unchanged program, by a module to preload (`node --import`) and the environment.
 
 const source = `
   import { ServerResponse } from 'node:http';
@@ -32,7 +32,7 @@ const source = `
   });`;
 
 /**
- * Kills the process (SIGKILL) at the `KILL_AT`th point from its first change of the database on: right before and right after each statement
- * of SQLite, each call that answers, and each line that it prints. Lets the line `THROW_ONCE_AT` throw the first time.
+ * Kills the process (SIGKILL) at the `KILL_AT`th point from its first database change on: before and after
+ * each SQLite statement, answering call and printed line. Lets the line `THROW_ONCE_AT` throw the first time.
  */
 export const faultsFromOutside = `data:text/javascript,${encodeURIComponent(source)}`;

@@ -1,5 +1,5 @@
-// A service that payers pay by signatures, for the tests of a file. The chain, the facilitator and the watcher move when
-// the test says so.
+// A service whose payers pay by signatures, for the tests of a file. The chain, the facilitator and the
+// watcher act only when the test says so.
 
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach } from 'vitest';
@@ -17,11 +17,11 @@ export type Json = any;
 export interface PayAnswer {
   status: number;
   json: Json;
-  /** Of `PAYMENT-RESPONSE`. */
+  /** From `PAYMENT-RESPONSE`. */
   settled: SettleResponse | undefined;
 }
 
-/** An intent, what is asked for it, and somebody who has the money. */
+/** An intent, its payment requirements, and a payer who has the money. */
 export interface Order {
   id: string;
   secret: string;
@@ -29,14 +29,14 @@ export interface Order {
   account: PrivateKeyAccount;
 }
 
-/** What each order asks for. */
+/** The amount of each order. */
 export const amount = 1_000_000;
 
 export async function useGasless(roles: string) {
   const chain = await startChain();
   const facilitator = await startTestFacilitator(chain);
   const node = await startLyingNode(chain.url);
-  /** Another service asks these nodes, beside the first. */
+  /** Starts another service beside the first, with these nodes. */
   const start = async (
     nodes: string,
     { beside, facilitatorUrl = facilitator.url }: { beside?: TestService; facilitatorUrl?: string } = {},
@@ -93,7 +93,7 @@ export async function useGasless(roles: string) {
     return { ...intent, offer: json.accepts[0], account };
   }
 
-  /** Those of an intent's authorizations, oldest first. */
+  /** The statuses of an intent's authorizations, oldest first. */
   async function statusesOf(id: string): Promise<string[]> {
     const rows = await service.query<{ status: string }>(
       'select status from authorizations where payment_intent = $1 order by id',

@@ -1,4 +1,4 @@
-// Blocks that a stranger fills with transfers, each of another kind, for some cents.
+// Blocks that anybody can fill with transfers of various kinds, for a few cents.
 
 import {
   type Address,
@@ -12,22 +12,22 @@ import {
 import type { Call, TestChain } from './chain.ts';
 import { idBytes } from './settlement.ts';
 
-/** A contract of a stranger's, which no library has. */
+/** An attacker's contract, which no library has. */
 const loopAddress: Address = '0x1009000000000000000000000000000000000001';
 /**
  * Reads seven words: token, from, to, amount, step of the amount, count, step of the recipient. Calls the token's
- * `transferFrom` so often, and adds the steps each time. What follows the words is not read.
+ * `transferFrom` that often, adding the steps each time. Ignores what follows the words.
  */
 const loopCode: Hex = concatHex([
   // The selector, then from, to and amount.
   '0x6323b872dd60e01b5f52',
   '0x6060602060043760a035',
-  // Each time: call, or revert.
+  // The loop: call, or revert.
   '0x5b5f5f60645f5f5f355af1156040576044516080350160445260245160c03501602452600190038060145700',
   '0x5b5f5ffd',
 ]);
 
-/** What a stranger may fill a block with. Those that repeat have an id behind their call, as a payment of an intent has. */
+/** The kinds of transfers. Repeated calls have an id after them, like a payment of an intent. */
 export const hostileKinds = [
   'distinct amounts',
   'equal amounts',
@@ -45,13 +45,13 @@ export type HostileKind = (typeof hostileKinds)[number];
 export interface HostileTransfers {
   count: number;
   to: Address;
-  /** Of the first one, or of all. */
+  /** The amount of the first transfer, or of all. */
   amountUnits: bigint;
-  /** The public id of an intent, where ids are written. */
+  /** The public id of an intent, for kinds with an id. */
   intentId: string;
 }
 
-/** Lets strangers fill blocks of this chain. Mines two blocks. */
+/** Prepares this chain for hostile blocks. Mines two blocks. */
 export async function prepareHostileBlocks(chain: TestChain) {
   const [owner] = chain.accounts;
   const account = chain.simpleAccounts['0.7'][0];
@@ -68,7 +68,7 @@ export async function prepareHostileBlocks(chain: TestChain) {
   await chain.safeExec(approve);
   await chain.mine();
 
-  /** Transfers of one holder, in one call. */
+  /** Transfers from one holder, in one call. */
   const loop = (
     from: Address,
     { count, to, amountUnits }: HostileTransfers,
@@ -88,7 +88,7 @@ export async function prepareHostileBlocks(chain: TestChain) {
       rest,
     ]),
   });
-  /** The call of such a transfer with the id, as often as it is made. */
+  /** The call of such a transfer with the id, repeated for each transfer. */
   const repeated = ({ count, to, amountUnits, intentId }: HostileTransfers): Hex => {
     const { data } = chain.transferCall({ to, amountUnits, suffix: idBytes(intentId) });
     return concatHex(Array(count).fill(data));
@@ -111,7 +111,7 @@ export async function prepareHostileBlocks(chain: TestChain) {
     'calls through Multicall3': async (of) => {
       const { to, amountUnits, intentId, count } = of;
       const call = chain.transferCall({ to, amountUnits, suffix: idBytes(intentId) });
-      // Anvil takes no larger requests.
+      // Anvil does not accept larger requests.
       for (let left = count; left > 0; left -= maxCalls) {
         await chain.multicall(Array(Math.min(left, maxCalls)).fill(call), { gas: 200_000_000n });
       }

@@ -41,7 +41,7 @@ export function encodeHeaders(
   return encodeFrame(frameTypes.headers, flags.endHeaders, stream, Buffer.concat(fields));
 }
 
-/** A length with a seven-bit prefix, and the text. */
+/** Encodes a length with a seven-bit prefix, and the text. */
 function literal(text: string): Buffer {
   const bytes = Buffer.from(text);
   const length: number[] = [];

@@ -1,4 +1,4 @@
-// Rows of intents written by SQL: many at once, or such as no request can make them.
+// Inserts intent rows with SQL: many at once, or rows that no request can create.
 
 import { networkFor } from '../../src/contract/chains.ts';
 import type { TestService } from './service.ts';
@@ -7,13 +7,13 @@ export interface IntentRows {
   /** UUID. */
   merchantId: string;
   count: number;
-  /** When the first was created, in milliseconds since 1970. Each other follows a millisecond later. */
+  /** When the first was created, in milliseconds since 1970. Each other one follows a millisecond later. */
   firstAtMs: number;
   /** SQL expressions of `n`, the number of the row from 0, by column. */
   columns?: Record<string, string>;
 }
 
-/** The statement that inserts the rows, each with an id of its time, and its values. */
+/** Returns the statement that inserts the rows, each with an id of its time, and its values. */
 export function insertOf({ merchantId, count, firstAtMs, columns }: IntentRows): [string, unknown[]] {
   const expressions: Record<string, string> = {
     id: `(lpad(to_hex($3::bigint + n), 12, '0') || '7' || substr(md5(random()::text), 1, 3) ||

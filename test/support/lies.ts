@@ -1,5 +1,5 @@
-// What a node can say that is not so. A lie about an answer changes one answer; a lie about the transport spoils the
-// whole HTTP response.
+// The lies that a node can tell. A lie about an answer changes one answer. A lie about the transport spoils
+// the whole HTTP response.
 
 import { randomBytes } from 'node:crypto';
 import {
@@ -27,15 +27,15 @@ export interface RpcAnswer {
 }
 
 export interface LieOptions {
-  /** Lies only about these methods; about all that the lie is about unless given. */
+  /** Lies only about these methods. Default: all methods that the lie concerns. */
   methods?: readonly string[];
-  /** Honest again after so many; lies until told otherwise unless given. */
+  /** Honest again after so many lies. Default: lies until told otherwise. */
   times?: number;
   /** For `older head`: how many blocks behind. */
   depth?: number;
-  /** For `rate limit`: how many seconds it asks to be left alone. */
+  /** For `rate limit`: the seconds in `Retry-After`. */
   retryAfter?: number;
-  /** For `invented log`: the transfer that never was. */
+  /** For `invented log`: the invented transfer. */
   transfer?: { token: Address; from?: Address; to: Address; amountUnits: bigint };
 }
 
@@ -91,7 +91,7 @@ const refusal =
   (code: number, message: string): AnswerLie['tell'] =>
   () => ({ error: { code, message } });
 
-/** The result, changed by `change` if there is one. */
+/** Returns the answer with its result changed by `change`, if it has one. */
 function changed<Result>(
   { result, error }: RpcAnswer,
   change: (result: Result) => unknown | Promise<unknown>,
@@ -107,7 +107,7 @@ const changedReceipt =
   (_call, honest) =>
     changed<Receipt>(honest, change);
 
-/** Changes the transaction, or every one of a block. Hashes in place of transactions stay. */
+/** Changes the transaction, or each transaction of a block. Keeps hashes in place of transactions. */
 const changedInput =
   (change: (input: Hex) => Hex): AnswerLie['tell'] =>
   ({ method }, honest) => {
@@ -122,7 +122,7 @@ const changedInput =
 
 export const answerLies = {
   'empty logs': { methods: ['eth_getLogs'], tell: () => ({ result: [] }) },
-  /** Those at odd places; of one log, none. */
+  /** Only the logs at odd indexes: none if there is one log. */
   'half of the logs': {
     methods: ['eth_getLogs'],
     tell: (_call, honest) => changed<Log[]>(honest, (logs) => logs.filter((_, index) => index % 2 === 1)),
@@ -132,13 +132,13 @@ export const answerLies = {
     tell: (call, honest, ask, options) =>
       changed<Log[]>(honest, async (logs) => [...logs, await invent(call, ask, options)]),
   },
-  /** One unit more in every log. */
+  /** Every log has one unit more. */
   'log of another amount': {
     methods: ['eth_getLogs'],
     tell: (_call, honest) =>
       changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, data: oneMore(log.data) }))),
   },
-  /** Every log, and the same before it in the same transaction. */
+  /** Every log has a copy before it in the same transaction. */
   'log twice': {
     methods: ['eth_getLogs'],
     tell: (_call, honest) =>
@@ -168,7 +168,7 @@ export const answerLies = {
       );
     },
   },
-  /** A final block that is further than the newest one. */
+  /** A final block above the newest one. */
   'far finalized': {
     methods: ['eth_getBlockByNumber'],
     tell: ({ params: [tag] }, honest) =>
@@ -176,7 +176,7 @@ export const answerLies = {
         ? changed<Block>(honest, (block) => ({ ...block, number: numberToHex(Number(block.number) + 1_000) }))
         : honest,
   },
-  /** A newest block that is far behind the one there is. */
+  /** A newest block far above the real one. */
   'far head': {
     methods: ['eth_getBlockByNumber'],
     tell: ({ params: [tag] }, honest) =>
@@ -187,17 +187,17 @@ export const answerLies = {
           }))
         : honest,
   },
-  /** All logs at the index of the first: as some nodes of Polygon had the logs of its own messages. */
+  /** All logs have the index of the first, as some Polygon nodes had for the logs of Polygon's messages. */
   'equal log index': {
     methods: ['eth_getLogs'],
     tell: (_call, honest) =>
       changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, logIndex: (logs[0] as Log).logIndex }))),
   },
-  /** Every block under another hash, which is always the same. */
+  /** Every block has another hash, consistently. */
   'another fork': {
     methods: [...blockMethods, 'eth_getLogs', 'eth_getTransactionByHash', 'eth_getTransactionReceipt'],
     async tell({ method, params }, _honest, ask) {
-      // What is asked for by a hash of the fork is asked for by the real one.
+      // Requests by a hash of the fork use the real hash.
       const asked = method === 'eth_getBlockByHash' ? /"(0x\w{64})"/g : /"blockHash":"(0x\w{64})"/g;
       const answer = await ask(method, JSON.parse(otherFork(JSON.stringify(params), asked)));
       return JSON.parse(otherFork(JSON.stringify(answer), hashesOfBlocks(method)));
@@ -207,7 +207,7 @@ export const answerLies = {
     methods: ['eth_chainId', 'net_version'],
     tell: ({ method }) => ({ result: method === 'eth_chainId' ? '0x1' : '1' }),
   },
-  /** The block that was asked for, and its logs, under another hash. */
+  /** The requested block and its logs have another hash. */
   'wrong hash': {
     methods: [...blockMethods, 'eth_getLogs'],
     tell: ({ method }, honest) =>
@@ -215,7 +215,7 @@ export const answerLies = {
         ? changed<Log[]>(honest, (logs) => logs.map((log) => ({ ...log, blockHash: randomHash() })))
         : changed<Block>(honest, (block) => ({ ...block, hash: randomHash() })),
   },
-  /** The parent of the block that was asked for. */
+  /** The parent of the requested block. */
   'other block': {
     methods: blockMethods,
     tell: ({ params: [, ...rest] }, honest, ask) =>
@@ -224,7 +224,7 @@ export const answerLies = {
         async ({ parentHash }) => (await ask('eth_getBlockByHash', [parentHash, ...rest])).result,
       ),
   },
-  /** Of a transaction that succeeded it says that it failed, and the other way round. */
+  /** A successful transaction has failed, and vice versa. */
   'other receipt status': {
     methods: receiptMethods,
     tell: changedReceipt((receipt) => ({ ...receipt, status: receipt.status === '0x1' ? '0x0' : '0x1' })),
@@ -233,7 +233,7 @@ export const answerLies = {
     methods: receiptMethods,
     tell: changedReceipt((receipt) => ({ ...receipt, logs: [] })),
   },
-  /** One unit more in every log. */
+  /** Every log has one unit more. */
   'receipt of another amount': {
     methods: receiptMethods,
     tell: changedReceipt((receipt) => ({
@@ -246,7 +246,7 @@ export const answerLies = {
     tell: refusal(-32000, 'response size should not greater than 10000000 bytes'),
   },
   'null receipts': { methods: receiptMethods, tell: () => ({ result: null }) },
-  /** Without what follows the arguments of a transfer, where the checkout puts the intent's id. */
+  /** The bytes after the arguments of a transfer, where the checkout puts the intent's id, are missing. */
   'calldata without id': {
     methods: transactionMethods,
     tell: changedInput((input) => input.slice(0, transferCallDigits) as Hex),
@@ -274,11 +274,11 @@ export const answerLies = {
 export const transportLies = [
   /** HTTP 429 with `Retry-After`. */
   'rate limit',
-  /** The body stops in the middle of its JSON, as if it ended there. */
+  /** The body ends in the middle of its JSON. */
   'malformed JSON',
   /** The body never ends. */
   'endless body',
-  /** There is never an answer. */
+  /** No answer ever comes. */
   'hang',
   /** The connection ends in the middle of the body. */
   'cut connection',
@@ -291,7 +291,7 @@ export type Lie = AnswerLieName | TransportLieName;
 export const isTransportLie = (lie: Lie): lie is TransportLieName =>
   (transportLies as readonly string[]).includes(lie);
 
-/** True if the lie is about calls of this method. */
+/** True if the lie concerns calls of this method. */
 export function concerns(lie: Lie, { methods }: LieOptions, { method }: RpcCall): boolean {
   const about = methods ?? (isTransportLie(lie) ? [] : answerLies[lie].methods);
   return about.length === 0 || about.includes(method);
@@ -302,7 +302,7 @@ const hashesOfBlocks = (method: string): RegExp =>
     ? /"(?:hash|parentHash|blockHash)":"(0x\w{64})"/g
     : /"blockHash":"(0x\w{64})"/g;
 
-/** JSON whose hashes have another first digit; and the same again, when it is done twice. */
+/** Changes the first digit of hashes in JSON. Doing so twice restores them. */
 function otherFork(json: string, hashes: RegExp): string {
   const flipped = (digit: string) => (Number.parseInt(digit, 16) ^ 8).toString(16);
   return json.replace(hashes, (field, hash: string) =>
@@ -310,13 +310,13 @@ function otherFork(json: string, hashes: RegExp): string {
   );
 }
 
-/** The number in the first word, and one. */
+/** Adds one to the number in the first word. */
 const oneMore = (data: Hex): Hex =>
   concatHex([numberToHex(hexToBigInt(slice(data, 0, 32)) + 1n, { size: 32 }), `0x${data.slice(2 + 64)}`]);
 
 const randomHash = (): Hex => bytesToHex(randomBytes(32));
 
-/** A log of the block that was asked for, or of the last of the range, after its real ones. */
+/** Adds a log to the requested block, or to the last one of the range, after its real logs. */
 async function invent({ params: [filter] }: RpcCall, ask: Ask, { transfer }: LieOptions): Promise<unknown> {
   if (transfer === undefined) throw new Error('an invented log needs a transfer');
   const { blockHash, toBlock = 'latest' } = filter as { blockHash?: Hex; toBlock?: string };

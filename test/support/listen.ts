@@ -32,7 +32,7 @@ export async function listen(server: Server, host = '127.0.0.1'): Promise<Listen
   };
 }
 
-/** A port that nobody listens on. */
+/** Returns a port on which nothing listens. */
 export async function closedPort(): Promise<number> {
   const { port, close } = await listen(createServer());
   await close();
@@ -46,12 +46,12 @@ export async function listenInTest(server: Server): Promise<string> {
   return url;
 }
 
-/** Each worker has its own, below those that systems give to connections. */
+/** Each worker has its own ports, below those that systems assign to connections. */
 let nextPort = 12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0);
 
 type Ports = Record<'HTTP_PORT' | 'GRPC_PORT' | 'METRICS_PORT', string>;
 
-/** Ports that a service can use, and use again after it was killed. */
+/** Returns ports that a service can use, and use again after it was killed. */
 export async function choosePorts(): Promise<Ports> {
   const [HTTP_PORT = '', GRPC_PORT = '', METRICS_PORT = ''] = [0, 1, 2].map(() => String(nextPort++));
   return { HTTP_PORT, GRPC_PORT, METRICS_PORT };

@@ -1,4 +1,4 @@
-// The chains of the embedded mode, each with its facilitator, and payers without the coin for fees.
+// The chains of the embedded mode, each with its facilitator, and payers without gas.
 
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ import { startReceiver } from './receiver.ts';
 import { startService } from './service.ts';
 import { gaslessLine } from './x402.ts';
 
-/** Starts everything, with a receiver of the merchant's webhooks. Close it. */
+/** Starts everything, with a receiver of the merchant's webhooks. The caller closes it. */
 export async function startLocalX402(chains: readonly ChainName[]) {
   const dataDir = await mkdtemp(join(tmpdir(), 'pi-x402-'));
   const env = { DATA_DIR: dataDir, RATE_LIMIT_CHECKOUT: '0' };
@@ -39,7 +39,7 @@ export async function startLocalX402(chains: readonly ChainName[]) {
     url: `${service.publicUrl}/v1/checkout/pay`,
     createIntent: async (fields: object = {}) =>
       (await service.call('createPaymentIntent', { amount_units: 2_500_000, ...fields })).json,
-    /** A key whose account has 10 USDC on the chain, and nothing else. */
+    /** Creates a key whose account has 10 USDC on the chain, and nothing else. */
     async newPayer(chain: ChainName): Promise<`0x${string}`> {
       const key = generatePrivateKey();
       const { address } = privateKeyToAccount(key);

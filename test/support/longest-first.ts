@@ -5,7 +5,7 @@ const slow = 'settlement-model node-plans checkout-states shop-browser image cra
 const isSlow = ({ moduleId }: TestSpecification) =>
   slow.some((name) => moduleId.endsWith(`/${name}.test.ts`));
 
-/** Where the times of files are not known, as in CI, vitest begins with the largest. These come before them. */
+/** If the durations of files are unknown, as in CI, vitest begins with the largest. These go before them. */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const groupOf = ({ project }: TestSpecification) => project.config.sequence.groupOrder;

@@ -1,4 +1,4 @@
-// A node that lies when it is told to: a proxy for JSON-RPC over HTTP in front of a real one.
+// A node that lies when told to: a JSON-RPC proxy over HTTP in front of a real node.
 
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
@@ -18,32 +18,32 @@ import { listen } from './listen.ts';
 
 export type { Lie } from './lies.ts';
 
-/** One call that was answered, or was not to be. */
+/** One call, whether it was answered or not. */
 export interface NodeRequest {
   method: string;
   params: unknown[];
   /** The lie that was told; undefined if the node was honest. */
   lie: Lie | undefined;
-  /** Of the HTTP request that it was in. */
+  /** The number of calls in its HTTP request. */
   batchSize: number;
-  /** Of that HTTP request. */
+  /** The size of that HTTP request. */
   requestBytes: number;
-  /** Of its own answer; its part of what was written, if the whole response was spoilt. */
+  /** The size of its own answer, or its share of the written bytes if the whole response was spoilt. */
   responseBytes: number;
 }
 
 export interface NodeLimits {
-  /** Values in one position of a filter's topics; as Geth and Erigon have it, which anvil does not. */
+  /** The most values in one position of a filter's topics, as in Geth and Erigon, but not in anvil. */
   maxTopicValues?: number;
-  /** Logs in one answer about a range of blocks, as providers have it. */
+  /** The most logs in one answer about a range of blocks, as with providers. */
   maxResults?: number;
-  /** Blocks in a range of which the logs are asked for, as providers have it; any number unless given. */
+  /** The most blocks in a requested range of logs, as with providers. Default: any number. */
   maxRange?: number;
-  /** What it says it is; what the real one is unless given. A chain of anvil's may begin anew, others may not. */
+  /** Its reported client. Default: that of the real node. Only a chain of anvil may begin anew. */
   clientVersion?: string;
-  /** How long each answer takes, as over a network. */
+  /** How long each answer takes, as on a network. */
   delayMs?: number;
-  /** Units a second, as a provider's plan has them, and a second's worth at once: a block or logs cost 3, the rest 1. */
+  /** Units a second, as in a provider's plan, and the burst: a block or logs cost 3, the rest 1. */
   unitsPerSecond?: number;
 }
 
@@ -55,7 +55,7 @@ export type Rewrite = (
 
 export type LyingNode = Awaited<ReturnType<typeof startLyingNode>>;
 
-/** Starts an honest proxy in front of the node at `upstream`. Close it. */
+/** Starts an honest proxy in front of the node at `upstream`. The caller closes it. */
 export async function startLyingNode(
   upstream: string,
   {
@@ -70,7 +70,7 @@ export async function startLyingNode(
   /** The lie that is told now, and those that follow it. */
   let told: { lie: Lie; options: LieOptions; times: number }[] = [];
   const requests: NodeRequest[] = [];
-  /** The newest block that it has; undefined for that of the real one. */
+  /** The newest block that it has. Undefined: that of the real node. */
   let newest: number | undefined;
   let rewrite: Rewrite | undefined;
   const mayAnswer = plan(unitsPerSecond);
@@ -82,7 +82,7 @@ export async function startLyingNode(
     return answer ?? {};
   }
 
-  /** The lie for this call, which is then told once more. */
+  /** Returns the lie for this call, and counts it as told. */
   function lieAbout(
     call: RpcCall,
     isWanted: (lie: Lie) => boolean,
@@ -178,7 +178,7 @@ export async function startLyingNode(
 
   const server = http.createServer((request, response) => {
     handle(request, response).catch((error) => {
-      // The client has gone, or the real node has.
+      // The client or the real node is gone.
       if (!response.headersSent) response.writeHead(502);
       response.end(String(error));
     });
@@ -186,15 +186,15 @@ export async function startLyingNode(
 
   return {
     ...(await listen(server)),
-    /** Everything that was asked, oldest first. */
+    /** All calls, oldest first. */
     requests,
-    /** How many requests were more than the plan allows. */
+    /** The number of requests beyond the plan. */
     overPlan: () => overPlan,
-    /** Has no block after that one; undefined for all that the real node has. */
+    /** Has no block after this one. Undefined: has all blocks of the real node. */
     stopAt(block: number | undefined): void {
       newest = block;
     },
-    /** Answers something else from now on, where it returns something. */
+    /** From now on, answers with what `how` returns, if anything. */
     rewrite(how: Rewrite | undefined): void {
       rewrite = how;
     },
@@ -202,13 +202,13 @@ export async function startLyingNode(
     lie(lie: Lie | undefined, options: LieOptions = {}): void {
       told = lie === undefined ? [] : [{ lie, options, times: 0 }];
     },
-    /** Tells these lies from now on, one after the other: each follows when the one before was told its `times`. */
+    /** Tells these lies from now on, each after the previous one was told its `times`. */
     lieInTurn(lies: readonly ToldLie[]): void {
       told = lies.map(({ lie, ...options }) => ({ lie, options, times: 0 }));
     },
-    /** True if there is nothing left to lie about. */
+    /** True if no lie is left. */
     isHonest: () => told.length === 0,
-    /** Bytes of all requests and answers. */
+    /** The bytes of all requests and answers. */
     bytes(): { received: number; sent: number } {
       let [received, sent] = [0, 0];
       for (const { requestBytes, responseBytes, batchSize } of requests) {
@@ -229,7 +229,7 @@ export async function startLyingNode(
   };
 }
 
-/** True as long as a plan with so many units a second allows it. */
+/** Returns a function that says whether a plan with so many units a second allows these calls. */
 function plan(unitsPerSecond: number): (calls: readonly RpcCall[]) => boolean {
   let [units, atMs] = [unitsPerSecond, performance.now()];
   return (calls) => {
@@ -244,14 +244,14 @@ function plan(unitsPerSecond: number): (calls: readonly RpcCall[]) => boolean {
   };
 }
 
-/** The same call for a node that has no block after that one. */
+/** Changes a call for a node that has no block after this one. */
 function withNewest(call: RpcCall, newest: number | undefined): RpcCall {
   const [block, ...others] = call.params ?? [];
   if (newest === undefined || call.method !== 'eth_getBlockByNumber' || block !== 'latest') return call;
   return { ...call, params: [`0x${newest.toString(16)}`, ...others] };
 }
 
-/** The answer about a block that is not there yet. */
+/** Returns the answer about a block that does not exist yet. */
 function later({ method, params: [block] = [] }: RpcCall, newest: number | undefined): RpcAnswer | undefined {
   const isLater = method === 'eth_getBlockByNumber' && Number(block) > (newest ?? Number.POSITIVE_INFINITY);
   return isLater ? { result: null } : undefined;
@@ -329,7 +329,7 @@ const spoil: Record<TransportLieName, Spoil> = {
     while (!response.destroyed) {
       bytes += zeros.length;
       response.write(zeros);
-      // As fast as a network; faster would only take the processor from the other tests.
+      // As fast as a network. A faster body would only take CPU time from other tests.
       await setTimeout(10);
     }
     return bytes;

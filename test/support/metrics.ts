@@ -1,4 +1,4 @@
-// What a service says of itself at `GET /metrics`.
+// Reads `GET /metrics` of a service.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -9,19 +9,19 @@ interface Measured {
 export const scrape = async ({ operationsUrl }: Measured): Promise<string> =>
   (await fetch(`${operationsUrl}/metrics`)).text();
 
-/** The value of a series, as in `up{job="x"}`; undefined if there is none. */
+/** Returns the value of a series such as `up{job="x"}`, or undefined if there is none. */
 export async function metric(service: Measured, series: string): Promise<number | undefined> {
   const line = (await scrape(service)).split('\n').find((each) => each.startsWith(`${series} `));
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
 }
 
-/** Keys that were looked up so far, whatever came of it. */
+/** Returns the number of key lookups so far, whatever their result. */
 export async function keyLookups(service: Measured): Promise<number> {
   const counts = (await scrape(service)).matchAll(/^payment_intents_key_lookups_total\{.*\} (\d+)$/gm);
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-/** Scrapes until it holds. A scrape is work: not without a pause. */
+/** Scrapes until the condition holds, with pauses, because a scrape costs the service work. */
 export async function untilMetric(
   service: Measured,
   series: string,

@@ -1,6 +1,6 @@
 import type { TestService } from './service.ts';
 
-/** Takes back the newest migration, which counts the figures, so that a test can run it on rows of its own. */
+/** Reverts the migration that counts the figures, so that a test can run it on its own rows. */
 export const takeBackFigures = ({ query }: TestService) =>
   query(`
     drop function report_transfers(), report_payment_intents() cascade;

@@ -1,4 +1,4 @@
-// Debian's nginx with ops/nginx.conf as it is shipped: only its addresses, ports, paths and names of files are others.
+// Debian's nginx with ops/nginx.conf as shipped, except for its addresses, ports, paths and file names.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -25,9 +25,9 @@ export interface Nginx {
   internalAddress: string;
   /** The certificate of both doors, for `localhost`. */
   ca: string;
-  /** What `nginx -t` says about the file that it runs. Throws if that is not accepted. */
+  /** Returns the output of `nginx -t` for the file that it runs. Throws if nginx does not accept the file. */
   check(): Promise<string>;
-  /** Ends it, and returns the lines of its access log and the text of its error log. Neither may have a secret. */
+  /** Ends nginx. Returns the lines of its access log and its error log. Neither may have a secret. */
   stop(): Promise<{ access: Record<string, string>[]; errors: string }>;
 }
 
@@ -39,7 +39,7 @@ export interface Upstream {
 
 export const readConfiguration = () => readFile('ops/nginx.conf', 'utf8');
 
-/** Replaces every occurrence. Throws if there is none: the file has changed, and this no longer runs it as shipped. */
+/** Replaces every occurrence. Throws if there is none: the file has changed, and would not run as shipped. */
 export function replaceAll(configuration: string, changes: readonly (readonly [string, string])[]): string {
   return changes.reduce((changed, [from, to]) => {
     if (!changed.includes(from)) throw new Error(`ops/nginx.conf has no ${from}`);
@@ -47,7 +47,7 @@ export function replaceAll(configuration: string, changes: readonly (readonly [s
   }, configuration);
 }
 
-/** Starts nginx. `edit` makes a change to the file that its comments suggest. */
+/** Starts nginx. `edit` makes a change that the comments of the file suggest. */
 export async function startNginx(
   upstream: Upstream,
   edit: (configuration: string) => string = (configuration) => configuration,

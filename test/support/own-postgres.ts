@@ -17,16 +17,16 @@ const run = promisify(execFile);
 
 export interface OwnPostgres {
   port: string;
-  /** A folder on the host, outside of the data folder. */
+  /** A folder outside of the data folder. */
   folder: string;
   /** An address on 127.0.0.1. */
   url(user: string, database: string): string;
-  /** As the superuser `postgres`. */
+  /** Runs a statement as the superuser `postgres`. */
   query<T extends pg.QueryResultRow>(sql: string, database?: string): Promise<T[]>;
-  /** Stops all processes of the server where they are, or lets them continue. Nothing is closed. */
+  /** Freezes all processes of the server, or lets them continue. Nothing is closed. */
   freeze(): Promise<void>;
   thaw(): void;
-  /** Ends the server: fast by default, with SIGQUIT without a checkpoint. */
+  /** Ends the server, by default with a fast shutdown. SIGQUIT skips the checkpoint. */
   end(signal?: NodeJS.Signals): Promise<void>;
   /** Fills the disk, if `diskMb` gave it one. */
   fillDisk(): Promise<void>;
@@ -45,9 +45,9 @@ export interface OwnPostgresOptions {
   files?: Record<string, string>;
   /** Puts the cluster on its own in-memory disk of that many MB. Only as root: see `canLimitDisk`. */
   diskMb?: number;
-  /** Its database `postgres` has our newest schema. */
+  /** Migrates its database `postgres` to our newest schema. */
   isMigrated?: boolean;
-  /** A running server, of which this one becomes a standby under the name `standby`. */
+  /** A running server. The new one becomes its standby with the name `standby`. */
   standbyOf?: OwnPostgres;
   /** Folder of the programs; by default those of the embedded PostgreSQL. */
   bin?: string;
@@ -97,9 +97,9 @@ export async function startOwnPostgres(options: OwnPostgresOptions = {}): Promis
   };
 }
 
-/** Stops a server and the processes of its sessions where they are. Returns all of them. */
+/** Freezes a server and the processes of its sessions. Returns all their pids. */
 export async function freezeServer(pid: number): Promise<number[]> {
-  // First the server: it starts no more sessions then.
+  // The server first, so that it starts no more sessions.
   process.kill(pid, 'SIGSTOP');
   const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8');
   const sessions = children.trim().split(' ').map(Number);

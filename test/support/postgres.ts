@@ -41,7 +41,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await admin.query(`create database ${templateDatabase} template postgres`);
     await admin.query('create database empty').finally(() => admin.end());
     const template = await openClient({ ...postgres.location, database: templateDatabase });
-    // As docs/operations.md has it: what the tests' services do needs no other right.
+    // As in docs/operations.md, so that the services of tests have only these rights.
     const reads =
       'grant select on all tables in schema public to serving; revoke select on networks from serving';
     await template

@@ -1,9 +1,9 @@
-// A program that a test runs in a process of its own.
+// A program that a test runs as a separate process.
 
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-/** Runs a program, and keeps what it prints. */
+/** Runs a program, and keeps its output. */
 export function startProgram([name = '', ...args]: readonly string[], options: SpawnOptions) {
   const child: ChildProcess = spawn(name, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
   const printed = { output: '', errors: '' };
@@ -21,9 +21,9 @@ export function startProgram([name = '', ...args]: readonly string[], options: S
   return {
     child,
     printed,
-    /** Resolves with its status, or the signal that ended it, once everything that it has printed is there. */
+    /** Resolves with its status, or the signal that ended it, once all of its output has arrived. */
     ended,
-    /** Resolves with the match once it has printed what is looked for. Rejects if it ends before. */
+    /** Resolves with the match once its output has one. Rejects if the program ends before. */
     async until(what: RegExp): Promise<RegExpExecArray> {
       for (;;) {
         const match = what.exec(printed.output) ?? what.exec(printed.errors);

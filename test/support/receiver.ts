@@ -1,4 +1,4 @@
-// What webhooks are sent to: a server on a port of its own that keeps what it got.
+// A receiver of webhooks: a server on its own port that keeps its requests.
 
 import { once } from 'node:events';
 import http from 'node:http';
@@ -7,14 +7,14 @@ import { type Listening, listen } from './listen.ts';
 export interface Received {
   path: string;
   headers: Record<string, string>;
-  /** As it came. */
+  /** The body as received. */
   body: string;
 }
 
 export interface Receiver extends Listening {
   /** In the order of their arrival. */
   requests: Received[];
-  /** The connections so far, also those without a request. */
+  /** The number of connections so far, including those without a request. */
   connections(): number;
   /** Resolves when that many requests have arrived in all. */
   arrived(count: number): Promise<Received[]>;
@@ -22,7 +22,7 @@ export interface Receiver extends Listening {
 
 export type Answer = (request: Received, response: http.ServerResponse) => void;
 
-/** Answers 204 unless told otherwise. */
+/** Starts a receiver, which answers 204 by default. */
 export async function startReceiver(
   answer: Answer = (_, response) => response.writeHead(204).end(),
   server: http.Server = http.createServer(),
@@ -33,7 +33,7 @@ export async function startReceiver(
   server.on('connection', () => connections++);
   server.on('request', async (request: http.IncomingMessage, response: http.ServerResponse) => {
     const chunks: Buffer[] = [];
-    // A sender that gives up is no fault of the receiver.
+    // A sender that gives up is not an error of the receiver.
     request.on('error', () => {});
     for await (const chunk of request) chunks.push(chunk);
     const received = {

@@ -1,11 +1,11 @@
-// What is promised of refunds (docs/settlement.md), given the chain and the order of what is done. Written from the promises
-// alone, as `settlement-model.ts` is.
+// A model of the promises about refunds (docs/settlement.md), given the chain and the order of calls. Written
+// from the promises alone, like `settlement-model.ts`.
 //
-// Where they are silent the model takes this for granted:
-// - A transfer is judged by the refund's state when it is found. In one block, what counts is one event, and everything
-//   unexpected is one more.
-// - One reorganisation is one `reorged` event for each refund that it takes transfers from. A transfer that returns is
-//   judged anew. If the one that counted has gone, one that only came second takes its place.
+// What the promises leave open, the model assumes:
+// - A transfer is judged by the refund's state when it is found. In one block, what counts is one event, and
+//   everything unexpected is one more.
+// - One reorganisation is one `reorged` event for each refund that loses transfers. A returning transfer is
+//   judged again. If the one that counted is gone, one that only came second takes its place.
 // - Refunds say `payment_reorged` once a reorganisation of a confirmed payment has left less than they return or hold.
 
 import type { ModelTransfer } from './settlement-model.ts';
@@ -13,11 +13,11 @@ import type { ModelTransfer } from './settlement-model.ts';
 export type ModelRefundStatus = 'requires_transfer' | 'processing' | 'succeeded' | 'canceled' | 'expired';
 
 export interface ModelRefund {
-  /** The intent's place in the model. */
+  /** The index of the intent in the model. */
   readonly intent: number;
   readonly amountUnits: number;
   readonly destination: string;
-  /** The intent's. */
+  /** The wallet of the intent. */
   readonly wallet: string;
   /** In whole seconds. */
   readonly expiresAt: number;
@@ -27,23 +27,23 @@ export interface ModelRefund {
   readonly events: string[];
 }
 
-/** A transfer that is no payment. */
+/** A transfer that is not a payment. */
 export interface ModelReturn {
-  /** The refund's place, if it is known. */
+  /** The index of the refund, if it is known. */
   refund: number | undefined;
   counts: boolean;
   labels: readonly string[];
-  /** Undefined if the chain took it back. */
+  /** Undefined if the transfer is reorged. */
   height: number | undefined;
   time: number;
   isConfirmed: boolean;
 }
 
-/** What of the payments the refunds depend on. */
+/** The facts about payments that refunds depend on. */
 export interface PaidMoney {
   /** Confirmed USDC of the intent, counted or not. */
   confirmedUnits(intent: number): number;
-  /** A wallet of the merchant. */
+  /** True for a wallet of the merchant. */
   isOwn(wallet: string): boolean;
 }
 
@@ -56,7 +56,7 @@ export class RefundModel {
     this.#paid = paid;
   }
 
-  /** What can still be returned of an intent. */
+  /** Returns what can still be returned of an intent. */
   refundableUnits(intent: number): number {
     return Math.max(0, this.#paid.confirmedUnits(intent) - this.#committedUnits(intent));
   }
@@ -73,7 +73,7 @@ export class RefundModel {
     return true;
   }
 
-  /** The merchant says that a transfer is the refund's. Returns false if it is refused. */
+  /** The merchant confirms a refund with a transfer. Returns false if that is refused. */
   confirm(place: number, transfer: ModelTransfer): boolean {
     const known = this.transfers.get(transfer);
     const refund = this.refunds[place];
@@ -95,7 +95,7 @@ export class RefundModel {
     return this.#sum(intent, ({ isConfirmed }) => isConfirmed);
   }
 
-  /** True if the transfer is one of a refund, or looks like one: it is no payment. */
+  /** True if the transfer is one of a refund, or looks like one, so that it is not a payment. */
   takes(transfer: ModelTransfer): boolean {
     const { way } = transfer;
     if (way === undefined) return false;
@@ -103,7 +103,7 @@ export class RefundModel {
     return !this.#paid.isOwn(way.to) && this.refunds.some((refund) => looksLike(transfer, refund));
   }
 
-  /** The transfers of a new block that are no payments. */
+  /** Handles the transfers of a new block that are not payments. */
   arrive(transfers: readonly ModelTransfer[], height: number, time: number): void {
     for (const transfer of transfers) {
       const refund = this.transfers.get(transfer)?.refund ?? transfer.way?.named;
@@ -120,7 +120,7 @@ export class RefundModel {
     });
   }
 
-  /** Everything in blocks of this height and above has gone, and confirmed payments of these intents, too. */
+  /** Reverts everything in blocks from this height on, with the confirmed payments of these intents. */
   revert(common: number, unpaid: ReadonlySet<number>): void {
     const gone = [...this.transfers.values()].filter(({ height = -1 }) => height >= common);
     for (const each of gone)
@@ -141,7 +141,7 @@ export class RefundModel {
     }
   }
 
-  /** `isDeep` tells of a height whether it has all confirmations; `isOver`, whether the chain's clock is later than that. */
+  /** `isDeep`: a height has all confirmations. `isOver`: the chain's clock is past a time. */
   settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
     for (const refund of this.refunds) {
       if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
@@ -212,7 +212,7 @@ export class RefundModel {
     return sum;
   }
 
-  /** What is returned, and what open refunds hold: they still wait for their own transfer. */
+  /** What is returned, and what open refunds hold that still wait for their own transfer. */
   #committedUnits(intent: number): number {
     const held = this.refunds.filter(
       (refund) => refund.intent === intent && refund.status === 'requires_transfer',
@@ -239,15 +239,15 @@ function end(refund: ModelRefund, status: 'canceled' | 'expired'): void {
   refund.events.push(status);
 }
 
-/** What became of a refund on the chain, whatever its watcher was told of it. */
+/** What happened to a refund on the chain, whatever the nodes told the watcher. */
 export interface RefundTruth extends Pick<ModelRefund, 'amountUnits' | 'destination' | 'expiresAt'> {
-  /** It was sent as it should be, with all confirmations, at some moment. */
+  /** At some moment, it had a correct transfer with all confirmations. */
   wasSent: boolean;
   wasOver: boolean;
   isCanceled: boolean;
 }
 
-/** What a refund's status says at any time that no lie may bring about. */
+/** Returns what is wrong with a refund's status, at any time and whatever the nodes say. */
 export function refundFalsehoods(status: string | undefined, truth: RefundTruth): string[] {
   return [
     ...(status === 'succeeded' && !truth.wasSent ? ['it succeeded, and was never sent on the chain'] : []),

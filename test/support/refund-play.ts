@@ -1,4 +1,4 @@
-// Plays what a history does with refunds, and compares what the service says of them with what it should say.
+// Plays the refund commands of a history, and compares the service's refunds with the expected ones.
 
 import { expect } from 'vitest';
 import type { ModelRefund, RefundModel, RefundTruth } from './refund-model.ts';
@@ -9,7 +9,7 @@ import type { RefundCommand } from './settlement-histories.ts';
 import { confirmationsRequired, isOver, type SettlementModel } from './settlement-model.ts';
 import type { SignedTransfer, World, WorldBlock, WorldIntent } from './settlement-world.ts';
 
-/** No intent has this amount, or misses it. */
+/** No intent has or lacks this amount. */
 const strayUnits = 7;
 
 export interface RefundStage {
@@ -18,7 +18,7 @@ export interface RefundStage {
   isHonest: boolean;
   intents: readonly WorldIntent[];
   chain: readonly WorldBlock[];
-  /** For the next block. */
+  /** Sends a transfer in the next block. */
   send(transfer: SignedTransfer): void;
 }
 
@@ -26,7 +26,7 @@ interface PlayedRefund extends WorldRefund {
   intent: number;
   wallet: string;
   truth: RefundTruth;
-  /** How often it was sent by another wallet than was paid. */
+  /** How often another wallet than the paid one has sent it. */
   fromOthers: number;
 }
 
@@ -38,7 +38,7 @@ export class RefundPlay {
   readonly #sent: SignedTransfer[] = [];
   readonly #strays: SignedTransfer[] = [];
   readonly #seen = new Set<string>();
-  /** The refunds that transfers were given to by hash. */
+  /** Transfers that were confirmed by hash, with their refunds. */
   readonly #byHand = new Map<SignedTransfer, PlayedRefund>();
 
   constructor(stage: RefundStage) {
@@ -116,18 +116,18 @@ export class RefundPlay {
     this.noteTruth();
   }
 
-  /** What would not be seen, or only by a later reading, is sent as prepared. */
+  /** Sends as prepared if another transfer would not be seen, or only by a later reading. */
   async #send({ what, by, other }: CommandOf<'send'>, refund: PlayedRefund, place: number): Promise<void> {
     const { world, intents, send } = this.#stage;
     const wallet = intents[refund.intent] as WorldIntent;
     const isFromWallet = wallet.key !== undefined && (what !== 'as prepared' || by === 'the wallet');
     const from = isFromWallet || what === 'without the id' ? wallet : undefined;
-    // More of it counts no longer, whatever becomes of those before.
+    // Further ones would not count, whatever happens to the earlier ones.
     if (from === undefined && ++refund.fromOthers > 2) return;
     const others = this.refunds.filter(({ destination }) => destination !== refund.destination);
     const { destination: to } = (what === 'to another destination' && at(others, other)) || refund;
     const units = refund.amountUnits + (what === 'with another amount' ? 20 : 0);
-    // Otherwise its id proves nothing.
+    // Otherwise the id proves nothing.
     const isOwn = from !== undefined || (to === refund.destination && units === refund.amountUnits);
     const isLookedAt = this.refunds.some(
       (each) => each.destination === to && (each.amountUnits === units || each.wallet === from?.wallet),
@@ -142,7 +142,7 @@ export class RefundPlay {
     send(transfer);
   }
 
-  /** Notes what is true of the chain as it is now: a watcher may read it now. */
+  /** Records the truth about the current chain, which a watcher may read now. */
   noteTruth(): void {
     const { chain } = this.#stage;
     const deep = chain.slice(0, Math.max(0, chain.length - confirmationsRequired + 1));
@@ -177,7 +177,7 @@ export class RefundPlay {
     expect(await world.refunds.broken()).toEqual([]);
   }
 
-  /** Returns the statuses, labels and events that came to be. */
+  /** Returns the statuses, labels and events that occurred. */
   async expectEnd(): Promise<string[]> {
     const { world, isHonest } = this.#stage;
     await this.compare();
@@ -193,7 +193,7 @@ export class RefundPlay {
     return [...this.#seen];
   }
 
-  /** What is wrong when the nodes are honest again, everything was read twice, and everything has its confirmations. */
+  /** Returns what is wrong once nodes are honest and everything was read twice and has its confirmations. */
   #lastingFalsehoods(
     { status, transfers = [], labels = [] }: ReportedRefund,
     refund: PlayedRefund,

@@ -1,10 +1,10 @@
-// The service's refunds, as its merchant makes them and its database has them.
+// The service's refunds: makes them as the merchant, and reads them from the database.
 
 import type { Address, Hex } from 'viem';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import type { TestService } from './service.ts';
 
-/** Wallets of payers. An intent may be paid at the first. */
+/** Wallets of payers. The first one may also be the wallet of an intent. */
 export const destinations: readonly Address[] = [
   '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed',
   '0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359',
@@ -19,16 +19,16 @@ export interface WorldRefund {
   expiresAt: number;
 }
 
-/** What the database says of a refund. Labels are in alphabetical order, types of events without `refund.`. */
+/** A refund in the database. Labels are in alphabetical order, types of events without `refund.`. */
 export interface StoredRefund {
   status: string;
   labels: string[];
   events: string[];
-  /** By their hashes, including those that are reorged. */
+  /** In the order of their hashes, including reorged ones. */
   transfers: { hash: Hex; units: number; state: string; counts: boolean; labels: string[] }[];
 }
 
-/** A refund as the API and its events have it. */
+/** A refund in the API and in its events. */
 export interface ReportedRefund {
   status: string;
   labels?: string[];
@@ -60,7 +60,7 @@ export function createRefundWorld(service: TestService) {
     async get({ id }: WorldRefund): Promise<ReportedRefund> {
       return (await service.call('getRefund', { id })).json;
     },
-    /** What its last event says. */
+    /** Returns the refund in its last event. */
     async lastEvent({ id }: WorldRefund): Promise<ReportedRefund | undefined> {
       const [row] = await service.query<{ data: string }>(
         'select data from events where refund = $1 order by sequence desc limit 1',
@@ -69,7 +69,7 @@ export function createRefundWorld(service: TestService) {
       return row && JSON.parse(row.data).refund;
     },
 
-    /** What can still be returned of an intent. */
+    /** Returns what can still be returned of an intent. */
     async refundableUnits(intent: string): Promise<number> {
       const [row] = await service.query<{ rest: number }>(
         `${money} select greatest(0, received - returned - held)::int as rest from money where id = $1`,
@@ -77,13 +77,13 @@ export function createRefundWorld(service: TestService) {
       );
       return row?.rest ?? 0;
     },
-    /** In the order of these refunds. */
+    /** Returns the stored refunds in this order. */
     async stored(refunds: readonly WorldRefund[]): Promise<(StoredRefund | undefined)[]> {
       const rows = await service.query(storedRefunds);
       const byId = new Map(rows.map(({ id, ...row }) => [id, row as StoredRefund]));
       return refunds.map(({ id }) => byId.get(parseIdentifier('rf', id)));
     },
-    /** What is never so, whatever happens. */
+    /** Returns broken invariants. */
     async broken(): Promise<string[]> {
       const rows = await service.query<{ what: string }>(brokenRules);
       return rows.map(({ what }) => what);
@@ -91,7 +91,7 @@ export function createRefundWorld(service: TestService) {
   };
 }
 
-/** USDC of each intent: received and refunded with all confirmations, on its way back, and held by open refunds. */
+/** USDC of each intent: received and refunded with all confirmations, on its way, held by open refunds. */
 const money = `
   with returns as (
     select t.*, r.payment_intent as of_intent from transfers t join refunds r on r.id = t.refund

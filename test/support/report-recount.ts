@@ -1,7 +1,7 @@
 import { exportPayments } from '../../src/console/export-payments.ts';
 import type { TestService } from './service.ts';
 
-/** What the console's figures say otherwise than a recount of transfers and intents: nothing, at any time. */
+/** Selects the console's figures that differ from a recount of transfers and intents. There may be none. */
 export const wrongFigures = `
   with recount as (
     select t.merchant_id, t.mode, t.chain_id, floor(extract(epoch from t.block_time) / 3600) as hour,
@@ -32,7 +32,7 @@ export const wrongFigures = `
     from counted c full join kept k using (merchant_id, mode, chain_id, hour, kind)
    where c.count is distinct from k.count or c.units is distinct from k.units`;
 
-/** The sums that are kept of intents and refunds with very many transfers, where they are not what a recount says: nowhere, at any time. */
+/** Selects stored sums, of intents and refunds with very many transfers, that differ from a recount. */
 export const wrongSums = `
   select * from payment_sums s full join (
            select coalesce(payment_intent, refund) as payment_intent, state, counts, coalesce(labels, '{}') as labels, count(*) as counted, sum(amount_units) as sum
@@ -48,7 +48,7 @@ const figuresOfMoney = `
           select kind, hour, count, units from report_changes) f
    where kind in ('received', 'refunded') group by line having sum(count) <> 0`;
 
-/** What came in and went back, by hour, with how often and how much: by the figures, and by the lines of the export. */
+/** Returns how often and how much came in and went back by hour: by the figures, and by the export. */
 export async function sumsOfMoney({ query, database, merchant: { id: merchantId } }: TestService) {
   const figures = await query<{ line: string; sum: number[] }>(figuresOfMoney);
   let csv = '';

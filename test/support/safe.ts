@@ -19,11 +19,11 @@ export interface Safe {
 }
 
 const folder = '@safe-global/safe-contracts/build/artifacts/contracts';
-/** Canonical. */
+/** The canonical address. */
 const singletonAddress = '0x41675C099F32341bf84BFc5382aF534df5C7461a';
-/** Of our choice. */
+/** Chosen by us. */
 const handlerAddress = '0x5afe000000000000000000000000000000000002';
-/** Of our choice. */
+/** Chosen by us. */
 const proxyAddress = '0x5aFE000000000000000000000000000000000001';
 
 export const safeDeployments = (): Deployment[] => [
@@ -57,8 +57,8 @@ export async function setUpSafe(
 }
 
 /**
- * A Safe of all these owners, which signs by ERC-1271 as an account would: each owner signs the hash of what the Safe signs.
- * Mines two blocks.
+ * A Safe of all these owners that signs by ERC-1271, like an account: each owner signs the hash of what the
+ * Safe signs. Mines two blocks.
  */
 export async function createSigningSafe(
   client: ChainClient,
@@ -113,7 +113,7 @@ export async function createSigningSafe(
   return { address, signTypedData };
 }
 
-/** Returns the calldata of `execTransaction` with the Safe's present nonce, signed by its owner. */
+/** Returns the calldata of `execTransaction` with the Safe's current nonce, signed by its owner. */
 export async function execTransactionCalldata(
   client: ChainClient,
   { address, owner }: Safe,

@@ -1,4 +1,4 @@
-/** The statements that give a role what the running service needs besides reading, as docs/operations.md has them. */
+/** Returns the statements of docs/operations.md that grant a role what the service needs besides reading. */
 export function grantServiceRights(role: string): string {
   return `
     grant insert, update on payment_intents, refunds, authorizations, transfers, watched_chains, report_hours, resolved_attention to ${role};

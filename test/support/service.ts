@@ -33,7 +33,7 @@ export async function createTestDatabase(): Promise<SocketLocation & { drop(): P
     const client = await openClient(postgres);
     await client.query(sql).finally(() => client.end());
   };
-  // Without its pages in the log, which the other strategy writes.
+  // The default strategy would write all pages to the WAL.
   await run(`create database ${database} template ${inject('templateDatabase')} strategy file_copy`);
   return { ...postgres, database, drop: () => run(`drop database ${database} with (force)`) };
 }
@@ -49,7 +49,7 @@ export interface TestMerchant {
 /** A merchant's API key. */
 export const keyOf = ({ keys }: TestMerchant, mode: ModeName = 'testnet') => keys[mode].apiKey;
 
-/** A merchant as a method gets it, with the key for test networks. */
+/** The merchant's identity as a method gets it, with the testnet key. */
 export const identityOf = ({ id, merchantId, keys, wallets }: TestMerchant): Identity => ({
   ...{ merchantId: id, merchantTypeId: merchantId, keyTypeId: keys.testnet.keyId },
   ...{ mode: 'testnet', payoutWallets: wallets.testnet },
@@ -57,7 +57,7 @@ export const identityOf = ({ id, merchantId, keys, wallets }: TestMerchant): Ide
 
 export interface TestService {
   database: Database;
-  /** The service's own sessions, with its role: `database` is the owner's. */
+  /** The service's own sessions, with its role. `database` has the owner's. */
   served: Database['orm'];
   location: SocketLocation;
   server: RunningServer;
@@ -77,7 +77,7 @@ export interface TestService {
   merchant: TestMerchant;
   /** Creates another merchant. */
   newMerchant(): Promise<TestMerchant>;
-  /** Calls a method through a door, with the key of the service's merchant for test networks unless another is given. */
+  /** Calls a method through a door, by default with the testnet key of the service's merchant. */
   call: Call;
   query<T extends pg.QueryResultRow>(sql: string, values?: unknown[]): Promise<T[]>;
   close(): Promise<void>;
@@ -139,9 +139,9 @@ export async function startService(
     for await (const [line] of on(lines, 'line')) if (matches(line)) return line;
     throw new Error('the log has ended');
   };
-  // In another database of the same server it hears nothing of this one.
+  // On another database of the same server, it gets no notifications of this one.
   const heard = isNotified ? location : inject('postgres');
-  // With the rights of docs/operations.md: what a test does itself has the owner's.
+  // With the rights of docs/operations.md. The test itself has the owner's.
   const served = createOrm({ ...location, user: 'serving' }, config.databasePool, config.databaseTimeouts);
   const ofServer = { ...database, orm: served, location: { ...heard, user: 'serving' } };
   const server = await startServer(config, ofServer, logger, { localChains });
@@ -218,7 +218,7 @@ export interface HttpAnswer {
   body: string;
 }
 
-/** Sends JSON, by default a creation, with a key or another word of its bearer. */
+/** Sends JSON, by default a creation, with a key or another bearer token. */
 export const postJson = (
   url: string,
   bearer: string,

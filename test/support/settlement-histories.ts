@@ -1,4 +1,4 @@
-// Random histories of payment intents on a chain, in words that a person can read.
+// Random histories of payment intents on a chain, in readable words.
 
 import fc from 'fast-check';
 import { answerLies, type Lie } from './lies.ts';
@@ -8,7 +8,7 @@ export type Liar = 'nobody' | 'the only node' | 'the first of two nodes' | 'the 
 
 export interface PayCommand {
   do: 'pay';
-  /** Its place among the intents so far, modulo how many they are; as everywhere here. */
+  /** Its index among the intents so far, modulo their number, as for every index here. */
   intent: number;
   amount: 'a part' | 'what is missing' | 'the whole amount' | 'too much';
   way: 'with the id' | 'without the id' | 'through Multicall3' | 'in USDC.e';
@@ -17,11 +17,11 @@ export interface PayCommand {
 export interface MineCommand {
   do: 'mine';
   blocks: number;
-  /** Time of the first of them: two seconds after the last, the last second of an intent, or the first one after it. */
+  /** Time of the first block: two seconds after the last, an intent's last second, or the first one after. */
   time: 'next' | 'in time' | 'too late' | 'in time for the refund' | 'too late for the refund';
-  /** The intent or refund whose time it is. */
+  /** The intent or refund that the time refers to. */
   intent: number;
-  /** Transfers that a reorganisation removed return in the first of them. */
+  /** Transfers that a reorganisation removed return in the first block. */
   withRemoved: boolean;
   isRead: boolean;
 }
@@ -29,30 +29,30 @@ export interface MineCommand {
 export interface ReorganiseCommand {
   do: 'reorganise';
   depth: number;
-  /** New blocks, compared with those that are removed. */
+  /** The number of new blocks, compared with the removed ones. */
   more: -1 | 0 | 1;
   /** The new block in which the removed transfers return. */
   returning: 'nowhere' | 'in the first' | 'in the last';
-  /** What returns. */
+  /** The transfers that return. */
   what: 'everything' | 'refunds';
   isRead: boolean;
 }
 
-/** Refunds and transfers are counted as intents are: by their place among those so far. */
+/** Refunds and transfers are counted like intents, by their index among those so far. */
 export type RefundCommand =
   | { do: 'refund'; intent: number; amount: 'all of it' | 'a part' | 'too much'; destination: number }
   | {
       do: 'send';
       refund: number;
       what: 'as prepared' | 'with another amount' | 'to another destination' | 'without the id';
-      /** The wallet that was paid signs one transfer only; what is not as prepared is from it if it can be. */
+      /** The wallet that was paid signs one transfer only: preferably one that is not as prepared. */
       by: 'the wallet' | 'another wallet';
       /** The refund whose destination it is. */
       other: number;
     }
   | { do: 'confirm'; refund: number; transfer: number }
   | { do: 'cancel refund'; refund: number }
-  /** Money for the merchant's wallet that tells nothing. */
+  /** Sends money to the merchant's wallet that names no intent. */
   | { do: 'send astray' }
   | { do: 'attribute'; transfer: number; intent: number }
   | { do: 'detach'; transfer: number };
@@ -68,7 +68,7 @@ export type AuthorizationCommand =
   | { do: 'send signed'; authorization: number };
 
 export type Command =
-  /** A `destination` is where refunds go to. */
+  /** `destination` is a wallet that refunds go to. */
   | { do: 'create'; wallet: 'own' | 'shared' | 'destination' }
   | RefundCommand
   | AuthorizationCommand
@@ -76,23 +76,23 @@ export type Command =
   | MineCommand
   | ReorganiseCommand
   | { do: 'cancel'; intent: number }
-  /** Another watcher goes on. One that was killed comes back later, and may not do anything. */
+  /** Another watcher goes on. A killed one comes back later, and must not change anything. */
   | { do: 'restart'; how: 'stopped' | 'killed' }
   | { do: 'read again' }
-  /** One after the other, each as often as it says. */
+  /** Tells the lies one after the other, each the given number of times. */
   | { do: 'lie'; lies: readonly { lie: Lie; times: number }[] }
   | { do: 'be honest' };
 
 export interface History {
   liar: Liar;
-  /** Blocks are read again while others are read, as in a process. What fails then may not fail at every replay. */
+  /** Blocks are verified while others are read, as in a process. A failure may not recur in a replay. */
   isReadAtOnce: boolean;
   commands: readonly Command[];
 }
 
 /**
- * Lies of a random sequence. Left out are those about the transport that only take time: an answer that does not end or
- * does not come is a failed request, as a cut connection is.
+ * Lies of a random sequence, without those about the transport that only take time: an answer that never ends
+ * or never comes is a failed request, like a cut connection.
  */
 const lies = [
   ...(Object.keys(answerLies) as Lie[]),
@@ -101,7 +101,7 @@ const lies = [
   'cut connection',
 ] as const satisfies readonly Lie[];
 
-/** Lies that change what is read, if they are told at the right moment. */
+/** Lies that change what is read if they are told at the right moment. */
 const effectiveLies = [
   'half of the logs',
   'empty logs',
@@ -243,7 +243,7 @@ const ofRefunds: fc.WeightedArbitrary<Command>[] = [
       isRead,
     }),
   },
-  // Deep enough for payments that are refunded, and may stay away.
+  // Deep enough for refunded payments, which may not return.
   {
     weight: 2,
     arbitrary: fc.record({
@@ -256,7 +256,7 @@ const ofRefunds: fc.WeightedArbitrary<Command>[] = [
     }),
   },
 ];
-/** With honest nodes: who attributes by hand goes by what the service says. */
+/** Only with honest nodes, because people attribute according to what the service says. */
 const ofPeople: fc.WeightedArbitrary<Command>[] = [
   {
     weight: 1,
@@ -318,7 +318,7 @@ const withRefunds = (liar: Liar): fc.Arbitrary<History> => {
   );
 };
 
-/** In half of them every node is honest, and half of them have refunds. */
+/** In half of the histories every node is honest, and half have refunds. */
 export const history: fc.Arbitrary<History> = fc.oneof(
   ...[withoutRefunds, withRefunds].flatMap((of) => [
     { weight: 3, arbitrary: of('nobody') },

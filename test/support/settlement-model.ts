@@ -1,15 +1,15 @@
-// What is promised of the life of an intent (docs/settlement.md), given the chain and the order of what is done. Written
-// from the promises alone: no code of the service, no database, no clock.
+// A model of the promises about an intent (docs/settlement.md), given the chain and the order of calls.
+// Written from the promises alone, without code of the service, a database or a clock.
 //
-// Where they are silent the model takes this for granted:
+// What the promises leave open, the model assumes:
 // - A watcher first reverts what the chain reverted, then reads the new blocks one by one, and then, at the newest
 //   block, confirms and expires.
 // - The payments of one block that count are one event, those that are late one more, those of another token one more.
 // - What counts before success is reported as `processing` again if the amount was already reached.
-// - What makes an intent overpaid is reported as `overpaid` right after, unless the change is called so itself.
-// - One reorganisation is one event for each intent that it takes payments from.
-// - A payment that was reverted while its intent was open is judged anew when it returns. One that was reverted
-//   after the end returns as what it was, and is reported as `reorged`.
+// - What makes an intent overpaid is reported as `overpaid` right after, unless the change itself is that.
+// - One reorganisation is one event for each intent that loses payments.
+// - A payment that was reverted while its intent was open is judged again when it returns. One that was
+//   reverted after the end returns as what it was, and is reported as `reorged`.
 
 import { AuthorizationModel } from './authorization-model.ts';
 import { RefundModel } from './refund-model.ts';
@@ -20,9 +20,9 @@ export type ModelStatus = 'requires_payment' | 'processing' | 'succeeded' | 'exp
 
 /** Money sent. The object itself is its identity: in another block it is the same transfer. */
 export interface ModelTransfer {
-  /** The place in the model of the intent that is paid. */
+  /** The index of the intent that is paid. */
   readonly intent: number | undefined;
-  /** Set unless an intent is paid: all that the transfer tells. */
+  /** Set unless an intent is paid: everything that can be seen in the transfer. */
   readonly way?: TransferWay;
   readonly amountUnits: number;
   readonly isUsdc: boolean;
@@ -31,7 +31,7 @@ export interface ModelTransfer {
 export interface TransferWay {
   readonly from: string;
   readonly to: string;
-  /** The place of the refund whose id its sender wrote. */
+  /** The index of the refund whose id its sender wrote. */
   readonly named?: number | undefined;
 }
 
@@ -42,10 +42,10 @@ export interface ModelBlock {
 }
 
 export interface ModelPayment {
-  /** It is part of the intent's sum while it is on the chain. */
+  /** True if it is part of the intent's sum while it is on the chain. */
   counts: boolean;
   labels: readonly string[];
-  /** Undefined if the chain took it back. */
+  /** Undefined if the payment is reorged. */
   height: number | undefined;
   isConfirmed: boolean;
 }
@@ -57,7 +57,7 @@ export interface ModelIntent {
   readonly expiresAt: number;
   status: ModelStatus;
   readonly payments: Map<ModelTransfer, ModelPayment>;
-  /** Labels that no payment takes away again. */
+  /** Labels that no payment removes. */
   readonly lasting: Set<'reorged'>;
   /** Types of its events, in order, without `payment_intent.`. */
   readonly events: string[];
@@ -74,10 +74,10 @@ function sumOf(intent: ModelIntent, isWanted: (payment: ModelPayment) => boolean
   return sum;
 }
 
-/** USDC that is on the chain now and came in time. */
+/** USDC that is on the chain and came in time. */
 export const receivedUnits = (intent: ModelIntent): number => sumOf(intent, () => true);
 
-/** USDC that has its confirmations, whether it counts or not. */
+/** USDC with all confirmations, whether it counts or not. */
 function confirmedUnits({ payments }: ModelIntent): number {
   let sum = 0;
   for (const [{ isUsdc, amountUnits }, { isConfirmed }] of payments) {
@@ -105,7 +105,7 @@ export class SettlementModel {
   readonly authorizations = new AuthorizationModel();
   /** The blocks that were read. */
   #read: readonly ModelBlock[] = [];
-  /** The places of the intents that transfers without a name were attributed to. */
+  /** The indexes of the intents that transfers without an id were attributed to. */
   readonly #payees = new Map<ModelTransfer, { intent: number; isByHand: boolean }>();
   readonly #detached = new Set<ModelTransfer>();
 
@@ -123,7 +123,7 @@ export class SettlementModel {
     this.intents.push({ amountUnits, wallet, expiresAt, ...open, events: [] });
   }
 
-  /** A person attributes a transfer that is nobody's. Returns false if it is refused. */
+  /** A person attributes an unattributed transfer. Returns false if that is refused. */
   attribute(transfer: ModelTransfer, place: number): boolean {
     const payee = this.#payees.get(transfer);
     if (payee !== undefined) return payee.intent === place;
@@ -137,7 +137,7 @@ export class SettlementModel {
     return true;
   }
 
-  /** A person takes back what a person has attributed. Returns false if it is refused, or nobody's. */
+  /** A person detaches a transfer. Returns false if that is refused, or the transfer is unattributed. */
   detach(transfer: ModelTransfer): boolean {
     const payee = this.#payees.get(transfer);
     if (payee === undefined) return false;
@@ -160,7 +160,7 @@ export class SettlementModel {
   cancel(intent: ModelIntent): boolean {
     if (intent.status === 'canceled') return true;
     if (intent.status !== 'requires_payment') return false;
-    // What the payer has signed could still be sent.
+    // The payer's authorization could still be sent.
     if (this.authorizations.isOccupied(this.intents.indexOf(intent))) return false;
     end(intent, 'canceled');
     return true;
@@ -168,7 +168,7 @@ export class SettlementModel {
 
   /** The watcher reads the chain as it is now. */
   read(chain: readonly ModelBlock[]): void {
-    // A head that goes back: wait.
+    // The head went back: wait.
     if (this.isBehind(chain)) return;
     const common = commonLength(chain, this.#read);
     const unpaid = this.intents.flatMap((intent, place) => (this.#revert(intent, common) ? place : []));
@@ -193,7 +193,7 @@ export class SettlementModel {
     );
   }
 
-  /** What is in no intent's name is for the only intent that ever named the wallet. */
+  /** A transfer without an id is for the only intent that ever had the wallet. */
   #payeeOf(transfer: ModelTransfer): number | undefined {
     const { intent, way } = transfer;
     if (way === undefined || this.refunds.takes(transfer)) return intent;
@@ -215,12 +215,12 @@ export class SettlementModel {
     return Math.min(confirmationsRequired, this.#read.length - height);
   }
 
-  /** The including block is the first. */
+  /** The block of the payment is the first confirmation. */
   confirmationsOf({ height }: ModelPayment): number {
     return height === undefined ? 0 : this.#depthOf(height);
   }
 
-  /** True while the chain is shorter than what was read of it. */
+  /** True while the chain is shorter than the blocks read before. */
   isBehind(chain: readonly ModelBlock[]): boolean {
     return chain.length < this.#read.length;
   }
@@ -230,12 +230,12 @@ export class SettlementModel {
     return !this.isBehind(chain) && commonLength(chain, this.#read) < this.#read.length;
   }
 
-  /** Blocks that were not read yet. */
+  /** The number of blocks not read yet. */
   unreadBlocks(chain: readonly ModelBlock[]): number {
     return chain.length - commonLength(chain, this.#read);
   }
 
-  /** Returns true if a confirmed payment was taken from it. */
+  /** Returns true if the intent has lost a confirmed payment. */
   #revert(intent: ModelIntent, common: number): boolean {
     const taken = [...intent.payments.values()].filter(({ height = -1 }) => height >= common);
     if (taken.length === 0) return false;
@@ -247,7 +247,7 @@ export class SettlementModel {
       payment.counts = false;
       payment.labels = [];
     }
-    // The reorganisation was deeper than the confirmations: a person decides.
+    // The reorganisation was deeper than the confirmations, so a person has to decide.
     if (intent.status === 'succeeded' && wasConfirmed) intent.lasting.add('reorged');
     if (!hasEnded(intent)) {
       intent.status = receivedUnits(intent) >= intent.amountUnits ? 'processing' : 'requires_payment';
@@ -271,7 +271,7 @@ export class SettlementModel {
   }
 }
 
-/** True if a block later than that has all confirmations. */
+/** True if a block later than this time has all confirmations. */
 export function isOver(chain: readonly ModelBlock[], expiresAt: number): boolean {
   const confirmed = chain.at(-confirmationsRequired);
   return confirmed !== undefined && confirmed.time > expiresAt;
@@ -293,7 +293,7 @@ function arrive(
   const seen = { counting: false, late: false, wrongToken: false, returned: false };
   let received = receivedUnits(intent);
   let isOver = received > intent.amountUnits;
-  /** It is said once that more has come than the amount. */
+  /** Reports once that more than the amount was received. */
   const sayOver = () => {
     if (received > intent.amountUnits && !isOver) intent.events.push('overpaid');
     isOver = received > intent.amountUnits;
@@ -332,7 +332,7 @@ function arrive(
   }
 }
 
-/** Empty if it counts. */
+/** Returns the labels of a new payment. Empty if it counts. */
 function labelsOfNew({ status }: ModelIntent, { isUsdc }: ModelTransfer, isLate: boolean): string[] {
   if (!isUsdc) return ['wrong_token'];
   if (status === 'canceled') return isLate ? ['after_cancel', 'late'] : ['after_cancel'];
@@ -345,13 +345,13 @@ function end(intent: ModelIntent, status: 'expired' | 'canceled'): void {
   intent.events.push(status);
 }
 
-/** What became of an intent on the chain, whatever its watcher was told of it. */
+/** What happened to an intent on the chain, whatever the nodes told the watcher. */
 export interface Truth {
   amountUnits: number;
   expiresAt: number;
-  /** It was paid in time, with all confirmations, at some moment. */
+  /** At some moment, it was paid in time with all confirmations. */
   wasPaid: boolean;
-  /** Its time was over, by the chain's clock, at some moment. */
+  /** At some moment, its time was over by the chain's clock. */
   wasOver: boolean;
   isCanceled: boolean;
 }
@@ -362,7 +362,7 @@ export interface Report {
   receivedUnits: number;
   labels: readonly string[];
   payments: readonly {
-    /** Undefined if there never was such a transfer. */
+    /** Undefined if the transfer never existed. */
     transfer: ModelTransfer | undefined;
     isConfirmed: boolean;
     isReorged: boolean;
@@ -370,7 +370,7 @@ export interface Report {
   }[];
 }
 
-/** USDC for the intent in blocks up to that moment, at least so many blocks deep. */
+/** USDC for the intent in blocks up to this time that are at least this deep. */
 export function paidUnits(
   chain: readonly ModelBlock[],
   place: number,
@@ -385,7 +385,7 @@ export function paidUnits(
     .reduce((sum, { amountUnits }) => sum + amountUnits, 0);
 }
 
-/** What a report says at any time that no lie may bring about. */
+/** Returns what is wrong with a report, at any time and whatever the nodes say. */
 export function falsehoods({ status }: Pick<Report, 'status'>, truth: Truth): string[] {
   return [
     ...(status === 'succeeded' && !truth.wasPaid ? ['it succeeded, and was never paid on the chain'] : []),
@@ -395,8 +395,8 @@ export function falsehoods({ status }: Pick<Report, 'status'>, truth: Truth): st
 }
 
 /**
- * What is wrong with a report when the nodes are honest again, everything was read twice, and all transfers have their
- * confirmations. What a lie had hidden may have been found after the end only.
+ * Returns what is wrong with a report once the nodes are honest, everything was read twice, and all transfers
+ * have their confirmations. Transfers that a lie has hidden may have been found only after the end.
  */
 export function lastingFalsehoods(
   report: Report,

@@ -1,4 +1,4 @@
-// Plays a random history in the world, and compares what the service says with what it should say.
+// Plays a random history in the world, and compares the service with the expected results.
 
 import { expect } from 'vitest';
 import { NodeError } from '../../src/settlement/node-answers.ts';
@@ -31,10 +31,10 @@ import {
 
 /** Blocks that the watcher reads one by one before it confirms. With honest nodes it never has more to read. */
 const maxUnread = 20;
-/** Failures in a row after which an honest node should have been understood. */
+/** An honest node must be read within this many failures in a row. */
 const maxFailures = 5;
 
-/** Plays one history. Rejects if the service is wrong. Returns the statuses, labels and events that came to be. */
+/** Plays one history. Rejects if the service is wrong. Returns the occurring statuses, labels and events. */
 export async function play(
   world: World,
   { liar, isReadAtOnce, commands }: History,
@@ -45,9 +45,9 @@ export async function play(
   const truths: Truth[] = [];
   /** The blocks since the beginning, oldest first. */
   const chain: WorldBlock[] = [];
-  /** For the next block. */
+  /** The transfers of the next block. */
   let waiting: SignedTransfer[] = [];
-  /** Taken off the chain by reorganisations. */
+  /** Transfers that reorganisations have removed. */
   let removed: SignedTransfer[] = [];
   let watcher = world.watcher(liar);
 
@@ -77,7 +77,7 @@ export async function play(
         else await world.endLease();
         watcher = world.watcher(liar);
         await read();
-        // With a node that lies the next watcher may have failed to take the lease.
+        // With a node that lies, the next watcher may have failed to take the lease.
         if (command.how === 'stopped' || !isHonest) return;
         const changes = before.changes.length;
         await before.follow();
@@ -133,9 +133,9 @@ export async function play(
     await compare();
   };
 
-  /** A block follows the newest one. */
+  /** Adds a block to the chain. */
   const addBlock = async (transfers: readonly SignedTransfer[], time = nextTime()) => {
-    // A block after the end of an authorization does not take it.
+    // A block after the end of an authorization does not include it.
     const block = { time, transfers: transfers.filter(({ validBefore = Infinity }) => time < validBefore) };
     await world.mine(block);
     chain.push(block);
@@ -144,7 +144,7 @@ export async function play(
 
   const addEmptyBlocks = async (count: number) => {
     if (count === 0) return;
-    // Its time is given: after a reorganisation anvil would take another one.
+    // Its time is set, because anvil would choose another one after a reorganisation.
     await addBlock([]);
     if (count === 1) return;
     await world.mineEmpty(count - 1);
@@ -186,7 +186,7 @@ export async function play(
     if (isRead) await read();
   };
 
-  /** Notes what is true of the chain as it is now: a watcher may read it now. */
+  /** Records the truth about the current chain, which a watcher may read now. */
   const noteTruth = () => {
     for (const [place, truth] of truths.entries()) {
       truth.wasPaid ||= paidUnits(chain, place, truth, confirmationsRequired) >= truth.amountUnits;
@@ -197,14 +197,14 @@ export async function play(
 
   const read = async () => {
     if (!isHonest) return readWhatIsSaid();
-    // One answer takes nothing back.
+    // A single answer reverts nothing.
     if (model.isReorganised(chain)) await expect(watcher.catchUp()).rejects.toThrow('asked again');
     await watcher.catchUp();
     model.read(chain);
     await compare();
   };
 
-  /** As a process that goes on after each failure. */
+  /** Reads like a process that goes on after each failure. */
   const readWhatIsSaid = async () => {
     for (let turn = 0; turn < 2; turn++) {
       const reading = watcher.follow().catch(expectNodeError);
@@ -216,8 +216,8 @@ export async function play(
   };
 
   /**
-   * A node that hides a transfer at both readings has hidden it: there is nobody else to ask. With honest nodes, only
-   * what the first reading knows too: these chains revert final blocks, and no real one does.
+   * A transfer that the only node hides at both readings stays hidden: no other node can show it. With honest
+   * nodes, only what was read before: these chains revert final blocks, and no real one does.
    */
   const mayReadAgain = () =>
     isHonest ? !model.isBehind(chain) : liar !== 'the only node' || world.node.isHonest();
@@ -246,7 +246,7 @@ export async function play(
     await addEmptyBlocks(confirmationsRequired + 2);
     await untilUnderstood(watcher.catchUp);
     await untilUnderstood(watcher.readAllAgain);
-    // Confirms what the second reading has found.
+    // Confirms the transfers that the second reading has found.
     await watcher.catchUp();
   };
 
@@ -298,7 +298,7 @@ export async function play(
   return seen;
 }
 
-/** Any other error is a fault of the watcher. */
+/** Returns the error of a node. Any other error is a fault of the watcher. */
 function expectNodeError(reason: unknown): NodeError {
   if (reason instanceof NodeError) return reason;
   throw reason;
@@ -318,7 +318,7 @@ const storedForm = (intent: ModelIntent) => ({
 
 const byHash = ([a]: [string, unknown], [b]: [string, unknown]) => (a < b ? -1 : 1);
 
-/** By the hash of the transaction. */
+/** The payments, in the order of their transaction hashes. */
 function paymentsOf({ payments = [] }: ReportedIntent) {
   return payments
     .map(({ transaction_hash, amount_units, status, confirmations, labels = [] }): [string, unknown] => [
@@ -366,7 +366,7 @@ const mayFollow: Record<string, readonly string[]> = {
   processing: ['succeeded', 'requires_payment'],
 };
 
-/** What is wrong with an intent's events: their sequence, the statuses that they report, and the last one. */
+/** Returns what is wrong with an intent's events: their sequence, their statuses, and the last one. */
 function brokenEvents(events: readonly StoredEvent[], reported: ReportedIntent): string[] {
   const problems: string[] = [];
   let status = 'requires_payment';

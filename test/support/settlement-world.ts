@@ -1,5 +1,5 @@
-// The real things that a random history happens to: a chain, a service with its database, and the watcher between them.
-// One world serves many histories; each begins where the first one did.
+// The world of random histories: a real chain, a service with its database, and the watcher between them. One
+// world serves many histories. Each begins in the same state.
 
 import {
   type Address,
@@ -30,11 +30,11 @@ import { callOf, gaslessLine, nonceOf, paymentHeader, sign, startTestFacilitator
 
 /** Seconds between two blocks. */
 export const blockSeconds = 2;
-/** As many transfers as a history can have: each has a sender of its own, so that any of them can return in any block. */
+/** One sender for each transfer that a history can have, so that any transfer can return in any block. */
 const senders = Array.from({ length: 42 }, (_, i) =>
   privateKeyToAccount(numberToHex(1_000_000 + i, { size: 32 })),
 );
-/** Each may sign ten times a minute, in whatever history: they take turns. */
+/** Payers take turns, because each may sign only ten times a minute, across all histories. */
 const payers = Array.from({ length: 1_000 }, (_, i) =>
   privateKeyToAccount(numberToHex(3_000_000 + i, { size: 32 })),
 );
@@ -47,7 +47,7 @@ export interface WorldIntent {
   id: string;
   clientSecret: string;
   wallet: Address;
-  /** Of the wallet, while it has signed nothing. */
+  /** The key of the wallet, while it has signed nothing. */
   key: PrivateKeyAccount | undefined;
   token: Address;
   hasOwnWallet: boolean;
@@ -60,7 +60,7 @@ export interface WorldIntent {
 export interface SignedTransfer extends ModelTransfer {
   hash: Hex;
   raw: Hex;
-  /** Blocks from this time on do not take it. */
+  /** Blocks from this time on do not include it. */
   validBefore?: number;
 }
 
@@ -68,7 +68,7 @@ export interface WorldBlock extends ModelBlock {
   readonly transfers: readonly SignedTransfer[];
 }
 
-/** What the database says of an intent. Labels are in alphabetical order, types of events without `payment_intent.`. */
+/** An intent in the database. Labels are in alphabetical order, types of events without `payment_intent.`. */
 export interface StoredIntent {
   status: string;
   receivedUnits: number;
@@ -84,7 +84,7 @@ export interface StoredEvent {
   data: { payment_intent: ReportedIntent };
 }
 
-/** An intent as the API and its events have it. */
+/** An intent in the API and in its events. */
 export interface ReportedIntent {
   status: string;
   amount_received_units: number;
@@ -102,13 +102,13 @@ export interface ReportedIntent {
 export type Watcher = ReturnType<typeof createTestWatcher>;
 export type World = Awaited<ReturnType<typeof startWorld>>;
 
-/** Close it. */
+/** Starts a world. The caller closes it. */
 export async function startWorld() {
-  // What a crash of PostgreSQL may lose is not asked here, so that no commit waits for the disk.
+  // Crashes of PostgreSQL are not tested here, so commits need not wait for the disk.
   process.env.PGOPTIONS = '-c synchronous_commit=off';
   const chain = await startChain();
   const facilitator = await startTestFacilitator(chain);
-  // Its word is worth nothing: whoever sends, it says no.
+  // It refuses every authorization, whoever sends it.
   facilitator.behaviour = { '/verify': () => ({ isValid: false }) };
   const service = await startService({
     ROLES: 'api',
@@ -118,7 +118,7 @@ export async function startWorld() {
   });
   await service.loggedLine(({ message }) => message === gaslessLine);
   const calls = createMerchantCalls(service);
-  // A chain of anvil's may begin anew; it is to be taken for a real one.
+  // Anvil's chain may restart from the beginning, so the node claims to be Geth.
   const node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
   const { chainId } = chain.network;
 
@@ -168,12 +168,12 @@ export async function startWorld() {
     return sender;
   };
 
-  /** Signs a transaction, which is in no block yet. Only one can be made by an account. */
+  /** Signs a transaction, which is in no block yet. Each account can sign only one. */
   const signed = async (by: PrivateKeyAccount, call: Call, through?: 'Multicall3') => {
     const raw = await by.signTransaction({
       chainId,
       type: 'eip1559',
-      // The wallets have approved Multicall3 before.
+      // The wallets' first transaction was the approval of Multicall3.
       nonce: wallets.includes(by) ? 1 : 0,
       gas: 300_000n,
       maxFeePerGas: parseGwei('10'),
@@ -212,15 +212,15 @@ export async function startWorld() {
       );
       sent = 0;
       walletsUsed = 0;
-      // Ahead of the service's clock: an intent can only be paid by a block that is no older than itself.
+      // Ahead of the service's clock, because only a block that is not older than an intent can pay it.
       const time = Math.ceil(Date.now() / 1000) + 60;
-      // Anvil keeps the state of the newest blocks only. This one is new enough for a reorganisation back to it.
+      // Anvil keeps only the state of the newest blocks. This one is new enough to be reorganised back to.
       await rpc('evm_mine', [{ timestamp: time, blocks: 1 }]);
       return time;
     },
 
     watcher: (liar: Liar): Watcher => createTestWatcher(service, { urls: urlsOf[liar] }),
-    /** As if the process that watches had been killed, and its lease had run out. */
+    /** Simulates that the watching process was killed and its lease has expired. */
     endLease: () => service.query(`update watched_chains set lease_until = now() - interval '1 second'`),
 
     async createIntent(wallet: (Command & { do: 'create' })['wallet']): Promise<WorldIntent> {
@@ -237,7 +237,7 @@ export async function startWorld() {
         expires_in_minutes: 5,
         ...(address && { wallet_address: address }),
       });
-      // Blocks have whole seconds: one of them can then be at the very moment.
+      // Blocks have whole seconds, so that a block can be at exactly this time.
       const [row] = await service.query<{ expires_at: Date }>(
         `update payment_intents
             set created_at = date_trunc('second', created_at), expires_at = date_trunc('second', expires_at)
@@ -246,19 +246,19 @@ export async function startWorld() {
       );
       const expiresAt = Number(row?.expires_at) / 1000;
       const hasOwnWallet = wallet !== 'shared';
-      // Half of the intents have their sums kept, as if they had very many payments.
+      // Half of the intents have stored sums, as if they had very many payments.
       if (hasOwnWallet)
         await service.query(`insert into payment_sums values ($1, 'pending', false, '{}', 0, 0)`, [
           parseIdentifier('pi', id),
         ]);
       return { id, clientSecret, wallet: expected_wallet, key, token, hasOwnWallet, amountUnits, expiresAt };
     },
-    /** True if the intent is canceled. */
+    /** Cancels an intent. Returns false if that is refused. */
     async cancelIntent({ id }: WorldIntent): Promise<boolean> {
       return (await calls.cancelIntent(id)).status === 'canceled';
     },
     getIntent: ({ id }: WorldIntent): Promise<ReportedIntent> => calls.getIntent(id),
-    /** Where figures are not what a recount says. What has changed since the last call is not folded yet. */
+    /** Returns figures that differ from a recount. Changes since the last call are not folded yet. */
     async wrongFigures(): Promise<unknown[]> {
       const wrong = [...(await service.query(wrongFigures)), ...(await service.query(wrongSums))];
       await foldReports();
@@ -274,7 +274,7 @@ export async function startWorld() {
       way: PayCommand['way'],
     ): Promise<SignedTransfer> {
       const isUsdc = way !== 'in USDC.e';
-      // A wallet that several intents name tells nothing.
+      // A wallet that several intents have does not identify an intent.
       const hasId = way !== 'without the id' || !hasOwnWallet;
       const call = chain.transferCall({
         to,
@@ -285,7 +285,7 @@ export async function startWorld() {
       const through = way === 'through Multicall3' ? 'Multicall3' : undefined;
       return { intent: place, amountUnits, isUsdc, ...(await signed(nextSender(), call, through)) };
     },
-    /** Signs a transfer that is no payment by its sender's word. Its sender is another account unless it has a key. */
+    /** Signs a transfer that does not name an intent. The sender is another account unless it has a key. */
     async signOther(
       { from, to, named }: Pick<TransferWay, 'named'> & { from: WorldIntent | undefined; to: Address },
       amountUnits: number,
@@ -294,7 +294,7 @@ export async function startWorld() {
       const usesKey = from?.key !== undefined && named !== undefined;
       const by = usesKey ? (from.key as PrivateKeyAccount) : nextSender();
       const way = { from: from?.wallet ?? by.address, to, named };
-      // What moves the money of others names nothing.
+      // A transfer of somebody else's money names nothing.
       const isMoved = from !== undefined && !usesKey;
       const args = [way.from, to, BigInt(amountUnits)] as const;
       const call = isMoved
@@ -307,7 +307,7 @@ export async function startWorld() {
 
     missingUnits: async ({ id, amountUnits }: WorldIntent): Promise<number> =>
       amountUnits - (await calls.getIntent(id)).amount_received_units,
-    /** Signs an authorization and shows it to the service. Somebody can send it, whether it is taken or not. */
+    /** Signs an authorization and submits it. Anybody can send it, whether the service takes it or not. */
     async authorize(
       place: number,
       { id, clientSecret, wallet, token }: WorldIntent,
@@ -334,27 +334,27 @@ export async function startWorld() {
           'payment-signature': paymentHeader(signature, offer),
         },
       });
-      // 200: it is paid, whatever a reorganisation has taken from it.
+      // 200: the intent is paid, whatever a reorganisation has reverted.
       if (![200, 202, 402, 409].includes(answer.status)) throw new Error(`pay answered ${answer.status}`);
       const isTaken = answer.status === 202;
       const call = { to: chain.usdc, data: callOf(signature) };
       const made = isTaken ? await signed(nextSender(), call) : { hash: '0x' as Hex, raw: '0x' as Hex };
       return { isTaken, transfer: { intent: place, amountUnits: units, isUsdc: true, validBefore, ...made } };
     },
-    /** In the order in which they were taken. */
+    /** Their statuses, in the order in which they were taken. */
     authorizationStatuses: async (): Promise<string[]> =>
       (await service.query<{ status: string }>('select status from authorizations order by id')).map(
         ({ status }) => status,
       ),
 
-    /** Makes a transfer a payment of the intent, by hand. Returns false if it is refused. */
+    /** Attributes a transfer to the intent by hand. Returns false if that is refused. */
     async attribute({ hash }: SignedTransfer, { id: payment_intent }: WorldIntent): Promise<boolean> {
       const id = await transferOf(hash);
       if (id === undefined) return false;
       const fields = { id, payment_intent, allow_ended: true };
       return (await service.call('attributeTransfer', fields)).code === 'ok';
     },
-    /** Returns false if it is refused, or the transfer is no payment. */
+    /** Detaches a transfer. Returns false if that is refused, or the transfer is not a payment. */
     async detach({ hash }: SignedTransfer): Promise<boolean> {
       const id = await transferOf(hash, 'payment_intent is not null');
       return id !== undefined && (await service.call('detachTransfer', { id })).code === 'ok';
@@ -365,17 +365,17 @@ export async function startWorld() {
       for (const { raw } of transfers) await rpc('eth_sendRawTransaction', [raw]);
       await rpc('evm_mine', [{ timestamp: time, blocks: 1 }]);
     },
-    /** Mines blocks without transfers, `blockSeconds` apart. The block before has to be mined, not a reorganisation. */
+    /** Mines blocks without transfers, `blockSeconds` apart. Must not directly follow a reorganisation. */
     mineEmpty: (blocks: number) => rpc('anvil_mine', [numberToHex(blocks)]),
-    /** In whole seconds. */
+    /** The time of the newest block, in whole seconds. */
     headTime: async () => Number((await chain.client.getBlock()).timestamp),
-    /** Takes the newest blocks away. Those in their place are others, even if they are empty and of the same time. */
+    /** Removes the newest blocks. Their replacements differ, even if they are empty and of the same time. */
     async rollBack(blocks: number): Promise<void> {
       await rpc('anvil_rollback', [blocks]);
       await rpc('anvil_setCoinbase', [numberToHex(++forks, { size: 20 })]);
     },
 
-    /** In the order of these intents. */
+    /** Returns the stored intents in this order. */
     async stored(intents: readonly WorldIntent[]): Promise<(StoredIntent | undefined)[]> {
       const rows = await service.query(
         `select i.id, i.status, i.amount_received_units::int as "receivedUnits",
@@ -388,7 +388,7 @@ export async function startWorld() {
       const byId = new Map(rows.map(({ id, ...row }) => [id, row as StoredIntent]));
       return intents.map(({ id }) => byId.get(parseIdentifier('pi', id)));
     },
-    /** In the order of their sequence. */
+    /** Returns the events in the order of their sequence. */
     async eventsOf({ id }: WorldIntent): Promise<StoredEvent[]> {
       const rows = await service.query<{ type: string; sequence: number; data: string }>(
         `select replace(type, 'payment_intent.', '') as type, sequence, data from events where payment_intent = $1

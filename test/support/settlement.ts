@@ -1,4 +1,4 @@
-// A chain, a service on it, and the watcher between them, driven by the test: nothing is read before it is asked to be.
+// A chain, a service on it, and the watcher between them, driven by the test: nothing is read without a call.
 
 import { type Address, type Hex, stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
@@ -14,22 +14,22 @@ import type { LyingNode } from './lying-node.ts';
 import type { TestService } from './service.ts';
 
 export interface TestWatcherOptions {
-  /** Of the nodes: the first is read, the others confirm. */
+  /** The nodes. The first is read, the others confirm. */
   urls: readonly [string, ...string[]];
   chainId?: number;
   observer?: WatcherOptions['observer'];
   /** How long a node may take to answer. */
   timeoutMs?: number;
-  /** How long it is asked again what it refuses for its rate. */
+  /** How long requests that a node refuses for its rate are retried. */
   patienceMs?: number;
   nodeChoice?: Partial<NodeChoiceTimes>;
-  /** How much later a payment has to be denied again; at once unless given. */
+  /** How much later a payment has to be denied again. Default: at once. */
   deniedAgainMs?: number;
   /** How long its lease lasts. */
   leaseMs?: number;
-  /** How far behind the newest block it reads where blocks come fast; not at all unless given. */
+  /** How far behind the newest block fast chains are read. Default: not at all. */
   spreadMs?: number;
-  /** Below it, what is nobody's payment is dust; everything is recorded unless given. */
+  /** Unattributed transfers below this are dust. Default: everything is recorded. */
   unattributedMinUnits?: bigint;
 }
 
@@ -89,7 +89,7 @@ export function createTestWatcher(
   return {
     follow: () => watcher.follow(),
     verify: () => watcher.verify(),
-    /** Follows and verifies, as a process does that goes on after each failure. */
+    /** Follows and verifies, like a process that goes on after each failure. */
     async tryToFollow(times: number): Promise<void> {
       for (let i = 0; i < times; i++) {
         await watcher.follow().catch(() => {});
@@ -99,23 +99,23 @@ export function createTestWatcher(
     release: () => watcher.release(),
     ledger,
     faults,
-    /** Methods of the nodes that were called. */
+    /** The RPC methods that were called. */
     requests,
     changes,
     log,
-    /** Follows until there is nothing more to read; after something else, such as that blocks are mined. */
+    /** Follows until there is nothing more to read. Waits first for `after`, such as mining. */
     async catchUp(after?: Promise<unknown>): Promise<void> {
       await after;
       while (await watcher.follow());
     },
-    /** Reads again until everything final was read twice. */
+    /** Verifies until everything final was read twice. */
     async readAllAgain(): Promise<void> {
       while (await watcher.verify());
     },
   };
 }
 
-/** What the tests of settlement do as the service's merchant, over the public door. */
+/** The calls that the settlement tests make as the service's merchant, over the public door. */
 export function createMerchantCalls({ call }: Pick<TestService, 'call'>, apiKey?: string) {
   // biome-ignore lint/suspicious/noExplicitAny: a test reads what it expects to be there.
   const jsonOf = async (answer: Promise<{ json: unknown }>): Promise<any> => (await answer).json;
@@ -128,7 +128,7 @@ export function createMerchantCalls({ call }: Pick<TestService, 'call'>, apiKey?
   };
 }
 
-/** Ends what a test has watched, and forgets it. */
+/** Ends the watch of a test, and forgets its chain. */
 export async function endWatch(
   service: TestService,
   { watcher, node, chain }: { watcher: { release(): Promise<void> }; node?: LyingNode; chain?: TestChain },
@@ -146,13 +146,13 @@ export async function forgetChain(service: TestService): Promise<void> {
   }
 }
 
-/** What a payer knows of an intent. */
+/** What a payer knows about an intent. */
 export interface PayableIntent {
   id: string;
   expected_wallet: Address;
 }
 
-/** Sends a transfer of new money that names the intent, for the next block. */
+/** Mints money and sends it with the intent's id, for the next block. */
 export async function sendPayment(
   { accounts: [{ address: from }], mint, transfer }: TestChain,
   { id, expected_wallet: to }: PayableIntent,

@@ -1,20 +1,20 @@
-// The example shop as a process, and its orders as a browser asks for them.
+// The example shop as a process, and its orders as a browser requests them.
 
 import { expect, vi } from 'vitest';
 import { startProgram } from './program.ts';
 import { anyPorts, bareEnvironment, scriptOf } from './test-environment.ts';
 
 export interface Program {
-  /** The address that it has printed. */
+  /** The printed address. */
   url: string;
-  /** Standard output so far, and errors. */
+  /** Standard output and errors so far. */
   output(): string;
   /** Resolves when it has ended. */
   ended: Promise<unknown>;
   stop(): Promise<void>;
 }
 
-/** Runs a program until it prints what is looked for. */
+/** Runs a program until its output matches. */
 async function start(command: string[], env: NodeJS.ProcessEnv, ready: RegExp): Promise<Program> {
   const program = startProgram(command, { env: { ...bareEnvironment(), ...env }, detached: true });
   const { child, printed, ended } = program;

@@ -1,4 +1,4 @@
-// A server of event streams that sends what a test says, in a process that has no service.
+// A server of event streams that sends what a test tells it to, without a service.
 
 import http2 from 'node:http2';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
@@ -9,7 +9,7 @@ import {
 } from '../../src/contract/gen/payments/v1/event_service_pb.ts';
 import { listen } from './listen.ts';
 
-/** Streams what `watch` returns, which gets the stream's number, from 1. Records what it was asked for. */
+/** Streams what `watch` returns, which is called with the stream's number, from 1. Records the requests. */
 export async function startStreamingServer(
   watch: (stream: number) => AsyncIterable<Pick<WatchEventsResponse, 'position'> & { event?: object }>,
 ) {

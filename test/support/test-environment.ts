@@ -11,8 +11,8 @@ const memoryFolder = '/dev/shm';
 const neededBytes = 4 * 2 ** 30;
 
 /**
- * Sets where temporary files go, unless the caller has chosen a place, and where Node.js keeps compiled code. Tests create
- * hundreds of databases, each with hundreds of files, and start hundreds of processes.
+ * Sets the folder for temporary files, unless the caller has chosen one, and that for Node.js's compiled
+ * code. Tests create hundreds of databases, each with hundreds of files, and start hundreds of processes.
  */
 export function prepareTestEnvironment(env: NodeJS.ProcessEnv): void {
   if (env.TMPDIR === undefined && isUsable(memoryFolder)) env.TMPDIR = memoryFolder;
@@ -29,13 +29,13 @@ function isUsable(folder: string): boolean {
   return bavail * bsize > neededBytes;
 }
 
-/** For a program that a test starts: nothing of the caller's own configuration. */
+/** Returns the environment for a program that a test starts, without the caller's own configuration. */
 export function bareEnvironment(): NodeJS.ProcessEnv {
   const { PATH, TMPDIR, NODE_COMPILE_CACHE } = process.env;
   return { PATH, TMPDIR, NODE_COMPILE_CACHE };
 }
 
-/** Whatever ports are free. */
+/** Any free ports. */
 export const anyPorts = { HTTP_PORT: '0', GRPC_PORT: '0', METRICS_PORT: '0', CONSOLE_PORT: '0' };
 
 /** A key ring of one random key, in the form of its variable. */
@@ -52,7 +52,7 @@ export const newSecrets = () => ({
 export const databaseUrl = ({ socketFolder, user, database }: SocketLocation) =>
   `postgresql://${user}@localhost/${database}?host=${encodeURIComponent(socketFolder)}`;
 
-/** What `npm run` runs, without npm, which takes half a second of the processor. */
+/** Returns the command that `npm run` runs, because npm itself takes half a second of CPU time. */
 export function scriptOf(name: 'start' | 'shop'): string[] {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'));
   return ['sh', '-c', `PATH="${dirname(process.execPath)}:$PATH"; ${scripts[name]}`];

@@ -1,4 +1,4 @@
-// Transfers as a watcher records them, written by SQL: without a chain, and in every state.
+// Inserts transfers with SQL as a watcher records them, without a chain, and in any state.
 
 import { randomBytes } from 'node:crypto';
 import { networkFor } from '../../src/contract/chains.ts';
@@ -17,10 +17,10 @@ export interface TransferSettings {
   tokenAddress?: string;
   amountUnits?: number;
   state?: 'pending' | 'confirmed' | 'reorged';
-  /** The intent's id. It is not changed. */
+  /** The intent's id. The intent itself is not changed. */
   paymentIntent?: string;
   labels?: string[];
-  /** It looks like a refund of the merchant. */
+  /** True for a transfer that looks like a refund of the merchant. */
   isRefund?: boolean;
   transactionHash?: string;
   logIndex?: number;
@@ -38,7 +38,7 @@ export interface Rows {
 const randomHash = () => `0x${randomBytes(32).toString('hex')}`;
 const bytes = (hex: string) => `\\x${hex.slice(2)}`;
 
-/** Writes transfers to a merchant's wallets in one statement. Returns their ids, as the API has them. */
+/** Inserts transfers to a merchant's wallets with one statement. Returns their public ids. */
 export async function insertTransfers(
   { query }: Rows,
   merchant: Pick<TestMerchant, 'id' | 'wallets'>,

@@ -9,13 +9,13 @@ export async function useService(...options: Parameters<typeof startService>): P
   return service;
 }
 
-/** Each test of a file or block begins where this chain is now, with a block of its own time. Ends the chain after them. */
+/** Resets the chain to its current state, plus a block of now, before each test. Ends it after the tests. */
 export async function useChain(starting: TestChain | Promise<TestChain> = startChain()): Promise<TestChain> {
   const chain = await starting;
   const goBack = await chain.checkpoint();
   beforeEach(async () => {
     await goBack();
-    // Its clock has gone back, too: blocks would be older than the intents that they pay.
+    // The chain's clock was reset, too, and blocks would be older than the intents that they pay.
     await chain.mine(1, { timestamp: Math.ceil(Date.now() / 1_000) });
   });
   afterAll(() => chain.stop());

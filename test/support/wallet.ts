@@ -20,11 +20,11 @@ export interface WalletOptions {
   account: PrivateKeyAccount;
   /** URLs of nodes by chain id. Only Ethereum mainnet, where the wallet can do nothing, needs none. */
   nodes: Readonly<Record<number, string>>;
-  /** The chain that it is on at first; the first of `nodes` unless given. */
+  /** Its initial chain. Default: the first of `nodes`. */
   chainId?: number;
-  /** Chains that it can switch to before a page adds another; all of `nodes` unless given. */
+  /** Chains that it can switch to before a page adds another. Default: all of `nodes`. */
   knownChainIds?: readonly number[];
-  /** How a page finds it; by EIP-6963 unless given. By `nothing` it is not found before `announce`. */
+  /** How a page finds it. Default: EIP-6963. With `nothing`, it is not found before `announce`. */
   announcedBy?: 'eip6963' | 'window.ethereum' | 'nothing';
   info?: Partial<WalletInfo>;
 }
@@ -38,7 +38,7 @@ export interface WalletRequest {
 /** What the wallet does with a request, instead of `carryOut`. It may throw a `WalletError`. */
 export type WalletAnswer = (carryOut: () => Promise<unknown>, request: WalletRequest) => unknown;
 
-/** An error as EIP-1193 has it. */
+/** An error as in EIP-1193. */
 export class WalletError extends Error {
   readonly code: number;
   readonly data: unknown;
@@ -67,15 +67,15 @@ export function holdBack() {
 
 export interface TestWallet {
   rdns: string;
-  /** Everything that pages asked of it, oldest first. */
+  /** All requests of pages, oldest first. */
   requests: WalletRequest[];
-  /** Those of one method. */
+  /** The requests of one method. */
   requestsOf(method: string): WalletRequest[];
   /** Hashes of the transactions that it has sent. */
   sent: Hex[];
   /** From now on a method is answered like this; without an answer, honestly again. */
   answer(method: string, answer?: WalletAnswer): void;
-  /** Resolves once it has been asked this so many times in all. */
+  /** Resolves once this method has been requested that many times in all. */
   asked(method: string, times?: number): Promise<void>;
   /** The chain that it is on. */
   chainId(): number;
@@ -83,7 +83,7 @@ export interface TestWallet {
   switchChain(chainId: number): Promise<void>;
   /** The payer chooses another account in the wallet. */
   changeAccount(account: PrivateKeyAccount): Promise<void>;
-  /** Announces itself by EIP-6963, as a wallet does that was started late. */
+  /** Announces itself by EIP-6963, like a wallet that was started late. */
   announce(): Promise<void>;
   /** Puts itself into `window.ethereum`, late. */
   inject(): Promise<void>;
@@ -114,10 +114,10 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
   };
   const binding = `testWallet${crypto.randomUUID().replaceAll('-', '')}`;
 
-  /** Says it to every page of the context. */
+  /** Emits the event in every page of the context. */
   async function emit(event: string, value: unknown): Promise<void> {
     const said = context.pages().map((page) =>
-      // A page that is being left hears nothing.
+      // A page that is being left gets no event.
       page.evaluate(sayInPage, { binding, event, value }).catch(() => {}),
     );
     await Promise.all(said);
@@ -160,7 +160,7 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
         sent.push(hash);
         return hash;
       }
-      // That package does not sign typed data. As MetaMask, only for the chain that the wallet is on.
+      // That package does not sign typed data. Like MetaMask, signs only for the chain that the wallet is on.
       case 'eth_signTypedData_v4': {
         const { types, ...typedData } = JSON.parse(params[1]);
         const { EIP712Domain: _, ...others } = types;
@@ -221,7 +221,7 @@ export async function installWallet(context: BrowserContext, options: WalletOpti
   };
 }
 
-/** No node of Ethereum mainnet is asked from here. */
+/** No node of Ethereum mainnet may be used here. */
 const unreachable = custom({
   async request() {
     throw new WalletError(-32603, 'this chain is not reachable');
@@ -234,7 +234,7 @@ interface ErrorParts {
   data?: unknown;
 }
 
-/** An error as a page sees it. That of a node is passed on as the node said it. */
+/** An error as a page sees it. The error of a node is passed on unchanged. */
 function partsOf(error: unknown): ErrorParts {
   // By its name: the wallet loads a copy of viem of its own, the one for CommonJS.
   for (
@@ -252,7 +252,7 @@ function partsOf(error: unknown): ErrorParts {
 const plainIcon =
   'data:image/svg+xml,%3Csvg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"%3E%3Ccircle cx="4" cy="4" r="4" fill="%23c60"/%3E%3C/svg%3E';
 
-// What follows runs in the page.
+// Everything below runs in the page.
 
 interface InPage {
   binding: string;

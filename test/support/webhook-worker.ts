@@ -1,4 +1,4 @@
-// What delivers webhooks, driven by the test: nothing happens until it is asked to, and every step can be awaited.
+// The worker that delivers webhooks, driven by the test: nothing happens unasked, and steps can be awaited.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { loopbackTargets } from '../../src/config/allowed-targets.ts';
@@ -16,12 +16,12 @@ import {
 import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/endpoint-health.ts';
 import { type AttemptResult, createSender, type Sender } from '../../src/webhooks/sender.ts';
 
-/** Loopback is permitted, as in the embedded mode: answers are not kept. */
+/** Permits loopback, as in the embedded mode. Answers are not stored. */
 const loopbackPermitted = createAddressPolicy(loopbackTargets);
 
 /**
- * The rules for the internet, with a part of it on this machine: those addresses count as public ones, and http is as
- * good as https.
+ * The policy for the internet, except that these addresses of this machine count as public, and that http is
+ * permitted.
  */
 export function policyWithPublic(...addresses: string[]): AddressPolicy {
   const policy = createAddressPolicy({ hosts: [], networks: [] });
@@ -43,7 +43,7 @@ export interface WebhookWorker {
   makeDeliveries(): Promise<void>;
   /** Resolves when an attempt ends, or no longer counts as one that may be answered at once. */
   room(): Promise<void>;
-  /** Attempts what is due, as soon as there is room, until nothing is and nothing is in flight. */
+  /** Attempts what is due, as soon as there is room, until nothing is due or in flight. */
   attemptAll(): Promise<void>;
   /** The same after making the deliveries. */
   deliverAll(): Promise<void>;
@@ -78,7 +78,7 @@ export function createWebhookWorker(
   };
   let onRoom = () => {};
   const deliverer = createDeliverer(queue, health, observed, keys, logger, () => onRoom(), {
-    // The tests wait for no pause but their own.
+    // The tests set their own pauses.
     failurePauseMs: 0,
     ...observer,
   });
@@ -120,7 +120,7 @@ export function createWebhookWorker(
   };
 }
 
-/** What a worker says that has nothing in flight, with room for a whole claim. */
+/** The state of a worker that has nothing in flight, with room for a whole claim. */
 export const nothingInFlight: InFlight = {
   byEndpoint: new Map(),
   byMerchant: new Map(),

@@ -36,20 +36,20 @@ export interface Signed extends SignedFields {
 
 export const randomNonce = (): Hex => bytesToHex(randomBytes(32));
 
-/** As the checkout makes it: the intent's UUID, and 16 random bytes. */
+/** A nonce like the checkout's: the intent's UUID, and 16 random bytes. */
 export function nonceOf(intentId: string): Hex {
   const uuid = hexToBytes(`0x${parseIdentifier('pi', intentId)?.replaceAll('-', '')}`);
   return bytesToHex(Buffer.concat([uuid, randomBytes(16)]));
 }
 
-/** The token, as its signatures name it. */
+/** The EIP-712 domain of the token. */
 const domainOf = ({ network, asset, extra }: Pick<PaymentRequirements, 'network' | 'asset' | 'extra'>) => ({
   ...(extra as { name: string; version: string }),
   chainId: Number(network.split(':')[1]),
   verifyingContract: asset as Address,
 });
 
-/** Signs what is offered, with other fields where they are given. */
+/** Signs what is offered, with these fields changed. */
 export async function sign(
   account: Pick<LocalAccount, 'address' | 'signTypedData'>,
   offer: Omit<PaymentRequirements, 'scheme'>,
@@ -110,7 +110,7 @@ export function partsCallOf({ from, to, value, validAfter, validBefore, nonce, s
   return encodeFunctionData({ abi: partsAbi, functionName: 'transferWithAuthorization', args });
 }
 
-/** Signs that a nonce is not to be used. */
+/** Signs the cancellation of a nonce. */
 export async function cancelCall(
   account: LocalAccount,
   offer: PaymentRequirements,
@@ -131,7 +131,7 @@ export async function cancelCall(
   return encodeFunctionData({ abi: tokenAbi, functionName: 'cancelAuthorization', args });
 }
 
-/** The line of the log after which payers can pay by a signature. */
+/** The log line after which payers can pay by a signature. */
 export const gaslessLine = 'payers can pay by a signature, without gas';
 
 export type TestFacilitator = Awaited<ReturnType<typeof startTestFacilitator>>;
@@ -139,7 +139,7 @@ export type TestFacilitator = Awaited<ReturnType<typeof startTestFacilitator>>;
 /** What the facilitator does with a payment: answers, or holds the response itself. */
 export type Behaviour = (signed: Signed, response: ServerResponse) => unknown;
 
-/** A facilitator. It sends with the chain's relayer, unless `behaviour` is set. Close it. */
+/** A facilitator, which sends with the chain's relayer unless `behaviour` is set. The caller closes it. */
 export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc' | 'network'>) {
   const network = `eip155:${chain.network.chainId}`;
   const asked: string[] = [];
@@ -162,7 +162,7 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
     // biome-ignore lint/suspicious/noExplicitAny: it is what the service has sent.
     const body = (await json(request)) as any;
     const { paymentPayload } = body;
-    // Whether our token is taken.
+    // The service asks whether our token is accepted.
     if (paymentPayload === undefined) {
       response.writeHead(400).end();
       return;
@@ -180,7 +180,7 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
     url,
     close,
     asked,
-    /** What it was asked to verify and to settle. */
+    /** The requests to verify and to settle. */
     requests,
     behaviour: {} as Partial<Record<string, Behaviour>>,
     /** Sends a payment. The transaction waits for the next block. */
@@ -189,7 +189,7 @@ export async function startTestFacilitator(chain: Pick<TestChain, 'send' | 'usdc
       server.emit('sent');
       return hash;
     },
-    /** Resolves when it has next sent one. */
+    /** Resolves when it has sent the next payment. */
     nextSent: () => once(server, 'sent'),
   };
   return facilitator;
