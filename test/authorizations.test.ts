@@ -423,7 +423,7 @@ describe('a facilitator', () => {
       payment,
       new AbortController().signal,
     );
-    expect(answer).toMatchObject({ isAccepted: false, isUnasked: false, reason: 'ECONNREFUSED' });
+    expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'ECONNREFUSED' });
   });
 
   test.each([

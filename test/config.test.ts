@@ -144,7 +144,7 @@ describe('the configuration', () => {
       API_KEY_PEPPER: ring,
     };
     expect(() => loadConfig(env)).toThrow(
-      /API_KEY_PEPPERS is missing, .*; API_KEY_PEPPER is set and not read: did you mean API_KEY_PEPPERS\?$/,
+      /API_KEY_PEPPERS is missing and required .*; API_KEY_PEPPER is set and not read: did you mean API_KEY_PEPPERS\?$/,
     );
   });
 
@@ -153,7 +153,10 @@ describe('the configuration', () => {
       { DATABASE_URI: url },
       /: DATABASE_URI is set and not read: did you mean DATABASE_URL\? Otherwise unset it/,
     ],
-    [{ PUBLIC_URL: 'https://user@pay.example' }, /PUBLIC_URL must be .*, without user or password$/],
+    [
+      { PUBLIC_URL: 'https://user@pay.example' },
+      /PUBLIC_URL must be .* without user, password, query or fragment$/,
+    ],
     [{ TRUSTED_PROXIES: 'fe80::1%eth0' }, /TRUSTED_PROXIES must be/],
     [{ X402_FACILITATOR_URL_BASE_TOKEN: 'a\nb' }, /_TOKEN has a character that no HTTP header can carry/],
   ])('a setting that would not do what was meant is refused: %j', (env, why) => {

@@ -35,9 +35,9 @@ const ended = (status: string) => `status = '${status}', ${status}_at = now()`;
 const whole = 'amount_received_units = 12500000';
 const needsNoMore: [string, string, RegExp][] = [
   ['that is fully paid', `status = 'processing', ${whole}`, /is fully paid/],
-  ['that has succeeded', `${ended('succeeded')}, ${whole}`, /is succeeded/],
-  ['that has expired', ended('expired'), /is expired/],
-  ['that was canceled', ended('canceled'), /is canceled/],
+  ['that has succeeded', `${ended('succeeded')}, ${whole}`, /has succeeded/],
+  ['that has expired', ended('expired'), /has expired/],
+  ['that was canceled', ended('canceled'), /was canceled/],
 ];
 
 test.each(needsNoMore)(

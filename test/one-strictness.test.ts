@@ -159,7 +159,7 @@ describe('JSON over Connect', () => {
     [
       'a number that a double rounds',
       '{"amountUnits":1,"metadata":{"a":9007199254740993}}',
-      /metadata holds the/,
+      /metadata contains the/,
     ],
     ['a duplicate name', '{"amountUnits":1,"amountUnits":2}', /A name stands twice/],
     ['a field under both of its names', '{"amountUnits":1,"amount_units":2}', /given twice/],

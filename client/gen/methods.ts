@@ -24,7 +24,7 @@ export interface Methods {
    * Creates a payment intent: what has to be paid, to which wallet, on which chain, until when.
    *
    * A retry returns the first call's answer, whatever has happened to the intent since; retrieve the intent
-   * for its present state. A key is kept as long as its intent. Once the intent has expired or been canceled,
+   * for its present state. A key lives as long as its intent. Once the intent has expired or been canceled,
    * the key still returns it, although it can no longer be paid. Use a new key for the order's next attempt,
    * such as `order-1001/2`.
    *

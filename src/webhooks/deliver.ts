@@ -36,7 +36,7 @@ const maxRemembered = 1_000;
 /** Maximum deliveries claimed at once. If the process is killed, these wait until their lease expires. */
 const maxClaimed = 128;
 
-export interface DelivererOptions {
+interface DelivererOptions {
   onAttempt?: (outcome: 'delivered' | 'failed', result: AttemptResult) => void;
   onUnrecorded?: () => void;
   onDisabled?: () => void;

@@ -6,7 +6,7 @@ import type { KeyRing } from '../../src/config/key-ring.ts';
 import { createPositioner } from '../../src/events/position-events.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import { type AddressPolicy, createAddressPolicy } from '../../src/webhooks/address-policy.ts';
-import { createDeliverer, type DelivererOptions } from '../../src/webhooks/deliver.ts';
+import { createDeliverer } from '../../src/webhooks/deliver.ts';
 import {
   createDeliveries,
   createDeliveryQueue,
@@ -53,7 +53,7 @@ export interface WebhookWorker {
 export interface WebhookWorkerOptions {
   policy?: AddressPolicy;
   dnsServers?: readonly string[];
-  observer?: DelivererOptions;
+  observer?: Parameters<typeof createDeliverer>[6];
   /** Runs each attempt. */
   onSend?(
     attempt: { url: string; eventId: string },

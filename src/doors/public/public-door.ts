@@ -316,7 +316,7 @@ function methodNotAllowed(
   allowed: readonly string[],
 ): ServiceError {
   return new ServiceError('method_not_allowed', {
-    message: `${path} does not accept ${httpMethod}. It accepts ${allowed.join(' and ')}.`,
+    message: `The path ${path} does not accept ${httpMethod}. It accepts ${allowed.join(' and ')}.`,
     httpHeaders: { Allow: allowed.join(', ') },
   });
 }

@@ -292,7 +292,7 @@ export const PaymentIntentService: GenService<{
    * request: it returns the intent it made the first time, with `Idempotent-Replayed: true`.
    *
    * A retry returns the first call's answer, whatever has happened to the intent since; retrieve the intent for its
-   * present state. A key is kept as long as its intent. Once the intent has expired or been canceled, the key still
+   * present state. A key lives as long as its intent. Once the intent has expired or been canceled, the key still
    * returns it, although it can no longer be paid. Use a new key for the order's next attempt, such as `order-1001/2`.
    *
    * On a chain whose payments the service cannot see at the moment, a new intent is refused with `chain_unwatched`.
