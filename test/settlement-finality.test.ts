@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, chainNamed, networkFor } from '../src/contract/chains.ts';
+import { LeaseLost } from '../src/settlement/ledger/lease.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import type { Lie } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -306,23 +307,37 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
   });
 
+  const leaseNumber = async () =>
+    BigInt((await service.query<{ n: string }>('select lease_number as n from watched_chains'))[0]?.n ?? 0);
+
   test('a range reverted during its verification is verified again', async () => {
     await watch('only');
     await watcher.catchUp(chain.mine(8));
     const { ledger } = watcher;
     const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
     const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];
-    const [{ lease_number: lease } = { lease_number: '' }] = await service.query<{ lease_number: string }>(
-      'select lease_number from watched_chains',
-    );
-    await ledger.revertTo(BigInt(lease), ancestor);
-    expect(await ledger.noteVerified(BigInt(lease), cursor.number, cursor)).toBe(false);
+    const lease = await leaseNumber();
+    await ledger.revertTo(lease, ancestor);
+    expect(await ledger.noteVerified(lease, cursor.number, cursor)).toBe(false);
     expect((await ledger.progress())?.verifiedNumber).toBe(verifiedNumber);
-    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect(await ledger.noteVerified(lease, ancestor.number, ancestor)).toBe(true);
     expect((await ledger.progress())?.verifiedNumber).toBe(ancestor.number);
     // Pruning a header reverts nothing.
     await service.query('delete from block_headers where number = $1', [ancestor.number]);
-    expect(await ledger.noteVerified(BigInt(lease), ancestor.number, ancestor)).toBe(true);
+    expect(await ledger.noteVerified(lease, ancestor.number, ancestor)).toBe(true);
+  });
+
+  test('a block is recorded only after the block that it follows', async () => {
+    await watch('only');
+    await watcher.catchUp(chain.mine(8));
+    const { ledger } = watcher;
+    const { cursor } = (await ledger.progress()) as Progress;
+    const next = { number: cursor.number + 1, hash: `0x${'ab'.repeat(32)}`, time: cursor.time } as const;
+    const record = async (after: Hex) => ledger.apply(await leaseNumber(), next, [], after, async () => []);
+    await expect(record(`0x${'cd'.repeat(32)}`)).rejects.toThrow(LeaseLost);
+    expect((await ledger.progress())?.cursor).toEqual(cursor);
+    await record(cursor.hash);
+    expect((await ledger.progress())?.cursor).toEqual(next);
   });
 
   test.each([

@@ -15,8 +15,8 @@ export interface Methods {
   /**
    * Lists events, oldest first.
    *
-   * To follow, ask with `after`, the last event that you have handled, whenever you like: the answer holds
-   * what came since.
+   * To follow events, send the id of the last one that you have handled as `after`, whenever you like: the
+   * answer has the events since then.
    */
   listEvents(filters?: requests.ListEvents, options?: CallOptions): List<resources.Event>;
 
@@ -47,7 +47,7 @@ export interface Methods {
    *
    * Canceling a canceled intent again returns its present state. An intent that is being paid, for which a
    * signed payment is on its way, or that has ended another way is refused with `invalid_state`. Money that
-   * arrives after the cancellation is reported by an event and stays yours to return.
+   * arrives after the cancellation is reported by an event, and is yours to return.
    */
   cancelPaymentIntent(id: string, options?: CallOptions): Promise<resources.RetrievedPaymentIntent>;
 
@@ -101,8 +101,8 @@ export interface Methods {
 
   /**
    * Undoes a manual attribution: the intent's sum, labels and status become what they would be without the
-   * transfer, which is unattributed again. Refused for a payment that was attributed by itself, for one that
-   * has made its intent succeed, and for one that open refunds need. Detaching a transfer that is
+   * transfer, which is unattributed again. Refused for a payment that was attributed automatically, for one
+   * that has made its intent succeed, and for one that open refunds need. Detaching a transfer that is
    * unattributed changes nothing.
    */
   detachTransfer(id: string, options?: CallOptions): Promise<resources.Transfer>;
@@ -124,7 +124,7 @@ export interface Methods {
   /** Changes an endpoint. A field that is left out stays as it is. */
   updateWebhookEndpoint(id: string, change: requests.UpdateWebhookEndpoint, options?: CallOptions): Promise<resources.WebhookEndpoint>;
 
-  /** Deletes an endpoint. What was still to be delivered to it has failed. */
+  /** Deletes an endpoint. Its pending deliveries fail. */
   deleteWebhookEndpoint(id: string, options?: CallOptions): Promise<void>;
 
   /**

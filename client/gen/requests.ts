@@ -180,8 +180,8 @@ export interface UpdateWebhookEndpoint {
   /** The new types. */
   eventTypes?: readonly EventType[] | undefined;
   /**
-   * `true` enables the endpoint and forgets why it was disabled. `false` disables it; what was still to be
-   * delivered has failed.
+   * `true` enables the endpoint and forgets why it was disabled. `false` disables it: its pending deliveries
+   * fail.
    */
   enabled?: boolean | undefined;
   /** The new note: one line of at most 200 characters. An empty one removes it. */

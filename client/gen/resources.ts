@@ -412,7 +412,7 @@ export interface WebhookDelivery extends ApiResource {
 export interface WatchEventsResponse extends ApiResource {
   /** The event. Undefined in the first message, and in those that only say that the stream is alive. */
   event: Event | undefined;
-  /** How far the stream is: `after` for the stream that resumes it. */
+  /** How far the stream has come: `after` for the stream that resumes it. */
   position: string;
 }
 

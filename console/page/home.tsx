@@ -39,7 +39,7 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
       <h1>Home</h1>
       <Shown of={summary}>{(found) => <Figures of={found} />}</Shown>
       <section aria-labelledby="attention">
-        <h2 id="attention">What needs you</h2>
+        <h2 id="attention">Needs attention</h2>
         <Shown of={attention}>
           {({ items }) => {
             if (items.length === 0) return <p class="state">Nothing needs you.</p>;

@@ -98,7 +98,7 @@ export const deedsOf = (changes: readonly AuditedChange[]): Entry[] =>
 function Deed({ of: { actor, actorName, method, target, outcome, note } }: { of: AuditedChange }) {
   const isUnknown = ['', 'internal', 'unavailable'].includes(outcome);
   const refused = outcome === 'refused' ? ' (refused)' : ` (refused: ${outcome})`;
-  const end = outcome === 'ok' ? '' : isUnknown ? ' (it is not known whether it was done)' : refused;
+  const end = outcome === 'ok' ? '' : isUnknown ? ' (outcome unknown)' : refused;
   return (
     <>
       <strong title={actor}>{actorName}</strong>{' '}

@@ -65,7 +65,7 @@ export const catalogue = {
   invalid_state: {
     httpStatus: 409,
     grpcCode: 'FailedPrecondition',
-    message: 'The state of the resource does not allow this. Retrieve it to see where it stands.',
+    message: 'The state of the resource does not allow this. Retrieve it to see its present state.',
   },
   chain_unwatched: {
     httpStatus: 409,
@@ -79,11 +79,11 @@ export const catalogue = {
     message:
       'Some events after this cursor are no longer kept. Start again without a cursor and then retrieve the resources that you track.',
   },
-  not_found: { httpStatus: 404, grpcCode: 'Unimplemented', message: 'There is nothing at this path.' },
+  not_found: { httpStatus: 404, grpcCode: 'Unimplemented', message: 'No route matches this path.' },
   method_not_allowed: {
     httpStatus: 405,
     grpcCode: 'Unimplemented',
-    message: 'This path does not answer that method. The Allow header lists the methods it answers.',
+    message: 'This path does not accept that method. The Allow header lists the methods it accepts.',
   },
   body_too_large: {
     httpStatus: 413,
@@ -109,7 +109,7 @@ export const catalogue = {
     httpStatus: 500,
     grpcCode: 'Internal',
     message:
-      'Something went wrong on our side. Retry with the same idempotency key or tell us the request id.',
+      'Something went wrong on our side. Retry with the same idempotency key or send us the request id.',
   },
 } as const satisfies Record<string, CatalogueRow>;
 

@@ -5,22 +5,22 @@ import { nearestName } from './nearest-name.ts';
  * types stay in stored events and in the settings of webhook endpoints.
  */
 export const eventDescriptions = {
-  'payment_intent.partially_paid': 'A payment has come that does not reach the amount yet.',
-  'payment_intent.processing': 'The payments reach the amount, and are not final on the chain yet.',
+  'payment_intent.partially_paid': 'A payment has arrived, but the amount is not reached yet.',
+  'payment_intent.processing': 'The payments reach the amount, but are not final on the chain yet.',
   'payment_intent.succeeded': 'The intent is paid: fulfil the order.',
   'payment_intent.overpaid':
     'More was paid than asked for: a payment went beyond the amount, or came after success.',
   'payment_intent.expired': 'The intent was not paid in full in time.',
   'payment_intent.canceled': 'The intent was canceled.',
   'payment_intent.late_payment':
-    'Money has come after expiry or cancellation, or in time but was found only then (label `found_late`). The status stays: return the money, or fulfil the order.',
-  'payment_intent.wrong_token': 'A token that the intent is not paid in has come. It does not count.',
+    'Money has arrived after expiry or cancellation, or in time but was found only afterwards (label `found_late`). The status stays: return the money, or fulfil the order.',
+  'payment_intent.wrong_token': 'A payment in a wrong token has arrived. It does not count.',
   'payment_intent.reorged':
     'A payment is no longer on the chain, which has reorganised; or, after the intent ended, such a payment is on the chain again. `amount_received_units` has the present sum.',
   'payment_intent.payment_detached': 'A manual attribution of a payment was undone.',
   'transfer.unattributed':
-    'Transfers to your wallet have come in a block that cannot be matched to exactly one intent: the largest, and how many. Attribute them when you know.',
-  'refund.processing': "The refund's transfer is on the chain, and not final yet.",
+    'A block has transfers to your wallet that cannot be matched to exactly one intent: the largest, and how many. Attribute them once you know whose they are.',
+  'refund.processing': "The refund's transfer is on the chain, but not final yet.",
   'refund.succeeded': "The refund's transfer has all its confirmations.",
   'refund.canceled': 'The refund was canceled.',
   'refund.expired': 'The refund was not sent within 30 days.',

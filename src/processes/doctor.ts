@@ -314,7 +314,7 @@ async function checkChains(database: Database): Promise<string> {
       problems.push(`${name}: the last block that was read is ${Math.round(readAgeMs / 1000)} s old`);
     const unverified = Number(row.finalizedNumber ?? 0) - Number(row.verifiedNumber ?? 0);
     if (unverified > blocksIn(settings, maxUnverifiedMs))
-      problems.push(`${name}: ${unverified} final blocks were not read a second time: see "chain status"`);
+      problems.push(`${name}: ${unverified} final blocks are not verified: see "chain status"`);
   }
   if (problems.length > 0) throw new StartupError(problems.join('; '));
   const say = (names: string[], what: string) => (names.length > 0 ? [`${names.join(', ')} ${what}`] : []);

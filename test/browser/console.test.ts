@@ -660,7 +660,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     };
     page.on('response', note);
     await signIn();
-    await see(/What needs you/);
+    await see(/Needs attention/);
     page.off('response', note);
     expect([...hosts]).toEqual([new URL(url).host]);
     const sizes = (await Promise.all(lengths)).map(Number);

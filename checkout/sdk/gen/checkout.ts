@@ -66,7 +66,7 @@ export type CheckoutPaymentAuthorizationStatus = OrNewer<
  */
 export interface Checkout {
   /**
-   * Identifier of the intent that is paid. A payment that carries it is attributed to the intent for certain.
+   * Identifier of the intent that is paid. A payment that carries this id is always attributed to the intent.
    */
   id: string;
   /** Where the payment stands. */
@@ -104,7 +104,8 @@ export interface Checkout {
   /** Facts about the intent, such as `overpaid` and `late`. */
   labels?: string[];
   /**
-   * Origins of the merchant's own pages. The checkout returns to them and speaks to them, and to no others.
+   * Origins of the merchant's own pages. The checkout returns to these only, and exchanges messages with no
+   * others.
    */
   allowed_origins: string[];
   /** Money that was returned, or is being returned: the newest 100 transfers, oldest first. */
@@ -114,7 +115,7 @@ export interface Checkout {
    * the last 120 s before `expires_at` no new signature is asked for, and the field stays as it is.
    */
   gasless: boolean;
-  /** What the payer has signed and what nobody has seen on the chain yet. Absent without one. */
+  /** The signed payment that has not been seen on the chain yet. Absent without one. */
   authorization?: CheckoutPaymentAuthorization;
 }
 

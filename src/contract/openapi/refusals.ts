@@ -100,22 +100,22 @@ const errorGuide = {
   client_secret_invalid:
     'The checkout takes the `client_secret` of an intent, as its creation returned it, where other methods take an API key. It is missing, incomplete, or not one of ours; the answer is the same for all three.',
   permission_denied:
-    'Only a session of the console is refused with this: it is for reading only, or of a merchant, or the request comes from a page that is not the console. Requests with an API key are not.',
+    'Only the console returns this: the session is read-only or of a merchant, or the request comes from a page that is not the console. Requests with an API key never get it.',
   browser_forbidden:
     'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
   invalid_body:
-    'The body is not JSON, or a field of the body or of the query breaks a rule. `details` lists every faulty field at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
+    'The body is not JSON, or a field of the body or of the query breaks a rule. `details` lists the invalid fields, all at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
   idempotency_key_reused:
     'An earlier request with this `Idempotency-Key` had another body. Retry with the body of that request, or send the new request with a new key.',
   idempotency_key_invalid: 'The `Idempotency-Key` is empty, too long, or has spaces or other characters.',
   resource_missing:
-    'The id is wrong, or the resource belongs to another merchant or to the other mode: the answer is the same for all of them. Check that the id is complete, and that a testnet id is asked for with a testnet key.',
+    'The id is wrong, or the resource belongs to another merchant or to the other mode: the answer is the same for all of them. Check that the id is complete, and that you use a testnet key for a testnet id.',
   invalid_state:
-    'The resource has moved on: an intent that is being paid, has succeeded or has expired cannot be canceled. Retrieve it and decide from its `status`. Repeating the request does not help.',
+    'The state of the resource does not allow this: an intent that is being paid, has succeeded or has expired cannot be canceled, for example. Retrieve it and decide by its `status`. Repeating the request does not help.',
   chain_unwatched:
-    'Nothing reads this chain at the moment, so a payment on it would not be seen, and the intent was not created. `details` names `chain`. Create it on the other chain, or tell us the `request_id`. A retry with the `Idempotency-Key` of an intent that exists still returns that intent.',
+    'The service is not watching this chain at the moment and would not see a payment on it, so the intent was not created. `details` names `chain`. Create it on the other chain, or send us the `request_id`. A retry with the `Idempotency-Key` of an existing intent still returns that intent.',
   cursor_expired:
-    'The event named in `after` is older than what is kept (30 days, unless configured otherwise), so events after it may be missing. Begin again without `after`, then retrieve the resources that you follow. Follow more often than events are removed. With `resume_after`, the database lost events in a failover or was restored from a backup: begin after the event that it names, then retrieve them too. You will see some events again.',
+    'The event named in `after` is older than the retention period (30 days, unless configured otherwise), so events after it may be missing. Begin again without `after`, then retrieve the resources that you track. Read events more often than they are removed. If the answer has `resume_after`, the database lost events in a failover or was restored from a backup: begin after the event that it names, then retrieve the resources as well. Some events will come again.',
   not_found: 'No route matches the path. Check the address against the operations on this page.',
   method_not_allowed: 'The path exists, but not with this method. The `Allow` header lists its methods.',
   body_too_large: 'A body has at most 64 KiB. `metadata` has at most 16 KiB of that.',
@@ -126,7 +126,7 @@ const errorGuide = {
   unavailable:
     'The service cannot answer for the moment. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`.',
   internal:
-    'A fault of ours. The request may have had its effect: send it again with the same `Idempotency-Key`, at growing intervals. If it persists, tell us the `request_id`.',
+    'An error on our side. The request may have taken effect: send it again with the same `Idempotency-Key`, at growing intervals. If the error persists, send us the `request_id`.',
 } as const satisfies Record<ErrorCode, string>;
 
 /** Every code of the catalogue, including those that no operation returns. The reference page shows them. */
@@ -181,7 +181,7 @@ export function errorSchema(): JsonSchema {
           },
           details: {
             type: 'array',
-            description: 'Every faulty field, where fields are at fault.',
+            description: 'Every invalid field, if fields are the reason.',
             items: {
               type: 'object',
               properties: {

@@ -26,7 +26,7 @@ export const file_payments_v1_checkout: GenFile = /*@__PURE__*/
  */
 export type Checkout = Message<"payments.v1.Checkout"> & {
   /**
-   * Identifier of the intent that is paid. A payment that carries it is attributed to the intent for certain.
+   * Identifier of the intent that is paid. A payment that carries this id is always attributed to the intent.
    *
    * @generated from field: string id = 1;
    */
@@ -152,7 +152,7 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
   labels: string[];
 
   /**
-   * Origins of the merchant's own pages. The checkout returns to them and speaks to them, and to no others.
+   * Origins of the merchant's own pages. The checkout returns to these only, and exchanges messages with no others.
    *
    * @generated from field: repeated string allowed_origins = 19;
    */
@@ -174,7 +174,7 @@ export type Checkout = Message<"payments.v1.Checkout"> & {
   gasless: boolean;
 
   /**
-   * What the payer has signed and what nobody has seen on the chain yet. Absent without one.
+   * The signed payment that has not been seen on the chain yet. Absent without one.
    *
    * @generated from field: payments.v1.PaymentAuthorization authorization = 22;
    */

@@ -159,7 +159,7 @@ export type WatchEventsResponse = Message<"payments.v1.WatchEventsResponse"> & {
   event?: Event | undefined;
 
   /**
-   * How far the stream is: `after` for the stream that resumes it.
+   * How far the stream has come: `after` for the stream that resumes it.
    *
    * @generated from field: string position = 2;
    */
@@ -177,8 +177,8 @@ export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__P
  * Events of the merchant whose API key comes with the request, in the key's mode. They are kept for at least 7 days,
  * 30 unless the service is configured otherwise.
  *
- * Events have one order, the same for every reader, and the events of an intent are in the order of their `sequence`
- * in it. So a reader that follows, by list or by stream, gets every event exactly once.
+ * Every reader gets events in the same order, in which the events of an intent are sorted by their `sequence`. So a
+ * reader that follows, by list or by stream, gets every event exactly once.
  *
  * @generated from service payments.v1.EventService
  */
@@ -196,8 +196,8 @@ export const EventService: GenService<{
   /**
    * Lists events, oldest first.
    *
-   * To follow, ask with `after`, the last event that you have handled, whenever you like: the answer holds what came
-   * since.
+   * To follow events, send the id of the last one that you have handled as `after`, whenever you like: the answer has
+   * the events since then.
    *
    * To read a long list at once, follow `next_page_token`.
    *
@@ -212,7 +212,7 @@ export const EventService: GenService<{
    * Streams events as they come, over gRPC, gRPC-Web and Connect.
    *
    * The first message comes at once, and one at least every 30 seconds; those without an event say how far the stream
-   * is. Resume with the `position` of the last message. The stream ends with `UNAVAILABLE` when the service restarts
+   * has come. Resume with the `position` of the last message. The stream ends with `UNAVAILABLE` when the service restarts
    * (connect again), with `api_key_invalid` when the key has ended, and with `cursor_expired` when it asks for events
    * that are no longer kept, or when the database has lost events that the stream has sent.
    *

@@ -279,7 +279,7 @@ export const CancelPaymentIntentRequestSchema: GenMessage<CancelPaymentIntentReq
  * A refusal is the same over every protocol. In JSON it is
  * `{"error":{"code","message","request_id","doc_url","details":[{"field","message"}]}}`; over gRPC it is a
  * `google.rpc.ErrorInfo` with the code in capitals as its reason, `payments` as its domain and `doc_url` in its
- * metadata, a `google.rpc.BadRequest` that names every faulty field, and a `google.rpc.RequestInfo`.
+ * metadata, a `google.rpc.BadRequest` that lists the invalid fields, and a `google.rpc.RequestInfo`.
  *
  * @generated from service payments.v1.PaymentIntentService
  */
@@ -332,8 +332,8 @@ export const PaymentIntentService: GenService<{
    * Cancels an intent that still requires payment, for good.
    *
    * Canceling a canceled intent again returns its present state. An intent that is being paid, for which a signed
-   * payment is on its way, or that has ended another way is refused with `invalid_state`. Money that arrives after the cancellation is reported by an event and stays yours
-   * to return.
+   * payment is on its way, or that has ended another way is refused with `invalid_state`. Money that arrives
+   * after the cancellation is reported by an event, and is yours to return.
    *
    * @generated from rpc payments.v1.PaymentIntentService.CancelPaymentIntent
    */

@@ -214,8 +214,8 @@ export const DetachTransferRequestSchema: GenMessage<DetachTransferRequest> = /*
 /**
  * Transfers to the wallets of the merchant whose API key comes with the request, in the key's mode.
  *
- * A transfer that names an intent's id, or that can be for one intent only, becomes its payment by itself. Any other is
- * never guessed at: it is unattributed, an event says so, and you attribute it when you know whose payment it is.
+ * A transfer that names an intent's id, or that can be for one intent only, is attributed to it automatically. Any other
+ * is never guessed at: it is unattributed, an event reports it, and you attribute it once you know whose payment it is.
  *
  * @generated from service payments.v1.TransferService
  */
@@ -255,7 +255,7 @@ export const TransferService: GenService<{
   },
   /**
    * Undoes a manual attribution: the intent's sum, labels and status become what they would be without the transfer,
-   * which is unattributed again. Refused for a payment that was attributed by itself, for one that has made its intent
+   * which is unattributed again. Refused for a payment that was attributed automatically, for one that has made its intent
    * succeed, and for one that open refunds need. Detaching a transfer that is unattributed changes nothing.
    *
    * @generated from rpc payments.v1.TransferService.DetachTransfer

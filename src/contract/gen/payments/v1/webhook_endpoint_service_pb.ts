@@ -168,8 +168,8 @@ export type UpdateWebhookEndpointRequest = Message<"payments.v1.UpdateWebhookEnd
   eventTypes: string[];
 
   /**
-   * `true` enables the endpoint and forgets why it was disabled. `false` disables it; what was still to be delivered
-   * has failed.
+   * `true` enables the endpoint and forgets why it was disabled. `false` disables it: its pending
+   * deliveries fail.
    *
    * @generated from field: optional bool enabled = 4;
    */
@@ -460,8 +460,8 @@ export const RedeliverEventResponseSchema: GenMessage<RedeliverEventResponse> = 
 /**
  * Webhook endpoints of the merchant whose API key comes with the request, in the key's mode.
  *
- * Each event is sent to every enabled endpoint that wants its type, as `GET /v1/events/{id}` returns it, signed as
- * Standard Webhooks has it: https://www.standardwebhooks.com. An answer with a status of 200 to 299 within 10 seconds
+ * Each event is sent to every enabled endpoint that wants its type, as `GET /v1/events/{id}` returns it, signed
+ * according to Standard Webhooks: https://www.standardwebhooks.com. An answer with a status of 200 to 299 within 10 seconds
  * counts as delivered. Otherwise it is sent again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h. So an
  * event may come more than once, and events may come in another order than they happened: remember the ids that you
  * have handled, and compare `sequence`.
@@ -514,7 +514,7 @@ export const WebhookEndpointService: GenService<{
     output: typeof WebhookEndpointSchema;
   },
   /**
-   * Deletes an endpoint. What was still to be delivered to it has failed.
+   * Deletes an endpoint. Its pending deliveries fail.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.DeleteWebhookEndpoint
    */
