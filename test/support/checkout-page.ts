@@ -38,7 +38,8 @@ export async function startCheckoutWorld({ isGasless = false, roles = 'api' } = 
   // Not started for a test that brings another browser.
   let chromium: Promise<TestBrowser> | undefined;
   const merchant = createMerchantCalls(service);
-  const watcher = createTestWatcher(service, { urls: [chain.url] });
+  // The console reports a chain whose lease has ended. Nothing is read while a browser starts.
+  const watcher = createTestWatcher(service, { urls: [chain.url], leaseMs: 600_000 });
   await watcher.catchUp();
   const devices: Device[] = [];
 
