@@ -344,8 +344,7 @@ describe('the command line', () => {
       `update watched_chains set head_number = cursor_number + 601, finalized_number = second_number + 4501,
                                  cursor_time = now() - interval '1 hour', lease_until = now() + interval '1 minute'`,
     );
-    const late =
-      /testnet base: 601 blocks behind its node; testnet base: 4501 final blocks are not verified/;
+    const late = /testnet base: 601 blocks behind its node; testnet base: 4501 final blocks are not verified/;
     expect(await doctor()).toMatchObject({ ok: false, message: expect.stringMatching(late) });
     // Also without a configured node.
     const stopped = /testnet base: the last block that was read is 36\d\d s old/;
