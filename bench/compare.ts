@@ -114,13 +114,11 @@ async function measure(
   const sample = async (key: string, load: () => Promise<Measurement>) => {
     // Each measurement starts at the same distance from the database's next checkpoint.
     await database.orm.em.execute('checkpoint');
-    const cpuBefore = await server.cpuSeconds();
-    const { result: measurement, cpuMicros } = await cpuMicrosOf(setting, server, load);
-    const cpuSeconds = (await server.cpuSeconds()) - cpuBefore;
+    const { result: measurement, cpuMicros, ownMicros } = await cpuMicrosOf(setting, server, load);
     const creates = measurement.perSecond * seconds;
     note(samples, key, {
       ...measurement,
-      cpuMicrosEach: (cpuSeconds * 1e6) / creates,
+      cpuMicrosEach: ownMicros / creates,
       withDatabaseCpuMicrosEach: cpuMicros / creates,
       peakMb: (await server.residentMb()).peak,
     });

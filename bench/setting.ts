@@ -213,16 +213,18 @@ export async function postgresCpuSeconds({ folder }: Setting): Promise<number> {
   return seconds;
 }
 
-/** Processor time of our process and of PostgreSQL together during `run`, in microseconds. */
+/** Processor time during `run`, in microseconds: of the server (`ownMicros`), and with PostgreSQL's (`cpuMicros`). */
 export async function cpuMicrosOf<T>(
   setting: Setting,
   server: Running,
   run: () => Promise<T>,
-): Promise<{ result: T; cpuMicros: number }> {
-  const cpuSeconds = async () => (await server.cpuSeconds()) + (await postgresCpuSeconds(setting));
-  const before = await cpuSeconds();
+): Promise<{ result: T; cpuMicros: number; ownMicros: number }> {
+  const read = () => Promise.all([server.cpuSeconds(), postgresCpuSeconds(setting)]);
+  const [own, postgres] = await read();
   const result = await run();
-  return { result, cpuMicros: ((await cpuSeconds()) - before) * 1e6 };
+  const [ownAfter, postgresAfter] = await read();
+  const ownMicros = (ownAfter - own) * 1e6;
+  return { result, cpuMicros: ownMicros + (postgresAfter - postgres) * 1e6, ownMicros };
 }
 
 /** Resolves once the process prints a line with "ready". Its output is read and discarded. */

@@ -12,7 +12,7 @@ import { sessionsWaiting } from './support/blocker.ts';
 import { doors, pagesOf, type Request } from './support/call.ts';
 import { allPositioned } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
-import { createTestWatcher, endWatch, sendPayment } from './support/settlement.ts';
+import { createTestWatcher, endWatch, leaseNumber, sendPayment } from './support/settlement.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useChain, useService } from './support/use-service.ts';
 
@@ -500,7 +500,7 @@ describe('on the chain', async () => {
     const { transfers } = await get(refund.id);
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(800);
     await watcher.ledger.revertTransfers(
-      await leaseNumber(),
+      await leaseNumber(service),
       await idsOf(transfers[0]?.transaction_hash as string),
     );
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers: [{}, { counts: true }] });
@@ -516,8 +516,6 @@ describe('on the chain', async () => {
     ]);
   });
 
-  const leaseNumber = async () =>
-    BigInt((await service.query<{ n: string }>('select lease_number as n from watched_chains'))[0]?.n ?? 0);
   const idsOf = async (hash: string) =>
     (
       await service.query<{ id: string }>('select id from transfers where transaction_hash = $1', [
@@ -580,7 +578,7 @@ describe('on the chain', async () => {
     await mine(10);
     const { payments } = await intentOf(refund.payment_intent);
     const ids = await idsOf(payments[0]?.transaction_hash as string);
-    await watcher.ledger.revertTransfers(await leaseNumber(), ids);
+    await watcher.ledger.revertTransfers(await leaseNumber(service), ids);
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', labels: ['payment_reorged'] });
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded', 'unexpected']);
   });

@@ -12,6 +12,7 @@ import {
   createMerchantCalls,
   createTestWatcher,
   endWatch,
+  leaseNumber,
   type PayableIntent,
   sendPayment,
 } from './support/settlement.ts';
@@ -307,16 +308,13 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect(known).toMatchObject([{ number: Number(number), hash }, { number: Number(number) - 1 }]);
   });
 
-  const leaseNumber = async () =>
-    BigInt((await service.query<{ n: string }>('select lease_number as n from watched_chains'))[0]?.n ?? 0);
-
   test('a range reverted during its verification is verified again', async () => {
     await watch('only');
     await watcher.catchUp(chain.mine(8));
     const { ledger } = watcher;
     const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
     const ancestor = (await ledger.knownBlocks(cursor.number, 3)).at(-1) as Progress['cursor'];
-    const lease = await leaseNumber();
+    const lease = await leaseNumber(service);
     await ledger.revertTo(lease, ancestor);
     expect(await ledger.noteVerified(lease, cursor.number, cursor)).toBe(false);
     expect((await ledger.progress())?.verifiedNumber).toBe(verifiedNumber);
@@ -333,7 +331,8 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     const { ledger } = watcher;
     const { cursor } = (await ledger.progress()) as Progress;
     const next = { number: cursor.number + 1, hash: `0x${'ab'.repeat(32)}`, time: cursor.time } as const;
-    const record = async (after: Hex) => ledger.apply(await leaseNumber(), next, [], after, async () => []);
+    const record = async (after: Hex) =>
+      ledger.apply(await leaseNumber(service), next, [], after, async () => []);
     await expect(record(`0x${'cd'.repeat(32)}`)).rejects.toThrow(LeaseLost);
     expect((await ledger.progress())?.cursor).toEqual(cursor);
     await record(cursor.hash);

@@ -33,6 +33,9 @@ export interface TestWatcherOptions {
   unattributedMinUnits?: bigint;
 }
 
+export const leaseNumber = async ({ query }: TestService): Promise<bigint> =>
+  BigInt((await query<{ n: string }>('select lease_number as n from watched_chains'))[0]?.n ?? 0);
+
 /** A watcher with a lease of its own on the service's database. */
 export function createTestWatcher(
   service: TestService,
