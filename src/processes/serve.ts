@@ -239,7 +239,7 @@ function createWatches(
   return {
     async watch(nodes: readonly ChainNodes[], pollMs?: number) {
       if (nodes.length === 0 || isStopped) return;
-      // Loads viem, which takes longer than everything else.
+      // Only a process that watches chains loads it.
       const { watchChains } = await import('./watch-chains.ts');
       const databaseTimeoutMs = databaseTimeouts.statementTimeoutMs;
       const limits = { unattributedMinUnits, databaseTimeoutMs };

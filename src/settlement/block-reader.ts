@@ -1,6 +1,7 @@
 // Reads a block's transfers to merchants' wallets and to refund destinations, and the ids named in them.
 
-import { type Hash, numberToHex } from 'viem';
+import { fromNumber } from 'ox/Hex';
+import type { Hash } from 'viem';
 import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { authorizationSelectors, authorizationUsedTopic, uuidInNonce } from '../contract/eip-3009.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
@@ -139,7 +140,7 @@ export function receiptHasTransfer(
     topic === transferTopic &&
     sender?.slice(26) === from.slice(2) &&
     recipient?.slice(26) === to.slice(2) &&
-    log.data === numberToHex(amountUnits, { size: 32 })
+    log.data === fromNumber(amountUnits, { size: 32 })
   );
 }
 

@@ -1,11 +1,13 @@
 // Reads which intent or refund the owner of the money names in a transaction. An id added by a bundler,
 // a relayer or another user of the bundle does not count. `ledger/attribution.ts` decides what is paid.
 
-import { type Address, getAbiItem, type Hex, toFunctionSelector, zeroAddress } from 'viem';
-import { entryPoint06Abi, entryPoint07Abi } from 'viem/account-abstraction';
+import { fromAbi } from 'ox/AbiFunction';
+import { getSelector } from 'ox/AbiItem';
+import { abiV06, abiV07 } from 'ox/erc4337/EntryPoint';
+import type { Address, Hex } from 'viem';
 import { nextSlice } from '../scheduling/slices.ts';
 import type { PlainLog, Transaction, TransferLog } from './node-answers.ts';
-import { transferTopic } from './node-answers.ts';
+import { transferTopic, zeroAddress } from './node-answers.ts';
 
 /** `transfer(address,uint256)`. */
 const transferSelector = 'a9059cbb';
@@ -20,8 +22,8 @@ const idPrefixes = ['70695f', '72665f'];
 /** Digits of `0x` and a selector. */
 const selectorEnd = 2 + 8;
 /** `handleOps` of the ERC-4337 entry points, in lower case. `callData` is always the fourth field. */
-const handleOps06 = toFunctionSelector(getAbiItem({ abi: entryPoint06Abi, name: 'handleOps' }));
-const handleOps07 = toFunctionSelector(getAbiItem({ abi: entryPoint07Abi, name: 'handleOps' }));
+const handleOps06 = getSelector(fromAbi(abiV06, 'handleOps'));
+const handleOps07 = getSelector(fromAbi(abiV07, 'handleOps'));
 const entryPoints: ReadonlyMap<string, Hex> = new Map([
   ['0x5ff137d4b0fdcd49dca30c7cf57e578a026d2789', handleOps06],
   ['0x0000000071727de22e5e9d8baf0edac6f37da032', handleOps07],
@@ -36,7 +38,7 @@ const userOperationEvent = '0x49628fd1471006c1482da88028e9ce4dbb080b815c9b0344d3
 /** Multicall3 has the same address on every chain. In lower case. */
 const multicall3 = '0xca11bde05977b3631167028862be2a173976ca11';
 
-const execTransaction = toFunctionSelector(
+const execTransaction = getSelector(
   'function execTransaction(address to, uint256 value, bytes data, uint8 operation, uint256 safeTxGas, uint256 baseGas, uint256 gasPrice, address gasToken, address refundReceiver, bytes signatures)',
 );
 

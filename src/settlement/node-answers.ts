@@ -1,6 +1,6 @@
 // Parses the answers of nodes and validates the form of each value. Callers check that it is what they asked.
 
-import { type Address, type Hash, type Hex, zeroAddress } from 'viem';
+import type { Address, Hash, Hex } from 'viem';
 
 /** Why an answer of a node was not used. Each is the value of a metric label. */
 export const nodeFaults = [
@@ -56,6 +56,9 @@ export interface TransferLog {
   blockNumber: number;
   blockHash: Hash;
 }
+
+/** The sender of a mint. */
+export const zeroAddress: Address = `0x${'0'.repeat(40)}`;
 
 export type PlainLog = { address: Address; topics: readonly Hex[]; data: Hex; logIndex: number };
 

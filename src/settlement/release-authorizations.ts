@@ -3,7 +3,7 @@
 // used in a verified block, but no transfer was seen: their payers have canceled them. Doubtful ones, perhaps
 // used by a transfer whose receipt no node serves, are released after their end if both have them unused.
 
-import { concat, pad } from 'viem';
+import { concat, padLeft } from 'ox/Hex';
 import { blocksIn } from '../contract/chains.ts';
 import { authorizationState } from '../contract/eip-3009.ts';
 import type { WatchContext } from './chain-state.ts';
@@ -67,7 +67,7 @@ async function allSay(
   { token, from, nonce }: DueAuthorization,
   at: number,
 ): Promise<boolean> {
-  const call = concat([authorizationState, pad(from, { size: 32 }), nonce]);
+  const call = concat(authorizationState, padLeft(from, 32), nonce);
   try {
     const states = await Promise.all(nodes.map((asked) => asked.call(token, call, at)));
     return states.every((state) => state === wanted);

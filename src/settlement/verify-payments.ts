@@ -2,13 +2,13 @@
 // block, contains it. A payment that is deep enough is confirmed if both nodes have it. Transfers in final
 // blocks are compared again, and those that no node has are reverted.
 
-import { type Hash, zeroAddress } from 'viem';
+import type { Hash } from 'viem';
 import { isRightToken } from '../contract/chains.ts';
 import { receiptHasTransfer, receiptsOf } from './block-reader.ts';
 import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Node } from './node.ts';
-import { NodeError } from './node-answers.ts';
+import { NodeError, zeroAddress } from './node-answers.ts';
 
 type Compared = Pick<WatchContext, 'settings' | 'ledger'>;
 
