@@ -9,7 +9,7 @@ import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
 import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
-import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
+import { RefundEntity } from '../database/entities/refund.ts';
 import { TransferEntity } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -19,7 +19,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { createApplyRefunds } from '../refunds/apply-refunds.ts';
+import { createRefunding, type Refunding } from '../refunds/refunding.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import { createEndpoint } from '../webhooks/endpoints.ts';
@@ -96,7 +96,7 @@ class DemoMonth {
    */
   #run: RunPrepared;
   readonly #readPayments: ReturnType<typeof createTransfersReader>;
-  readonly #refunds: ReturnType<typeof createApplyRefunds>;
+  readonly #refunds: Refunding;
   readonly #payers = Array.from({ length: 400 }, address);
   #seed = 20_261_125;
   #block = -2_000_000;
@@ -107,7 +107,7 @@ class DemoMonth {
     this.#statements = createPreparedStatements(em);
     this.#run = this.#statements.run;
     this.#readPayments = createTransfersReader(em, 'payment_intent');
-    this.#refunds = createApplyRefunds(em);
+    this.#refunds = createRefunding(em);
   }
 
   /** The same each time, to compare screenshots: a linear congruential generator (Numerical Recipes). */
@@ -294,12 +294,13 @@ class DemoMonth {
       const processing = new Date(blockTime.getTime() + 2_000);
       const succeeded = new Date(blockTime.getTime() + 22_000);
       const begun = { type: 'processing' as const, fields: { status: 'processing' as const } };
-      const { rows } = await this.#refunds.apply(this.#run, new Map([[refund, [begun]]]), processing);
+      await this.#refunds.apply(this.#run, new Map([[refund, [begun]]]), processing);
       await this.#run(moveTransfers, [[refund.id], 'pending', 'confirmed']);
       await storeRefundedUnits(this.#run, await readReturnedMoney(this.#run, [row.id]));
       const fields = { status: 'succeeded' as const, succeededAt: succeeded };
       const step = { type: 'succeeded' as const, fields };
-      await this.#refunds.apply(this.#run, new Map([[rows[0] as RefundRow, [step]]]), succeeded);
+      const sent = { ...refund, ...begun.fields, eventCount: 1 };
+      await this.#refunds.apply(this.#run, new Map([[sent, [step]]]), succeeded);
     }
   }
 

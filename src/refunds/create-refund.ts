@@ -1,10 +1,11 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import { checksum } from 'ox/Address';
 import { canonicalize } from 'ox/Json';
 import { networkOf, networks } from '../contract/chains.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
-import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
+import { parseWalletAddress } from '../contract/wallet-address.ts';
 import { type ChainName, throwNewer } from '../contract/words.ts';
 import { maxAmountUnits, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
@@ -23,9 +24,9 @@ import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
-import { watchedUntil } from './apply-refunds.ts';
 import { toRefund } from './refund.ts';
-import { readReturnedMoney, refundableUnits } from './returned-money.ts';
+import { watchedUntil } from './refunding.ts';
+import { readReturnedMoney } from './returned-money.ts';
 
 const maxReasonLength = 500;
 /** Of one intent, whatever their status. */
@@ -98,7 +99,7 @@ async function build(
 ): Promise<RefundRow> {
   const network = networkOf(intent.network) ?? throwNewer(`network ${intent.network}`);
   if (!watchedChains.allows(identity.mode, network.chain)) throw unwatched(network.chain);
-  const destination = destinationOf(request);
+  const destination = checksum(request.destination);
   const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);
   const { rows } = await inside(findOwnWallet, [
     byteaOf(destination),
@@ -118,9 +119,9 @@ async function build(
     throw invalidState(`The payment intent has ${maxRefunds} refunds, and can have no more.`);
   }
   const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
-  const rest = money === undefined ? 0n : refundableUnits(money);
+  const rest = money?.refundableUnits ?? 0n;
   const amountUnits = request.amountUnits ?? rest;
-  if (rest === 0n || amountUnits > rest) throw tooMuch(rest);
+  if (rest <= 0n || amountUnits > rest) throw tooMuch(rest);
   const createdAtMs = Date.now();
   return {
     id: newUuid(createdAtMs),
@@ -147,12 +148,6 @@ async function build(
   };
 }
 
-function destinationOf({ destination }: CreateRefundRequest): WalletAddress {
-  const parsed = parseWalletAddress(destination);
-  if ('problem' in parsed) throw invalidBody([{ field: 'destination', message: parsed.problem }]);
-  return parsed.address;
-}
-
 /** Returns the first refund as it was created. Throws if its request was different. */
 function replay(first: RefundRow, request: CreateRefundRequest): RefundRow {
   if (first.requestFingerprint !== fingerprintOf(request)) throw new ServiceError('idempotency_key_reused');
@@ -172,7 +167,7 @@ function fingerprintOf(request: CreateRefundRequest): string {
     'CreateRefund/1',
     request.paymentIntent,
     request.amountUnits === undefined ? null : String(request.amountUnits),
-    destinationOf(request),
+    checksum(request.destination),
     request.reason,
     withoutNegativeZero(request.metadata ?? {}),
   ]);
@@ -194,7 +189,7 @@ function unwatched(chain: ChainName): ServiceError {
 
 function tooMuch(rest: bigint): ServiceError {
   return invalidState(
-    rest === 0n
+    rest <= 0n
       ? 'Nothing can be refunded: this payment intent has no confirmed payment, or its refunds already cover all of it. List its refunds; open ones count too.'
       : `At most ${rest} units of this payment intent can be returned now.`,
   );

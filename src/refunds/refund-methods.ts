@@ -26,7 +26,6 @@ import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { traceparentOf } from '../requests/trace.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
-import { createApplyRefunds } from './apply-refunds.ts';
 import { toRefund } from './refund.ts';
 import { createRefunding } from './refunding.ts';
 
@@ -123,7 +122,7 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
 export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['cancelRefund'] {
   const { change } = createPreparedStatements(em);
   const reader = createRefundReader(em);
-  const { lock, apply } = createApplyRefunds(em);
+  const { lock, apply } = createRefunding(em);
   return {
     ratePolicy: 'changes',
     run: async (request, identity, { context }) => {
@@ -136,8 +135,8 @@ export function cancelRefund(em: EntityManager, onEvent: () => void): Methods['c
           const at = new Date();
           const fields = { status: 'canceled' as const, canceledAt: at };
           const steps = new Map([[row, [{ type: 'canceled' as const, fields }]]]);
-          const { rows } = await apply(inside, steps, at, traceparentOf(context.trace));
-          row = rows[0] as RefundRow;
+          await apply(inside, steps, at, traceparentOf(context.trace));
+          row = { ...row, ...fields };
         }
         return { refund: (await reader.present(inside, [row]))[0] as Refund, isNew };
       });

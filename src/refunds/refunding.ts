@@ -1,14 +1,19 @@
-// The effects of transfers on refunds, in the transaction that records them and has locked their intents.
+// Changes refunds: locks them, determines the effects of transfers on them, and stores the result with its
+// events. If a transfer is the reason, the caller has locked the intent first.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import type { TransferRow } from '../database/entities/settlement.ts';
-import { entityColumns } from '../database/entity-columns.ts';
-import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
+import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
+import { insertEvents, newEvent } from '../database/new-events.ts';
+import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { keepRefundSums } from '../payment-intents/payment-sums.ts';
-import { createApplyRefunds, type RefundChange } from './apply-refunds.ts';
+import { createTransfersReader } from '../payment-intents/payments.ts';
+import { mapInSlices } from '../scheduling/slices.ts';
+import { chainTraceparent } from '../telemetry/spans.ts';
 import { arrive, confirm, type RefundStep, revert, uncover } from './judgement.ts';
+import { toRefund } from './refund.ts';
 import { readReturnedMoney, storeRefundedUnits } from './returned-money.ts';
 
 /** Maximum refunds that expire in one transaction. */
@@ -20,8 +25,9 @@ type Intents = ReadonlyMap<string, PaymentIntentRow>;
 export type Refunding = ReturnType<typeof createRefunding>;
 
 export function createRefunding(em: EntityManager) {
-  const { lock, apply } = createApplyRefunds(em);
   const columns = entityColumns<RefundRow>(em, RefundEntity);
+  const changes = createChanges(em, columns);
+  const { lock, apply } = changes;
   const lockOverdue = preparedStatement(
     'lock_overdue_refunds',
     `select ${columns.of('r')} from refunds r
@@ -31,6 +37,7 @@ export function createRefunding(em: EntityManager) {
   );
 
   return {
+    ...changes,
     /** Judges the refund transfers of one block and sets the verdicts in the rows, which are stored later. */
     async arrive(inside: RunPrepared, rows: readonly TransferRow[]): Promise<Steps> {
       const steps: Steps = new Map();
@@ -111,11 +118,73 @@ export function createRefunding(em: EntityManager) {
       await apply(inside, new Map(rows.map((row) => [columns.read(row), [step]])), at, null);
       return { expired: rows.length, hasMore: rows.length === maxExpired };
     },
-    /** Stores the steps. Call it after the transfers are stored. */
-    async apply(...of: Parameters<typeof apply>): Promise<RefundChange[]> {
-      return (await apply(...of)).changes;
+  };
+}
+
+function createChanges(em: EntityManager, columns: EntityColumns<RefundRow>) {
+  const readTransfers = createTransfersReader(em, 'refund');
+  const lockRefunds = preparedStatement(
+    'lock_refunds',
+    `select ${columns.of('r')} from refunds r where r.id = any ($1::uuid[]) order by r.id for update`,
+  );
+  return {
+    /** Locks refunds in id order to prevent deadlocks. */
+    async lock(inside: RunPrepared, ids: Iterable<string>): Promise<Map<string, RefundRow>> {
+      const wanted = [...new Set(ids)];
+      if (wanted.length === 0) return new Map();
+      const { rows } = await inside(lockRefunds, [wanted]);
+      return new Map(rows.map((row) => [row.id as string, columns.read(row)]));
+    },
+    /**
+     * Stores the steps of locked refunds, and their events. Refunds without steps stay as they are. Call it
+     * after the transfers are stored. Returns each change, with one of its events.
+     */
+    async apply(
+      inside: RunPrepared,
+      steps: ReadonlyMap<RefundRow, readonly RefundStep[]>,
+      at: Date,
+      traceparent: string | null = chainTraceparent(),
+    ) {
+      const changing = [...steps].filter(([, own]) => own.length > 0);
+      if (changing.length === 0) return [];
+      const before = changing.map(([row]) => row);
+      const transfers = await readTransfers(inside, before);
+      const changed = await mapInSlices(changing, ([before, own]) => {
+        let row = before;
+        const events = own.map(({ type: name, fields }) => {
+          row = { ...row, ...fields, eventCount: row.eventCount + 1 };
+          row.watchedUntil = watchedUntil(row);
+          const { id, merchantId, status, eventCount: sequence } = row;
+          const type = `refund.${name}` as const;
+          const data = { refund: toRefund(row, transfers.get(id) ?? []) };
+          return {
+            event: newEvent(row, at, { type, data, refund: id, sequence, traceparent }),
+            change: { merchantId, event: type, refund: { id, status, labels: row.labels ?? [] } },
+          };
+        });
+        return { row, events };
+      });
+      const rows = changed.map(({ row }) => row);
+      const events = changed.flatMap((each) => each.events);
+      await inside(storeRefunds, [columns.json(rows), jsonOfRows(events.map(({ event }) => event))]);
+      return events.map(({ change }) => change);
     },
   };
+}
+
+const dayMs = 86_400_000;
+const watchedDays = 30;
+/** Later than any time that is compared with it. */
+const forEver = new Date('9999-12-31T00:00:00Z');
+
+/** The time until which a transfer may be the refund's own. */
+export function watchedUntil({
+  succeededAt,
+  canceledAt,
+  expiredAt,
+}: Partial<Pick<RefundRow, 'succeededAt' | 'canceledAt' | 'expiredAt'>>): Date {
+  const endedAt = succeededAt ?? canceledAt ?? expiredAt;
+  return endedAt == null ? forEver : new Date(endedAt.getTime() + watchedDays * dayMs);
 }
 
 /** Stores the refunded amounts of intents. Returns those that have committed more than they have received. */
@@ -125,7 +194,7 @@ async function updateIntents(inside: RunPrepared, intents: Intents): Promise<str
   for (const [id, { refundedUnits }] of money) {
     (intents.get(id) as PaymentIntentRow).amountRefundedUnits = refundedUnits;
   }
-  return [...money].flatMap(([id, of]) => (of.committedUnits > of.confirmedUnits ? id : []));
+  return [...money].flatMap(([id, of]) => (of.refundableUnits < 0n ? id : []));
 }
 
 const findConfirmed = preparedStatement(
@@ -149,4 +218,15 @@ const findUncovered = preparedStatement(
 const promote = preparedStatement(
   'promote_refund_transfers',
   'update transfers set counts = true, labels = null where id = any ($1::uuid[])',
+);
+const storeRefunds = preparedStatement(
+  'change_refunds',
+  `with changed as (
+     update refunds r
+        set status = n.status, event_count = n.event_count, labels = n.labels,
+            succeeded_at = n.succeeded_at, canceled_at = n.canceled_at, expired_at = n.expired_at,
+            watched_until = n.watched_until
+       from json_populate_recordset(null::refunds, $1) n
+      where r.id = n.id
+   ) ${insertEvents('$2')}`,
 );

@@ -5,18 +5,13 @@ import { sumsOf } from '../payment-intents/payment-sums.ts';
 
 /** The money of an intent, in the token's smallest unit. */
 interface ReturnedMoney {
-  /** Confirmed payments in the intent's token, counted or not. */
-  confirmedUnits: bigint;
   /** Confirmed transfers of its refunds. */
   refundedUnits: bigint;
-  /**
-   * Transfers of its refunds on the chain, and the amounts of open refunds whose own transfer is not among
-   * them: a transfer of another amount does not replace the one that is prepared.
-   */
-  committedUnits: bigint;
+  /** What can still be returned. Below 0 if its refunds commit more than it has received. */
+  refundableUnits: bigint;
 }
 
-/** The money of each of these intents, which the caller has locked. */
+/** The money of each of these intents, which the caller has locked. Every intent has an entry. */
 export async function readReturnedMoney(
   inside: RunPrepared,
   intentIds: readonly string[],
@@ -26,18 +21,9 @@ export async function readReturnedMoney(
   return new Map(
     rows.map(({ id, confirmed, refunded, committed }) => [
       id as string,
-      {
-        confirmedUnits: BigInt(confirmed),
-        refundedUnits: BigInt(refunded),
-        committedUnits: BigInt(committed),
-      },
+      { refundedUnits: BigInt(refunded), refundableUnits: BigInt(confirmed) - BigInt(committed) },
     ]),
   );
-}
-
-/** What can still be returned of an intent. */
-export function refundableUnits({ confirmedUnits, committedUnits }: ReturnedMoney): bigint {
-  return confirmedUnits > committedUnits ? confirmedUnits - committedUnits : 0n;
 }
 
 /** Stores the refunded amounts. The refund's event in the same transaction reports them, not the intent's. */
@@ -46,6 +32,11 @@ export async function storeRefundedUnits(inside: RunPrepared, money: ReadonlyMap
   await inside(storeRefunded, [[...money.keys()], [...money.values()].map((of) => String(of.refundedUnits))]);
 }
 
+/**
+ * `confirmed`: confirmed payments in the intent's token, counted or not. `committed`: transfers of its refunds
+ * on the chain, and the amounts of open refunds whose own transfer is not among them: a transfer of another
+ * amount does not replace the one that is prepared.
+ */
 export const sumMoney = preparedStatement(
   'sum_returned_money',
   `select w.id, paid.confirmed, coalesce(returned.refunded, 0) as refunded, coalesce(returned.committed, 0) as committed

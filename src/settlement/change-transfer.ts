@@ -193,7 +193,7 @@ export function detachTransfer(
     }
     if (row.state === 'confirmed' && isUsdc === true) {
       const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
-      if (money !== undefined && money.committedUnits > money.confirmedUnits) {
+      if (money !== undefined && money.refundableUnits < 0n) {
         throw invalidState(
           'The refunds of the intent need this payment: without it they return more than was received.',
         );
