@@ -8,7 +8,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements } from '../database/prepared.ts';
 import { type Repeater, startRepeater } from '../scheduling/repeater.ts';
-import type { Change } from '../settlement/ledger/change.ts';
+import type { Change } from '../settlement/ledger/context.ts';
 import { createLedger } from '../settlement/ledger/ledger.ts';
 import { measureReceived, measureRefunds, measureUnattributed } from '../settlement/measures.ts';
 import { Node } from '../settlement/node.ts';

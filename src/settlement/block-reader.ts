@@ -6,9 +6,8 @@ import { type ChainSettings, isRightToken } from '../contract/chains.ts';
 import { authorizationSelectors, authorizationUsedTopic, uuidInNonce } from '../contract/eip-3009.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { mapInSlices, nextSlice } from '../scheduling/slices.ts';
-import type { Authorizations } from './ledger/authorizations.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
-import type { Owners } from './ledger/owners.ts';
+import type { Ledger } from './ledger/ledger.ts';
 import { readNamedIntents } from './named-intent.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError, type Receipt, type TransferLog, transferTopic } from './node-answers.ts';
@@ -26,7 +25,7 @@ export type RelevantLog = TransferLog &
  */
 export async function transfersToMerchants(
   logs: readonly TransferLog[],
-  { ownersOf, refundsAt, authorizedAt }: Owners & Pick<Authorizations, 'authorizedAt'>,
+  { ownersOf, refundsAt, authorizedAt }: Pick<Ledger, 'ownersOf' | 'refundsAt' | 'authorizedAt'>,
 ): Promise<RelevantLog[]> {
   const owners = await ownersOf([...new Set(logs.map(({ to }) => to))]);
   const refunds = await refundsAt(logs);

@@ -32,7 +32,7 @@ const maxOldMs = 3_600_000;
 const forgetEvery = 256;
 const minHeaders = 256;
 
-export interface WatcherOptions
+interface WatcherOptions
   extends Pick<WatchContext, 'settings' | 'nodes' | 'ledger' | 'logger'>,
     Partial<Pick<WatchContext, 'observer' | 'deniedAgainMs'>> {
   /** How often the reader is asked for its final block. */

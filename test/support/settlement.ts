@@ -2,12 +2,12 @@
 
 import { type Address, type Hex, stringToHex } from 'viem';
 import { chains, networkFor } from '../../src/contract/chains.ts';
-import type { Change } from '../../src/settlement/ledger/change.ts';
+import type { Change } from '../../src/settlement/ledger/context.ts';
 import { createLedger } from '../../src/settlement/ledger/ledger.ts';
 import { Node } from '../../src/settlement/node.ts';
 import type { NodeError } from '../../src/settlement/node-answers.ts';
 import type { NodeChoiceTimes } from '../../src/settlement/node-choice.ts';
-import { Watcher, type WatcherOptions } from '../../src/settlement/watcher.ts';
+import { Watcher } from '../../src/settlement/watcher.ts';
 import { createLogger } from '../../src/telemetry/logging.ts';
 import type { TestChain } from './chain.ts';
 import type { LyingNode } from './lying-node.ts';
@@ -17,7 +17,7 @@ export interface TestWatcherOptions {
   /** The nodes. The first is read, the others confirm. */
   urls: readonly [string, ...string[]];
   chainId?: number;
-  observer?: WatcherOptions['observer'];
+  observer?: ConstructorParameters<typeof Watcher>[0]['observer'];
   /** How long a node may take to answer. */
   timeoutMs?: number;
   /** How long requests that a node refuses for its rate are retried. */

@@ -6,8 +6,8 @@ import { isRightToken } from '../../contract/chains.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { TransferLog } from '../node-answers.ts';
+import type { LedgerContext } from './context.ts';
 import type { FoundTransfer, KnownTransfer } from './known-transfers.ts';
-import type { Lease } from './lease.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
 
 /** A submitted authorization whose `validBefore` has passed, or that has been submitted for a minute. */
@@ -29,16 +29,11 @@ export interface Claim {
   intent: string;
 }
 
-export type Authorizations = ReturnType<typeof createAuthorizations>;
-
 /** The most authorizations that are looked at in one pass. */
 const maxDue = 100;
 
-export function createAuthorizations(
-  run: RunPrepared,
-  { holding }: Pick<Lease, 'holding'>,
-  { networks }: ChainSettings,
-) {
+export function createAuthorizations({ lease, settings: { networks } }: LedgerContext) {
+  const { runLimited: run, holding } = lease;
   const networkIds = networks.map(({ id }) => id);
   const tokenOf = new Map(networks.map(({ id, tokenAddress }) => [id, tokenAddress.toLowerCase() as Hex]));
   return {

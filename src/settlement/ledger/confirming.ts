@@ -4,29 +4,26 @@ import type { QueryResultRow } from 'pg';
 import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { readPaymentSums } from '../../payment-intents/payment-sums.ts';
-import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirm } from '../judgement.ts';
 import type { TransferLog } from '../node-answers.ts';
-import type { Change } from './change.ts';
-import type { Lease } from './lease.ts';
+import type { Change, LedgerContext } from './context.ts';
 import { findTransfersById } from './reverting.ts';
 import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
 export type RecordedTransfer = { id: string; blockTime: Date; log: TransferLog };
 
-export function createConfirming(
-  run: RunPrepared,
-  { holding }: Pick<Lease, 'holding'>,
-  { lock, apply }: ApplySteps,
-  refunding: Refunding,
-  chainId: number,
-  durable: (changes: readonly Change[]) => void,
-) {
+export function createConfirming({
+  run,
+  commit,
+  steps: { lock, apply },
+  refunding,
+  settings,
+}: LedgerContext) {
+  const { chainId } = settings;
   const confirmSome = async (
     inside: RunPrepared,
     blockHash: Hash,
@@ -62,7 +59,7 @@ export function createConfirming(
     async confirmAll(lease: bigint, blockHash: Hash, ids: readonly string[]): Promise<void> {
       const at = new Date();
       for (const some of inChunks(ids)) {
-        durable(await holding(lease, (inside) => confirmSome(inside, blockHash, some, at)));
+        await commit(lease, (inside) => confirmSome(inside, blockHash, some, at));
       }
     },
     /** Transfers in these blocks that are not reorged. */

@@ -2,10 +2,10 @@
 
 import type { QueryResultRow } from 'pg';
 import type { Hash } from 'viem';
-import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import type { Header } from '../node-answers.ts';
-import { type Lease, LeaseLost } from './lease.ts';
+import type { LedgerContext } from './context.ts';
+import { LeaseLost } from './lease.ts';
 import { bytes, hashOf } from './values.ts';
 
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
@@ -13,11 +13,8 @@ export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 /** How far a chain has been read and verified. */
 export type Progress = { genesisHash: Hash; cursor: Tip; verifiedNumber: number };
 
-export function createCursor(
-  run: RunPrepared,
-  { holding }: Pick<Lease, 'holding'>,
-  { chainId, mode, chain }: ChainSettings,
-) {
+export function createCursor({ run, lease: { holding }, settings }: LedgerContext) {
+  const { chainId, mode, chain } = settings;
   return {
     /** Undefined if the chain is not watched. */
     async progress(): Promise<Progress | undefined> {

@@ -1,25 +1,16 @@
-import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Logger } from 'pino';
-import type { ChainSettings } from '../../contract/chains.ts';
 import { preparedStatement } from '../../database/prepared.ts';
 import {
   createExpireSome,
   type Expiry,
   logUnreadable,
 } from '../../payment-intents/expire-payment-intents.ts';
-import type { Refunding } from '../../refunds/refunding.ts';
-import type { Lease } from './lease.ts';
+import type { LedgerContext } from './context.ts';
 
 /** Expires some intents and refunds by the chain's clock. Does not call `onChanges`. Throws LeaseLost. */
-export function createExpireByChain(
-  em: EntityManager,
-  { holding }: Pick<Lease, 'holding'>,
-  refunding: Refunding,
-  { mode, chainId, networks }: ChainSettings,
-  logger: Logger,
-): (lease: bigint, minDepthMs: number) => Promise<Expiry> {
+export function createExpireByChain({ em, lease: { holding }, refunding, settings, logger }: LedgerContext) {
+  const { mode, chainId, networks } = settings;
   const expire = createExpireSome(em, logUnreadable(logger));
-  return (lease, minDepthMs) =>
+  return (lease: bigint, minDepthMs: number) =>
     holding(lease, async (inside) => {
       const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
       for (const { id, confirmationsRequired } of networks) {

@@ -16,14 +16,6 @@ export class LeaseLost extends Error {
   }
 }
 
-export type Lease = ReturnType<typeof createLease>;
-
-export interface LeaseTimes {
-  leaseMs?: number | undefined;
-  /** This process gives up a statement after this time. */
-  databaseTimeoutMs?: number | undefined;
-}
-
 /**
  * Returns the lease of one chain. The database ends a statement after a quarter of the lease, and before this
  * process gives it up (`databaseTimeoutMs`): a statement that continued in the database would keep its locks.
@@ -31,7 +23,10 @@ export interface LeaseTimes {
 export function createLease(
   { run, transaction }: PreparedStatements,
   chainId: number,
-  { leaseMs = defaultLeaseMs, databaseTimeoutMs = Number.POSITIVE_INFINITY }: LeaseTimes,
+  {
+    leaseMs = defaultLeaseMs,
+    databaseTimeoutMs = Number.POSITIVE_INFINITY,
+  }: { leaseMs?: number | undefined; databaseTimeoutMs?: number | undefined } = {},
 ) {
   const holder = newUuid();
   let keptAtMs = 0;

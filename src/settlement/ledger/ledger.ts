@@ -8,50 +8,33 @@ import { createPreparedStatements } from '../../database/prepared.ts';
 import { createApplySteps } from '../../payment-intents/apply-steps.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
 import { createAuthorizations } from './authorizations.ts';
-import type { Change } from './change.ts';
 import { createConfirming } from './confirming.ts';
+import type { LedgerContext, LedgerOptions } from './context.ts';
 import { createCursor } from './cursor.ts';
 import { createExpireByChain } from './expire-by-chain.ts';
-import { createLease, type LeaseTimes } from './lease.ts';
+import { createLease } from './lease.ts';
 import { createOwners } from './owners.ts';
-import { Recording, type RecordingOptions } from './recording.ts';
+import { Recording } from './recording.ts';
 import { createReverting } from './reverting.ts';
 
 export type Ledger = ReturnType<typeof createLedger>;
 
-interface LedgerOptions
-  extends Pick<RecordingOptions, 'settings' | 'logger' | 'onSettled' | 'onFailed' | 'unattributedMinUnits'> {
-  /** Called with the changes after each commit, except those of an expiry. */
-  onChanges: (changes: readonly Change[]) => void;
-  times?: LeaseTimes;
-}
-
 /** Returns the ledger of one chain. Any number of processes may have one: only the lease holder writes. */
-export function createLedger(em: EntityManager, { onChanges, times = {}, ...given }: LedgerOptions) {
+export function createLedger(em: EntityManager, { onChanges, times, ...given }: LedgerOptions) {
   const { settings } = given;
-  const { chainId } = settings;
   const statements = createPreparedStatements(em);
-  const { run } = statements;
-  const { holding, runLimited, ...lease } = createLease(statements, chainId, times);
+  const lease = createLease(statements, settings.chainId, times);
+  const { holding, runLimited, ...ofLease } = lease;
+  const commit: LedgerContext['commit'] = async (number, work) => {
+    const changes = await holding(number, work);
+    if (changes.length > 0) onChanges(changes);
+    return changes.length;
+  };
   const steps = createApplySteps(em);
   const refunding = createRefunding(em);
-  const durable = (some: readonly Change[]): void => {
-    if (some.length > 0) onChanges(some);
-  };
-  const reverting = createReverting(run, { holding }, steps, refunding, chainId, durable);
-  const { revertTransfers } = reverting;
-  const owners = createOwners(runLimited, settings);
-  const recording = new Recording({
-    ...given,
-    em,
-    run,
-    lease: { holding, runLimited, renew: lease.renew },
-    steps,
-    refunding,
-    revertTransfers,
-    proveRefunds: owners.proveRefunds,
-    durable,
-  });
+  const context: LedgerContext = { ...given, em, run: statements.run, lease, commit, steps, refunding };
+  const { revertTo, revertTransfers, ...reverting } = createReverting(context);
+  const recording = new Recording(context);
 
   // Following and verifying share the lease, so work of several transactions is serialised.
   let queue: Promise<unknown> = Promise.resolve();
@@ -64,16 +47,15 @@ export function createLedger(em: EntityManager, { onChanges, times = {}, ...give
     };
 
   return {
-    ...lease,
-    ...createCursor(run, { holding }, settings),
-    ...owners,
-    ...createAuthorizations(runLimited, { holding }, settings),
-    ...createConfirming(run, { holding }, steps, refunding, chainId, durable),
-    reverted: reverting.reverted,
-    hasConfirmedAbove: reverting.hasConfirmedAbove,
-    revertTo: serialised(reverting.revertTo),
+    ...ofLease,
+    ...createCursor(context),
+    ...createOwners(runLimited, settings),
+    ...createAuthorizations(context),
+    ...createConfirming(context),
+    ...reverting,
+    revertTo: serialised(revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),
-    expireSome: createExpireByChain(em, { holding }, refunding, settings, given.logger),
+    expireSome: createExpireByChain(context),
   };
 }

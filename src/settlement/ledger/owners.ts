@@ -15,8 +15,6 @@ import { bytes, hashOf, inChunks } from './values.ts';
 /** Merchants are notified of transfers to wallets that their intents expected within this time. */
 const reportDays = 30;
 
-export type Owners = ReturnType<typeof createOwners>;
-
 export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings) {
   const networkIds = networks.map(({ id }) => id);
   return {

@@ -4,28 +4,26 @@
 // A partly recorded block is recorded again from its beginning. That is idempotent, because a transfer is
 // identified by its position. If the block was reorged in between, its recorded part is reverted first.
 
-import type { EntityManager } from '@mikro-orm/postgresql';
-import type { Logger } from 'pino';
 import type { Hash } from 'viem';
 import { NewerThanProcess } from '../../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../../database/entities/settlement.ts';
 import { type EntityColumns, entityColumns } from '../../database/entity-columns.ts';
 import { inHalves } from '../../database/halves.ts';
 import { formatIdentifier, newUuid, timeOfUuid } from '../../database/identifiers.ts';
-import { type PreparedStatement, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
+import { type PreparedStatement, preparedStatement } from '../../database/prepared.ts';
 import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { TransferLog } from '../node-answers.ts';
 import { type AttributeTransfers, createAttribution } from './attribution.ts';
 import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
-import type { Change } from './change.ts';
 import { findConfirmed, type RecordedTransfer } from './confirming.ts';
+import type { LedgerContext } from './context.ts';
 import { moveCursor, type Tip } from './cursor.ts';
 import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
-import { type Lease, LeaseLost } from './lease.ts';
-import type { Owners } from './owners.ts';
-import type { Reverting } from './reverting.ts';
-import { createStoring, type Entry, type StoringOptions } from './storing.ts';
+import { LeaseLost } from './lease.ts';
+import { createOwners } from './owners.ts';
+import { createReverting } from './reverting.ts';
+import { createStoring, type Entry } from './storing.ts';
 import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
 type Block = Tip & {
@@ -40,28 +38,12 @@ type Block = Tip & {
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
 
 interface Recorded {
-  changes: Change[];
+  /** The number of changes. */
+  changes: number;
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
   /** Payments that prove another intent than theirs, and transactions in two blocks: one node is wrong. */
   contradicted: number;
-}
-
-export interface RecordingOptions extends StoringOptions {
-  em: EntityManager;
-  run: RunPrepared;
-  lease: Pick<Lease, 'holding' | 'runLimited' | 'renew'>;
-  revertTransfers: Reverting['revertTransfers'];
-  proveRefunds: Owners['proveRefunds'];
-  /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
-  unattributedMinUnits: bigint;
-  /** Called after a signed payment commits, with the time from storing the authorization to the block. */
-  onSettled?: (ms: number) => void;
-  /** Called when a transfer could not be recorded as a payment. */
-  onFailed?: () => void;
-  /** Called with the changes after each commit. */
-  durable: (changes: readonly Change[]) => void;
-  logger: Logger;
 }
 
 /** Not caused by the transfers, such as a role that lacks a right, or intents of a newer release. */
@@ -72,16 +54,18 @@ const isFatal = (reason: unknown) =>
 
 /** Records the blocks of one chain. */
 export class Recording {
-  readonly #options: RecordingOptions;
+  readonly #context: LedgerContext;
   readonly #transfers: EntityColumns<TransferRow>;
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
   readonly #attribute: AttributeTransfers;
   readonly #store: ReturnType<typeof createStoring>;
+  readonly #proveRefunds: ReturnType<typeof createOwners>['proveRefunds'];
+  readonly #revertTransfers: ReturnType<typeof createReverting>['revertTransfers'];
 
-  constructor(options: RecordingOptions) {
-    const { em, lease, settings } = options;
-    this.#options = options;
+  constructor(context: LedgerContext) {
+    const { em, lease, settings } = context;
+    this.#context = context;
     const transfers = entityColumns<TransferRow>(em, TransferEntity);
     this.#transfers = transfers;
     this.#findOfTransactions = preparedStatement(
@@ -95,7 +79,9 @@ export class Recording {
     const networkIds = settings.networks.map(({ id }) => id);
     const onFailedAlone = (reason: unknown) => this.#logFailed(reason);
     this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
-    this.#store = createStoring(transfers, options);
+    this.#store = createStoring(transfers, context);
+    this.#proveRefunds = createOwners(lease.runLimited, settings).proveRefunds;
+    this.#revertTransfers = createReverting(context).revertTransfers;
   }
 
   /**
@@ -109,10 +95,10 @@ export class Recording {
     after: Hash | undefined,
     goneOf: GoneOf,
   ): Promise<Recorded> {
-    const { run, revertTransfers, proveRefunds, settings } = this.#options;
+    const { run, settings } = this.#context;
     const at = new Date();
     await this.#noteUnread(block, read);
-    const proven = await proveRefunds(read);
+    const proven = await this.#proveRefunds(read);
     const kept = [block.hash, ...(block.recorded ?? [])].map(bytes);
     const replaced = [settings.chainId, block.number, kept];
     const left = after === undefined ? [] : (await run(findReplaced, replaced)).rows;
@@ -123,22 +109,22 @@ export class Recording {
     const matched = await matchKnown(block, found, known);
     // A transaction is in one block only: what is in another block is reverted, and may return in this one.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
-    const reverted = await revertTransfers(lease, idsOf([...left, ...moved]));
+    const reverted = await this.#revertTransfers(lease, idsOf([...left, ...moved]));
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
-    return { changes: [...reverted, ...changes], ...seen, contradicted: seen.contradicted + staying.size };
+    return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
   }
 
   /** The transactions that one node has in this block, and another still where they were confirmed. */
   async #stayingOf(known: readonly TransferRow[], block: Block, goneOf: GoneOf): Promise<ReadonlySet<Hash>> {
     const moved = known.filter((row) => row.state === 'confirmed' && isInAnotherBlock(row, block));
     if (moved.length === 0) return new Set();
-    const confirmed = await findConfirmed(this.#options.run, idsOf(moved));
+    const confirmed = await findConfirmed(this.#context.run, idsOf(moved));
     const gone = new Set(await goneOf(confirmed));
     const staying = confirmed.filter((transfer) => !gone.has(transfer));
     if (staying.length > 0) {
       const { transactionHash } = (staying[0] as RecordedTransfer).log;
-      this.#options.logger.error(
+      this.#context.logger.error(
         { transaction_hash: transactionHash, transfers: staying.length, block_number: block.number },
         'confirmed transfers are in another block for one node: they stay where they are',
       );
@@ -148,7 +134,7 @@ export class Recording {
 
   /** Runs first: even if recording fails, no authorization that may be used is released and signed anew. */
   async #noteUnread(block: Block, read: readonly FoundTransfer[]): Promise<void> {
-    const { run, settings, logger } = this.#options;
+    const { run, settings, logger } = this.#context;
     const unread = read.filter(({ isUnread }) => isUnread);
     for (const intent of await noteDoubtful(run, settings, unread)) {
       logger.warn(
@@ -159,7 +145,7 @@ export class Recording {
   }
 
   async #readKnown(found: readonly FoundTransfer[]): Promise<TransferRow[]> {
-    const { run, settings } = this.#options;
+    const { run, settings } = this.#context;
     const hashes = [...new Set(found.map(({ log }) => bytes(log.transactionHash)))];
     const known: TransferRow[] = [];
     for (const some of inChunks(hashes)) {
@@ -186,7 +172,7 @@ export class Recording {
       return transfer.named !== undefined && !before.attributedByHand && !isSame;
     });
     const payments = arriving.filter(({ refund }) => refund === undefined);
-    const claims = await findClaims(this.#options.lease.runLimited, this.#options.settings, payments);
+    const claims = await findClaims(this.#context.lease.runLimited, this.#context.settings, payments);
     const attributions = await this.#attribute(
       block.time,
       payments.map((known) => ({
@@ -196,7 +182,7 @@ export class Recording {
         named: namedBy(claims.get(known)) ?? known.transfer.named,
         requiresId: known.isThere || known.before?.isDetached === true || known.transfer.isUnread === true,
       })),
-      () => this.#options.lease.renew(lease),
+      () => this.#context.lease.renew(lease),
     );
     const entries: Entry[] = arriving
       .filter(({ refund }) => refund !== undefined)
@@ -216,7 +202,7 @@ export class Recording {
       // A later reading finds transfers from before the merchant used the wallet: no node has hidden them.
       const isForeign = isLater && known.isOlder && known.before === undefined;
       if (intentId === undefined && (known.isThere || !known.isReported || isForeign)) continue;
-      const isSmall = known.transfer.log.amountUnits < this.#options.unattributedMinUnits;
+      const isSmall = known.transfer.log.amountUnits < this.#context.unattributedMinUnits;
       const claim = claims.get(known);
       // Unset if the transfer pays another intent than that of the authorization.
       const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
@@ -227,10 +213,10 @@ export class Recording {
     return { entries, dust, contradicted };
   }
 
-  /** Records a chunk in one transaction. The last one moves the cursor. */
+  /** Records a chunk in one transaction. The last one moves the cursor. Returns the number of changes. */
   #recordSome(lease: bigint, block: Block, some: readonly Entry[], at: Date, after: Hash | undefined) {
-    const { settings } = this.#options;
-    return this.#options.lease.holding(lease, async (inside) => {
+    const { settings, commit } = this.#context;
+    return commit(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
       if (some.length === 0) return [];
       // Read again: a transfer may have been attributed by hand meanwhile, or this is a retry after a COMMIT
@@ -250,20 +236,18 @@ export class Recording {
     entries: readonly Entry[],
     at: Date,
     after: Hash | undefined,
-  ): Promise<Change[]> {
-    const { run, durable, onSettled } = this.#options;
-    const all: Change[] = [];
-    if (entries.length === 0 && after === undefined) return all;
+  ): Promise<number> {
+    const { run, onSettled } = this.#context;
+    let changes = 0;
+    if (entries.length === 0 && after === undefined) return changes;
     const last = entries.at(-1);
     const work = async (some: readonly Entry[]): Promise<void> => {
       const isLast = some.at(-1)?.id === last?.id;
-      const changes = await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
-      durable(changes);
+      changes += await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
       for (const { authorizedBy, intentId, before } of some) {
         if (authorizedBy !== undefined && intentId !== undefined && before === undefined)
           onSettled?.(block.time.getTime() - timeOfUuid(authorizedBy));
       }
-      for (const change of changes) all.push(change);
     };
     const alone = async (entry: Entry, reason: unknown): Promise<void> => {
       await work([
@@ -278,16 +262,16 @@ export class Recording {
       ]);
       this.#logFailed(reason, entry.transfer.log);
     };
-    const beforeRetry = () => this.#options.lease.renew(lease);
+    const beforeRetry = () => this.#context.lease.renew(lease);
     // Without entries, one empty chunk moves the cursor.
     const chunks = entries.length === 0 ? [[]] : inChunks(entries);
     for (const some of chunks) await inHalves(some, { work, alone, run, isFatal, beforeRetry });
-    return all;
+    return changes;
   }
 
   /** The payment keeps its intent: only a person can find out which of two nodes is wrong. */
   #logContradicted({ transactionHash, paymentIntent }: TransferRow, proven: string): void {
-    this.#options.logger.error(
+    this.#context.logger.error(
       {
         transaction_hash: `0x${transactionHash}`,
         payment_intent: formatIdentifier('pi', paymentIntent as string),
@@ -299,8 +283,8 @@ export class Recording {
 
   /** A statement failed for a single transfer, which stays unattributed. */
   #logFailed(reason: unknown, log?: TransferLog): void {
-    this.#options.onFailed?.();
-    this.#options.logger.error(
+    this.#context.onFailed?.();
+    this.#context.logger.error(
       { err: reason, ...(log && { transaction_hash: log.transactionHash, log_index: log.logIndex }) },
       'recording a transfer failed; it is left unattributed: attribute it by hand',
     );

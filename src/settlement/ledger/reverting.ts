@@ -4,14 +4,11 @@ import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { readPaymentSums } from '../../payment-intents/payment-sums.ts';
-import type { Refunding } from '../../refunds/refunding.ts';
 import { isOpen, revert } from '../judgement.ts';
-import type { Change } from './change.ts';
+import type { Change, LedgerContext } from './context.ts';
 import { moveCursorBack, type Tip } from './cursor.ts';
-import type { Lease } from './lease.ts';
 import { hashOf, idsOf, inChunks, inGroups } from './values.ts';
 
 /** A transfer to revert, and its intent. */
@@ -25,40 +22,31 @@ interface ReorgedTransfer {
 /** Most payments of one intent per transaction (0.1 s of a statement's 1.5 s): strangers can send many. */
 const maxTogether = 2_000;
 
-export type Reverting = ReturnType<typeof createReverting>;
-
-export function createReverting(
-  run: RunPrepared,
-  { holding }: Pick<Lease, 'holding'>,
-  changes: ApplySteps,
-  refunding: Refunding,
-  chainId: number,
-  durable: (changes: readonly Change[]) => void,
-) {
-  /** `last` runs in the transaction of the last chunk. */
+export function createReverting(context: LedgerContext) {
+  const { run, settings } = context;
+  const { chainId } = settings;
+  /** `last` runs in the transaction of the last chunk. Returns the number of changes. */
   const revert = async (
     lease: bigint,
     rows: readonly ReorgedTransfer[],
     last: (inside: RunPrepared) => Promise<void> = async () => {},
-  ): Promise<Change[]> => {
-    const all: Change[] = [];
+  ): Promise<number> => {
+    let changes = 0;
     // Grouped, so that an intent gets one `reorged` event, unless it has more payments than `maxTogether`.
     // Without rows, one empty chunk runs `last`.
     const groups = inGroups(rows, ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id);
     const parts = [...groups].flatMap((group) => [...inChunks(group, maxTogether)]);
     const chunks = rows.length === 0 ? [[]] : parts;
     for (const [i, chunk] of chunks.entries()) {
-      const reverted = await holding(lease, async (inside) => {
+      changes += await context.commit(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
         const own = await findTransfersById(inside, idsOf(chunk));
-        const reverted = await revertRows(inside, changes, refunding, own, new Date());
+        const reverted = await revertRows(inside, context, own, new Date());
         if (i === chunks.length - 1) await last(inside);
         return reverted;
       });
-      durable(reverted);
-      for (const change of reverted) all.push(change);
     }
-    return all;
+    return changes;
   };
   return {
     /** Reverts all above the ancestor, or a restarted local chain. Counts the transfers. Throws LeaseLost. */
@@ -67,9 +55,9 @@ export function createReverting(
       await revert(lease, rows, (inside) => moveCursorBack(inside, chainId, ancestor));
       return rows.length;
     },
-    /** Reverts transfers that no node has. Throws LeaseLost. */
-    async revertTransfers(lease: bigint, ids: readonly string[]): Promise<Change[]> {
-      return ids.length === 0 ? [] : revert(lease, await findTransfersById(run, ids));
+    /** Reverts transfers that no node has. Returns the number of changes. Throws LeaseLost. */
+    async revertTransfers(lease: bigint, ids: readonly string[]): Promise<number> {
+      return ids.length === 0 ? 0 : revert(lease, await findTransfersById(run, ids));
     },
     /** True if a payment above this block was confirmed: both nodes had it. */
     async hasConfirmedAbove(number: number): Promise<boolean> {
@@ -95,8 +83,7 @@ export async function findTransfersById(
 /** Reverts transfers and recalculates their intents. */
 async function revertRows(
   inside: RunPrepared,
-  { lock, apply }: ApplySteps,
-  refunding: Refunding,
+  { steps: { lock, apply }, refunding }: LedgerContext,
   rows: readonly ReorgedTransfer[],
   at: Date,
 ): Promise<Change[]> {

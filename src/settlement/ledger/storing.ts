@@ -5,16 +5,14 @@ import type { TransferRow } from '../../database/entities/settlement.ts';
 import type { EntityColumns } from '../../database/entity-columns.ts';
 import { insertEvents, newEvent } from '../../database/new-events.ts';
 import { jsonOfRows, preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ApplySteps } from '../../payment-intents/apply-steps.ts';
 import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { keepSums, readPaymentSums } from '../../payment-intents/payment-sums.ts';
-import type { Refunding } from '../../refunds/refunding.ts';
 import { mapInSlices } from '../../scheduling/slices.ts';
 import { chainTraceparent } from '../../telemetry/spans.ts';
 import { type Arrival, arrive, isOpen, type Judged, judge, revert } from '../judgement.ts';
 import { toTransfer } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
-import type { Change } from './change.ts';
+import type { Change, LedgerContext } from './context.ts';
 import type { KnownTransfer } from './known-transfers.ts';
 import { idsOf } from './values.ts';
 
@@ -40,12 +38,10 @@ interface Arrived {
   reportedCount?: number | undefined;
 }
 
-export type StoringOptions = { settings: ChainSettings; steps: ApplySteps; refunding: Refunding };
-
 /** Returns a function that stores transfers of one block, their events and their effect on intents. */
 export function createStoring(
   transfers: EntityColumns<TransferRow>,
-  { settings, steps, refunding }: StoringOptions,
+  { settings, steps, refunding }: LedgerContext,
 ) {
   const upsert = preparedStatement(
     'upsert_transfers',
