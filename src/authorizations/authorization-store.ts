@@ -214,7 +214,7 @@ function createLandings(run: RunPrepared): Batcher<string, string | undefined> {
     async run(ids) {
       const { rows } = await run(findLandings, [ids]);
       const hashes = new Map(rows.map(({ id, transaction_hash: hash }) => [id as string, hashOf(hash)]));
-      return ids.map((id) => hashes.get(id)) as string[];
+      return ids.map((id) => hashes.get(id));
     },
   });
 }

@@ -21,7 +21,7 @@ const maxRepeatingMs = 10_000;
 const dispatcher = new Agent({ allowH2: false, maxResponseSize: maxAnswerBytes });
 
 /** What a facilitator answered to a payment. */
-export interface FacilitatorAnswer {
+interface FacilitatorAnswer {
   isAccepted: boolean;
   /** Why not, in the facilitator's words; or the fault of the request. */
   reason: string;

@@ -14,23 +14,8 @@ import { Node } from '../settlement/node.ts';
 import { NodeError } from '../settlement/node-answers.ts';
 import { createFacilitator, TokenRefused } from './facilitator.ts';
 import { type PaymentRefusal, refused, type TokenDomain } from './offer.ts';
-import type { Proof } from './signature.ts';
 
-type Facilitator = ReturnType<typeof createFacilitator>;
-
-export interface GaslessChain {
-  readonly settings: ChainSettings;
-  readonly facilitator: Facilitator;
-  readonly domain: TokenDomain;
-  /** Runs work that asks a node for a payer of this intent, a few payers at a time. Throws `unavailable`. */
-  inTurn<T>(intentId: string, work: () => Promise<T>): Promise<T>;
-  /** What the signature proves by itself. */
-  proofOf(payment: SignedPayment): Proof;
-  /** True if the address has code. Cached, but for only a minute if it has none. Throws NodeError. */
-  hasCode(address: `0x${string}`): Promise<boolean>;
-  /** Returns why the chain would not take the payment now. Throws NodeError. */
-  refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined>;
-}
+export type GaslessChain = Awaited<ReturnType<typeof connect>>;
 
 export type Gasless = ReturnType<typeof offerGasless>;
 
@@ -38,7 +23,7 @@ export type Gasless = ReturnType<typeof offerGasless>;
 interface Candidate {
   settings: ChainSettings;
   nodes: readonly Node[];
-  facilitator: Facilitator;
+  facilitator: ReturnType<typeof createFacilitator>;
   connected?: GaslessChain;
 }
 
@@ -114,7 +99,7 @@ export function offerGasless(
   };
 }
 
-async function connect({ settings, nodes, facilitator }: Candidate): Promise<GaslessChain> {
+async function connect({ settings, nodes, facilitator }: Omit<Candidate, 'connected'>) {
   const { createProof } = await import('./signature.ts');
   const network = networkFor(settings.mode, settings.chain);
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
@@ -131,15 +116,18 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
     const [text] = decode([{ type: 'string' }], await ask((node) => node.call(token, selector, 'latest')));
     return text;
   };
-  const domain = { name: await textOf(nameSelector), version: await textOf(versionSelector) };
+  const domain: TokenDomain = { name: await textOf(nameSelector), version: await textOf(versionSelector) };
   const codes = new LRUCache<string, boolean>({ max: maxCodes });
   return {
     settings,
     facilitator,
     domain,
+    /** Runs work that asks a node for a payer of this intent, a few payers at a time. Throws `unavailable`. */
     inTurn: createTurns(maxAsking, 'payments by a signature'),
+    /** What the signature proves by itself. */
     proofOf: createProof(network, domain),
-    async hasCode(address) {
+    /** True if the address has code. Cached, but for only a minute if it has none. Throws NodeError. */
+    async hasCode(address: `0x${string}`): Promise<boolean> {
       const known = codes.get(address);
       if (known !== undefined) return known;
       const found = await ask((node) => node.hasCode(address));
@@ -147,7 +135,8 @@ async function connect({ settings, nodes, facilitator }: Candidate): Promise<Gas
       codes.set(address, found, found ? {} : { ttl: codelessMs });
       return found;
     },
-    async refusalOf(payment) {
+    /** Returns why the chain would not take the payment now. Throws NodeError. */
+    async refusalOf(payment: SignedPayment): Promise<PaymentRefusal | undefined> {
       try {
         await ask((node) => node.call(token, callOf(payment), 'latest'));
         return undefined;

@@ -19,7 +19,6 @@ import type { OpenedIntent, RequestContext } from '../requests/request-context.t
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
 import { createAuthorizationStore, foreignNonce } from './authorization-store.ts';
-import type { FacilitatorAnswer } from './facilitator.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused, type TokenDomain } from './offer.ts';
 
@@ -79,14 +78,14 @@ type Found = { intent: PaymentIntentRow; network: Network; headTimeMs: number };
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
   readonly #store: ReturnType<typeof createAuthorizationStore>;
-  readonly #find: (id: string) => Promise<Found | undefined>;
+  readonly #intents: Batcher<string, Found | undefined>;
   /** The authorizations that requests wait for, once for each request. */
   readonly #waiting: string[] = [];
 
   constructor(em: EntityManager, options: PayCheckoutOptions) {
     this.#options = options;
     this.#store = createAuthorizationStore(em);
-    this.#find = createFind(em);
+    this.#intents = createFinding(em);
   }
 
   async pay(request: PayRequest): Promise<PayAnswer> {
@@ -101,7 +100,7 @@ class PayCheckout {
   /** Undefined if the intent has changed in between. */
   async #try(request: PayRequest, payment: SignedPayment | undefined): Promise<PayAnswer | undefined> {
     const { opened, resourceUrl, context } = request;
-    const found = await this.#find(opened.id);
+    const found = await this.#intents.add(opened.id);
     // The secret is genuine, but its intent was never stored.
     if (found === undefined) throw new ServiceError('client_secret_invalid');
     const { intent, network } = found;
@@ -189,7 +188,7 @@ class PayCheckout {
     payment: SignedPayment,
     { facilitator, settings }: GaslessChain,
     landed: AbortSignal,
-  ): Promise<FacilitatorAnswer> {
+  ) {
     const { metrics, logger } = this.#options;
     const answer = await facilitator.send(payment, landed);
     const { isAccepted, reason, transaction, wasNeverSent } = answer;
@@ -250,7 +249,7 @@ class PayCheckout {
   }
 }
 
-function createFind(em: EntityManager): (id: string) => Promise<Found | undefined> {
+function createFinding(em: EntityManager): Batcher<string, Found | undefined> {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const find = preparedStatement(
@@ -261,7 +260,7 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
        join ${networkChains} on n.id = i.network
        left join watched_chains c on c.chain_id = n.chain_id`,
   );
-  const finding = new Batcher<string, Found | undefined>({
+  return new Batcher({
     slots: 2,
     maxBatchSize,
     async run(ids) {
@@ -273,10 +272,9 @@ function createFind(em: EntityManager): (id: string) => Promise<Found | undefine
         return { intent, network, headTimeMs };
       });
       const byId = new Map(found.map((each) => [each.intent.id, each]));
-      return ids.map((id) => byId.get(id)) as Found[];
+      return ids.map((id) => byId.get(id));
     },
   });
-  return (id) => finding.add(id);
 }
 
 export type PayAnswer = { status: number; body: string; headers: [string, string][] };

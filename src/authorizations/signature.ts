@@ -16,7 +16,7 @@ const ownKeyBytes = 65;
 const erc6492Suffix = '6492'.repeat(16);
 
 /** What a signature proves. `owner`: the key of `from` made it. `unknown`: only code at `from` can tell. */
-export type Proof = 'owner' | 'unknown' | PaymentRefusal;
+type Proof = 'owner' | 'unknown' | PaymentRefusal;
 
 /** Returns a function that checks a payment's signature. The token's part of the hash is computed once. */
 export function createProof(
