@@ -3,7 +3,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { readRefusal } from '../src/settlement/json-rpc.ts';
 import { Node } from '../src/settlement/node.ts';
-import { createNodePace } from '../src/settlement/node-pace.ts';
+import { paceOf } from '../src/settlement/node-pace.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
 import { createMerchantCalls, createTestWatcher, forgetChain, sendPayment } from './support/settlement.ts';
 import { useChain, useService } from './support/use-service.ts';
@@ -265,7 +265,7 @@ test('no more requests are sent at once than a plan allows in a second', () => {
 });
 
 test('the rate is halved once for concurrent refusals, and grows again', async () => {
-  const pace = createNodePace();
+  const pace = paceOf('halved');
   for (let i = 0; i < 100; i++) pace.answered();
   expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
   pace.refused();
@@ -278,7 +278,7 @@ test('the rate is halved once for concurrent refusals, and grows again', async (
 });
 
 test('requests that were sent together and refused later halve the rate once', async () => {
-  const pace = createNodePace();
+  const pace = paceOf('halved once');
   for (let i = 0; i < 8; i++) pace.answered();
   const sentAtMs = await pace.turn();
   pace.refused(0, sentAtMs);
@@ -289,7 +289,7 @@ test('requests that were sent together and refused later halve the rate once', a
 });
 
 test('a node that stopped answering keeps its rate', () => {
-  const pace = createNodePace();
+  const pace = paceOf('silent');
   for (let i = 0; i < 5; i++) pace.refused();
   expect(pace.perSecond).toBe(Number.POSITIVE_INFINITY);
 });

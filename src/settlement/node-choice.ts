@@ -5,44 +5,22 @@
 import type { Logger } from 'pino';
 import type { Node } from './node.ts';
 
-export interface NodeChoiceTimes {
+const defaultTimes = {
   /** Moves the reader after it has failed for this long. */
-  failsMs: number;
-  /** Moves the reader if it has no new block for this long and another node has. */
-  standsStillMs: number;
-  /** Moves the reader back to an earlier node that has been healthy for this long. */
-  healthyMs: number;
-  /** A node that is this many blocks below another one is behind. */
-  behindBlocks: number;
-  /** How often the other nodes are asked for their newest block. */
-  probeEveryMs: number;
-}
-
-const defaultTimes: NodeChoiceTimes = {
   failsMs: 15_000,
+  /** Moves the reader if it has no new block for this long and another node has. */
   standsStillMs: 120_000,
+  /** Moves the reader back to an earlier node that has been healthy for this long. */
   healthyMs: 600_000,
+  /** A node that is this many blocks below another one is behind. */
   behindBlocks: 20,
+  /** How often the other nodes are asked for their newest block. */
   probeEveryMs: 15_000,
 };
 
-const failing = 'failing';
+export type NodeChoiceTimes = typeof defaultTimes;
 
-export interface NodeChoice {
-  readonly reader: Node;
-  /** A node other than the reader, if there is one. */
-  readonly confirmer: Node;
-  /** The index of the reader among the nodes. */
-  readonly place: number;
-  noteHead(node: Node, head: number): void;
-  /** Notes that the reader finished or failed a pass: a node may answer some requests and never others. */
-  noteWorked(): void;
-  noteFailed(): void;
-  /** Notes that a node could not answer for an old block. For a while another node confirms, if any. */
-  noteUnable(node: Node): void;
-  /** Chooses the reader; true if it moved. `isSame` checks a node for the recorded blocks. Never rejects. */
-  decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean>;
-}
+const failing = 'failing';
 
 interface Health {
   node: Node;
@@ -89,7 +67,7 @@ export function createNodeChoice(
   nodes: readonly [Node, ...Node[]],
   logger: Logger,
   times: Partial<NodeChoiceTimes> = {},
-): NodeChoice {
+) {
   const { failsMs, standsStillMs, healthyMs, behindBlocks, probeEveryMs } = { ...defaultTimes, ...times };
   const health = nodes.map(unknownHealth);
   let place = 0;
@@ -146,27 +124,32 @@ export function createNodeChoice(
     get reader() {
       return nodes[place] ?? nodes[0];
     },
+    /** A node other than the reader, if there is one. */
     get confirmer() {
       const others = health.filter((_, i) => i !== place);
       const best = bestConfirmer(others, (of) => problemOf(of) === undefined, healthyMs);
       return best?.node ?? nodes[0];
     },
+    /** The index of the reader among the nodes. */
     get place() {
       return place;
     },
-    noteHead(node, head) {
+    noteHead(node: Node, head: number) {
       for (const of of health) if (of.node === node) noteHead(of, head);
     },
+    /** Notes that the reader finished or failed a pass: a node may answer some requests and never others. */
     noteWorked() {
       stuckSinceMs = undefined;
     },
     noteFailed() {
       stuckSinceMs ??= performance.now();
     },
-    noteUnable(node) {
+    /** Notes that a node could not answer for an old block. For a while another node confirms, if any. */
+    noteUnable(node: Node) {
       for (const of of health) if (of.node === node) of.unableAtMs = performance.now();
     },
-    async decide(isSame) {
+    /** Chooses the reader; true if it moved. `isSame` checks a node for the recorded blocks. Never rejects. */
+    async decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean> {
       if (nodes.length === 1) return false;
       probe();
       const current = health[place] as Health;
@@ -178,17 +161,13 @@ export function createNodeChoice(
         if (!(await isSame(node).catch(() => false))) continue;
         place = i;
         stuckSinceMs = undefined;
-        logMove(logger, current.node, node, problem);
+        logger.warn(
+          { from: current.node.name, to: node.name, reason: problem ?? 'an earlier node has recovered' },
+          'switched to another node to read the chain',
+        );
         return true;
       }
       return false;
     },
   };
-}
-
-function logMove(logger: Logger, from: Node, to: Node, problem: string | undefined): void {
-  logger.warn(
-    { from: from.name, to: to.name, reason: problem ?? 'an earlier node has recovered' },
-    'switched to another node to read the chain',
-  );
 }

@@ -10,10 +10,17 @@ const maxPauseMs = 1_000;
 const growth = 1 / 8;
 const minPerSecond = 1;
 
-export type NodePace = ReturnType<typeof createNodePace>;
+const paces = new Map<string, ReturnType<typeof createNodePace>>();
 
-/** Returns the pace of one node, shared by all callers. It is halved at a refusal and grows slowly. */
-export function createNodePace() {
+/** Returns the pace of the node with this address. All clients of a node in this process share it. */
+export function paceOf(address: string) {
+  const pace = paces.get(address) ?? createNodePace();
+  paces.set(address, pace);
+  return pace;
+}
+
+/** The pace is halved at a refusal and grows slowly. */
+function createNodePace() {
   let perSecond = Number.POSITIVE_INFINITY;
   let nextAtMs = 0;
   let pausedUntilMs = 0;

@@ -20,7 +20,7 @@ import {
   transferLogs,
   transferTopic,
 } from './node-answers.ts';
-import { createNodePace, type NodePace } from './node-pace.ts';
+import { paceOf } from './node-pace.ts';
 import { createRangeSize } from './range-size.ts';
 
 const maxRange = 2_000;
@@ -52,21 +52,12 @@ interface NodeOptions {
   patienceMs?: number;
 }
 
-/** By address: all clients of a node in this process share its pace. */
-const paces = new Map<string, NodePace>();
-
-function paceOf(address: string): NodePace {
-  const pace = paces.get(address) ?? createNodePace();
-  paces.set(address, pace);
-  return pace;
-}
-
 /** A client of a node. Connects lazily. Every method rejects with NodeError if its answer cannot be used. */
 export class Node {
   /** Host and port. The rest of the address may be a secret. */
   readonly name: string;
   /** The request rate, shared by this process. */
-  readonly pace: NodePace;
+  readonly pace: ReturnType<typeof paceOf>;
   /** How many blocks one request for transfers covers. */
   readonly range = createRangeSize(maxRange);
   /** The same at the tip, where a refusal does not shrink it: a node that lags refuses blocks as too new. */

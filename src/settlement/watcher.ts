@@ -11,7 +11,7 @@ import { type ChainStep, followChain, isFarBehind } from './follow-chain.ts';
 import type { Tip } from './ledger/cursor.ts';
 import { LeaseLost } from './ledger/lease.ts';
 import { type Header, NodeError } from './node-answers.ts';
-import { createNodeChoice, type NodeChoice, type NodeChoiceTimes } from './node-choice.ts';
+import { createNodeChoice, type NodeChoiceTimes } from './node-choice.ts';
 import { readBlock, readNewest, readRange } from './read-chain.ts';
 import { releaseAuthorizations } from './release-authorizations.ts';
 import { maxHeaders, revertToAncestor } from './reorganisation.ts';
@@ -48,7 +48,7 @@ interface WatcherOptions
  */
 export class Watcher {
   readonly #context: WatchContext;
-  readonly #choice: NodeChoice;
+  readonly #choice: ReturnType<typeof createNodeChoice>;
   readonly #verification: Verification;
   /** The same as `spreadMs`, in blocks. */
   readonly #spread: number;
