@@ -1,15 +1,15 @@
 // Blocks filled by a stranger are recorded completely, whatever the planner's statistics, and do not affect other
 // payments.
 
-import { checksum } from 'ox/Address';
 import { type Address, padHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { networkFor } from '../src/contract/chains.ts';
+import { chainNamed, networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
-import { keep, sumPayments } from '../src/payment-intents/payment-sums.ts';
-import { sumMoney } from '../src/refunds/returned-money.ts';
-import { findCandidatesOf } from '../src/settlement/ledger/attribution.ts';
-import { findOwners, findRefundsAt } from '../src/settlement/ledger/owners.ts';
+import type { RunPrepared } from '../src/database/prepared.ts';
+import { keepSums, readPaymentSums } from '../src/payment-intents/payment-sums.ts';
+import { readReturnedMoney } from '../src/refunds/returned-money.ts';
+import { createAttribution } from '../src/settlement/ledger/attribution.ts';
+import { createOwners } from '../src/settlement/ledger/owners.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { type HostileKind, hostileKinds, prepareHostileBlocks } from './support/hostile-blocks.ts';
 import { insertIntents } from './support/intent-rows.ts';
@@ -157,7 +157,8 @@ test.each<[HostileKind, string, number]>([
   expect(await service.query(wrongSums)).toEqual([]);
   await service.query('analyze transfers, payment_sums');
   // The sums are stored, so earlier transfers are not read again for each new one.
-  expect(await rowsReadBy(sumMoney.text, [[parseIdentifier('pi', payment_intent)]])).toBeLessThan(50);
+  const intentId = parseIdentifier('pi', payment_intent) as string;
+  expect(await rowsReadBy((run) => readReturnedMoney(run, [intentId]))).toBeLessThan(50);
 });
 
 test('dust to a wallet with thousands of intents delays no payment, whatever the statistics', async () => {
@@ -199,16 +200,8 @@ test('the owner of a wallet with thousands of intents on another chain is found 
   const { id: merchantId } = service.merchant;
   await insertIntents(service, { merchantId, count: 5_000, firstAtMs: Date.now() - 600_000, columns });
   await service.query('analyze payment_intents');
-  const oldest = lowestUuid(Date.now() - 1_000_000);
-  const values = [
-    [`\\x${wallet.slice(2)}`],
-    [checksum(wallet)],
-    'testnet',
-    'base',
-    [chain.network.id],
-    oldest,
-  ];
-  expect(await rowsReadBy(findOwners.text, values)).toBeLessThan(1_000);
+  const settings = chainNamed('testnet', 'base');
+  expect(await rowsReadBy((run) => createOwners(run, settings).ownersOf([wallet]))).toBeLessThan(1_000);
   await service.query(`delete from payment_intents where expected_wallet = $1`, [
     Buffer.from(wallet.slice(2), 'hex'),
   ]);
@@ -232,15 +225,15 @@ test('of nine thousand refunds, those of another amount, network or wallet are n
     ],
   );
   await service.query('analyze refunds');
-  const places = Array.from({ length: 102 }, (_, place) => place);
-  const values = [
-    places,
-    places.map((place) => `\\x${receivers[place % 3]}`),
-    places.map(() => `\\x${wallet}`),
-    places.map(() => '7'),
-    [chain.network.id],
-  ];
-  expect(await rowsReadBy(findRefundsAt.text, values)).toBeLessThan(1_000);
+  const logs = receivers.map((to) => ({
+    token: chain.usdc,
+    from: `0x${wallet}`,
+    to: `0x${to}`,
+    amountUnits: 7n,
+  }));
+  const settings = chainNamed('testnet', 'base');
+  const read = await rowsReadBy((run) => createOwners(run, settings).refundsAt(logs as never));
+  expect(read).toBeLessThan(30);
   await service.query("delete from refunds where status = 'canceled'");
 });
 
@@ -254,32 +247,30 @@ interface PlanNode {
 
 /** Rows that PostgreSQL reads to look for candidates for a hundred transfers that have none. */
 function rowsReadForCandidates(merchantId: string, wallet: Address): Promise<number> {
-  const questions = Array.from({ length: 100 }, (_, place) => place);
-  return rowsReadBy(findCandidatesOf.text, [
-    questions,
-    questions.map(() => `\\x${wallet.slice(2)}`),
-    questions.map(() => merchantId),
-    questions.map((place) => String(place + 1)),
-    [chain.network.id],
-    new Date(Date.now() + 1_000).toISOString(),
-    new Date(Date.now() - 86_400_000).toISOString(),
-    lowestUuid(Date.now() - 100_000_000),
-  ]);
+  const transfer = { merchantId, wallet, named: undefined, requiresId: false };
+  const transfers = Array.from({ length: 100 }, (_, i) => ({ ...transfer, amountUnits: BigInt(i + 1) }));
+  const options = { networkIds: [chain.network.id], onFailedAlone: () => {}, isFatal: () => true };
+  return rowsReadBy((run) => createAttribution(run, options)(new Date(), transfers, async () => {}));
 }
 
-/** Rows that PostgreSQL reads for a statement. */
-async function rowsReadBy(text: string, values: unknown[]): Promise<number> {
-  const [row] = await service.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
-    `explain (analyze, timing off, format json) ${text}`,
-    values,
-  );
+/** Rows that PostgreSQL reads for the statements of this work, which gets none of them. */
+async function rowsReadBy(work: (run: RunPrepared) => Promise<unknown>): Promise<number> {
+  let read = 0;
   const rowsOf = (node: PlanNode): number =>
     node['Actual Loops'] *
       (node['Actual Rows'] +
         (node['Rows Removed by Filter'] ?? 0) +
         (node['Rows Removed by Index Recheck'] ?? 0)) +
     (node.Plans ?? []).reduce((sum, child) => sum + rowsOf(child), 0);
-  return rowsOf(row?.['QUERY PLAN'][0]?.Plan as PlanNode);
+  await work(async ({ text }, values) => {
+    const [row] = await service.query<{ 'QUERY PLAN': { Plan: PlanNode }[] }>(
+      `explain (analyze, timing off, format json) ${text}`,
+      values,
+    );
+    read += rowsOf(row?.['QUERY PLAN'][0]?.Plan as PlanNode);
+    return { rows: [] } as never;
+  });
+  return read;
 }
 
 test.each([
@@ -400,7 +391,9 @@ test('twelve thousand payments of one intent are reverted in parts, and not read
   expect((await calls.getIntent(intent.id)).status).toBe('succeeded');
   expect(await service.query(wrongSums)).toEqual([]);
   await service.query('analyze transfers, payment_sums');
-  for (const { text } of [sumPayments, keep]) expect(await rowsReadBy(text, [[id]])).toBeLessThan(50);
+  const own = { id: id as string, paymentsCount: 12_000 };
+  expect(await rowsReadBy((run) => readPaymentSums(run, [own.id]))).toBeLessThan(50);
+  expect(await rowsReadBy((run) => keepSums(run, [own]))).toBeLessThan(50);
 });
 
 test('a payment whose COMMIT exceeds the statement timeout is counted once', async () => {

@@ -62,7 +62,7 @@ export async function keepRefundSums(inside: RunPrepared, ids: readonly string[]
   if (ids.length > 0) await inside(keepOfRefunds, [ids]);
 }
 
-export const sumPayments = preparedStatement(
+const sumPayments = preparedStatement(
   'sum_payments',
   `select w.id, sum(p.units) filter (where p.counts) as received,
           sum(p.units) filter (where p.counts and p.state = 'confirmed') as confirmed,
@@ -79,5 +79,5 @@ const keepOf = (owner: Owner) =>
         select state, counts, coalesce(labels, '{}'), count(*), sum(amount_units) from transfers
          where ${owner} = o.id group by 1, 2, 3) t`,
   );
-export const keep = keepOf('payment_intent');
+const keep = keepOf('payment_intent');
 const keepOfRefunds = keepOf('refund');

@@ -37,7 +37,7 @@ export async function storeRefundedUnits(inside: RunPrepared, money: ReadonlyMap
  * on the chain, and the amounts of open refunds whose own transfer is not among them: a transfer of another
  * amount does not replace the one that is prepared.
  */
-export const sumMoney = preparedStatement(
+const sumMoney = preparedStatement(
   'sum_returned_money',
   `select w.id, paid.confirmed, coalesce(returned.refunded, 0) as refunded, coalesce(returned.committed, 0) as committed
      from unnest($1::uuid[]) as w (id)

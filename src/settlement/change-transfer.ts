@@ -76,11 +76,6 @@ function createTransferChange(em: EntityManager, onEvent: () => void) {
   };
 }
 
-/** Changes a locked transfer and its locked intent, and returns the changed transfer. */
-type ChangeRow = (
-  ...of: [inside: RunPrepared, row: TransferRow, intent: PaymentIntentRow, traceparent: string | null]
-) => Promise<TransferRow>;
-
 /** `AttributeTransfer`: updates the intent, too. Calls `onEvent` after the commit. */
 export function attributeTransfer(
   em: EntityManager,
@@ -88,26 +83,6 @@ export function attributeTransfer(
 ): Method<AttributeTransferRequest, Transfer> {
   const change = createTransferChange(em, onEvent);
   const { apply } = createApplySteps(em);
-
-  const attribute: ChangeRow = async (inside, row, intent, traceparent) => {
-    const at = new Date();
-    const network = networkOf(intent.network);
-    const arrival = {
-      amountUnits: BigInt(row.amountUnits),
-      blockTime: row.blockTime,
-      isRightToken: network !== undefined && isRightToken(network, row.tokenAddress),
-      isReturned: false,
-    };
-    const judged = judge(intent, arrival);
-    await inside(setIntent, [row.id, intent.id, judged.counts, judged.labels.join(' ') || null]);
-    const steps = arrive(intent, [{ ...arrival, judged }]);
-    const arrived = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
-    const sums = await readPaymentSums(inside, [intent.id]);
-    const succeeds = confirm(arrived, sums(intent.id).confirmedUnits, at);
-    await apply(inside, new Map([[intent, [...steps, ...(succeeds ? [succeeds] : [])]]]), at, traceparent);
-    return { ...row, paymentIntent: intent.id, labels: judged.labels.length > 0 ? judged.labels : null };
-  };
-
   return {
     ratePolicy: 'changes',
     violations: ({ paymentIntent }) =>
@@ -125,9 +100,26 @@ export function attributeTransfer(
             `The transfer is already attributed to ${formatIdentifier('pi', paymentIntent)}.`,
           );
         },
-        async (inside, transfer, intent) => {
-          assertPossible(transfer, intent, request.allowEnded);
-          return attribute(inside, transfer, intent, traceparentOf(context.trace));
+        async (inside, row, intent) => {
+          assertPossible(row, intent, request.allowEnded);
+          const at = new Date();
+          const network = networkOf(intent.network);
+          const arrival = {
+            amountUnits: BigInt(row.amountUnits),
+            blockTime: row.blockTime,
+            isRightToken: network !== undefined && isRightToken(network, row.tokenAddress),
+            isReturned: false,
+          };
+          const judged = judge(intent, arrival);
+          const labels = judged.labels.length > 0 ? judged.labels : null;
+          await inside(setIntent, [row.id, intent.id, judged.counts, labels?.join(' ') ?? null]);
+          const steps = arrive(intent, [{ ...arrival, judged }]);
+          const arrived = Object.assign({ ...intent }, ...steps.map(({ fields }) => fields));
+          const sums = await readPaymentSums(inside, [intent.id]);
+          const succeeds = confirm(arrived, sums(intent.id).confirmedUnits, at);
+          if (succeeds !== undefined) steps.push(succeeds);
+          await apply(inside, new Map([[intent, steps]]), at, traceparentOf(context.trace));
+          return { ...row, paymentIntent: intent.id, labels };
         },
       );
     },
@@ -180,29 +172,6 @@ export function detachTransfer(
 ): Method<DetachTransferRequest, Transfer> {
   const change = createTransferChange(em, onEvent);
   const { apply } = createApplySteps(em);
-
-  const detachFrom: ChangeRow = async (inside, row, intent, traceparent) => {
-    // An unattributed transfer keeps only the label for its token.
-    const settings = chains.find(({ chainId }) => chainId === row.chainId);
-    const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
-    const labels = isUsdc === true ? null : ['wrong_token'];
-    await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
-    const left = (await readPaymentSums(inside, [intent.id]))(intent.id);
-    if (intent.status === 'succeeded' && row.counts && left.confirmedUnits < BigInt(intent.amountUnits)) {
-      throw invalidState('The intent has succeeded with this payment, so it cannot be detached.');
-    }
-    if (row.state === 'confirmed' && isUsdc === true) {
-      const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
-      if (money !== undefined && money.refundableUnits < 0n) {
-        throw invalidState(
-          'The refunds of the intent need this payment: without it they return more than was received.',
-        );
-      }
-    }
-    await apply(inside, new Map([[intent, [detach(intent, left)]]]), new Date(), traceparent);
-    return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
-  };
-
   return {
     ratePolicy: 'changes',
     async run(request, identity, { context }) {
@@ -218,11 +187,33 @@ export function detachTransfer(
           }
           return paymentIntent == null;
         },
-        async (inside, transfer, intent) => {
+        async (inside, row, intent) => {
           // The transfer was attributed between the look-up and the lock: the client retries.
-          if (intent === undefined || intent.id !== transfer.paymentIntent)
-            throw new ServiceError('unavailable');
-          return detachFrom(inside, transfer, intent, traceparentOf(context.trace));
+          if (intent === undefined || intent.id !== row.paymentIntent) throw new ServiceError('unavailable');
+          // An unattributed transfer keeps only the label for its token.
+          const settings = chains.find(({ chainId }) => chainId === row.chainId);
+          const isUsdc = settings?.networks.some((network) => isRightToken(network, row.tokenAddress));
+          const labels = isUsdc === true ? null : ['wrong_token'];
+          await inside(clearIntent, [row.id, labels?.join(' ') ?? null]);
+          const left = (await readPaymentSums(inside, [intent.id]))(intent.id);
+          if (
+            intent.status === 'succeeded' &&
+            row.counts &&
+            left.confirmedUnits < BigInt(intent.amountUnits)
+          ) {
+            throw invalidState('The intent has succeeded with this payment, so it cannot be detached.');
+          }
+          if (row.state === 'confirmed' && isUsdc === true) {
+            const money = (await readReturnedMoney(inside, [intent.id])).get(intent.id);
+            if (money !== undefined && money.refundableUnits < 0n) {
+              throw invalidState(
+                'The refunds of the intent need this payment: without it they return more than was received.',
+              );
+            }
+          }
+          const steps = new Map([[intent, [detach(intent, left)]]]);
+          await apply(inside, steps, new Date(), traceparentOf(context.trace));
+          return { ...row, paymentIntent: null, attributedByHand: false, counts: false, labels };
         },
       );
     },

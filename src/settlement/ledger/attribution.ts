@@ -37,18 +37,14 @@ interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-/** Attributes a block's transfers in order. Awaits `beforeRetry` before it halves a failed lookup. */
-export type AttributeTransfers = (
-  blockTime: Date,
-  transfers: readonly TransferToAttribute[],
-  beforeRetry: () => Promise<void>,
-) => Promise<Attribution[]>;
-
-/** Returns the function that attributes the transfers of a chain. */
+/**
+ * Returns the function that attributes the transfers of a block, in order. It awaits `beforeRetry` before it
+ * halves a failed lookup.
+ */
 export function createAttribution(
   run: RunPrepared,
   { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
-): AttributeTransfers {
+) {
   /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
   const ask = async <T>(
     beforeRetry: () => Promise<void>,
@@ -115,7 +111,11 @@ export function createAttribution(
     return found;
   };
 
-  return async (blockTime, transfers, beforeRetry) => {
+  return async (
+    blockTime: Date,
+    transfers: readonly TransferToAttribute[],
+    beforeRetry: () => Promise<void>,
+  ): Promise<Attribution[]> => {
     const named = await findNamed(transfers, beforeRetry);
     const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
@@ -166,7 +166,7 @@ const findIntents = preparedStatement(
  * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index
  * that begins with the wallet. `n_distinct` of the column is set, so that the planner always chooses it.
  */
-export const findCandidatesOf = preparedStatement(
+const findCandidatesOf = preparedStatement(
   'find_candidates',
   `select t.place,
           (select array_agg(distinct e.id) from (

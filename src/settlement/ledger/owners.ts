@@ -137,7 +137,7 @@ const findWallets = preparedStatement(
 const exactUpTo = 100;
 
 /** Payout wallets, and the wallets of open and recently ended intents. */
-export const findOwners = preparedStatement(
+const findOwners = preparedStatement(
   'find_wallet_owners',
   `with recursive wanted as (
      select * from unnest($1::bytea[], $2::text[]) as w (wallet, address)
@@ -185,7 +185,7 @@ const refundsWith = (columns: string, condition: string, limit: number) =>
 const equal =
   'r.destination || r.wallet || int8send(r.amount_units) = w.destination || w.wallet || int8send(w.amount)';
 
-export const findRefundsAt = preparedStatement(
+const findRefundsAt = preparedStatement(
   'find_refunds_at',
   `select w.place,
           (select array_agg(distinct r.merchant_id)

@@ -14,7 +14,7 @@ import { type PreparedStatement, preparedStatement } from '../../database/prepar
 import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { TransferLog } from '../node-answers.ts';
-import { type AttributeTransfers, createAttribution } from './attribution.ts';
+import { createAttribution } from './attribution.ts';
 import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
 import { findConfirmed, type RecordedTransfer } from './confirming.ts';
 import type { LedgerContext } from './context.ts';
@@ -58,7 +58,7 @@ export class Recording {
   readonly #transfers: EntityColumns<TransferRow>;
   readonly #findOfTransactions: PreparedStatement;
   readonly #findByIds: PreparedStatement;
-  readonly #attribute: AttributeTransfers;
+  readonly #attribute: ReturnType<typeof createAttribution>;
   readonly #store: ReturnType<typeof createStoring>;
   readonly #proveRefunds: ReturnType<typeof createOwners>['proveRefunds'];
   readonly #revertTransfers: ReturnType<typeof createReverting>['revertTransfers'];
