@@ -48,18 +48,13 @@ export async function callJsonRpc(
       dispatcher,
     });
     const text = textOf(response);
-    const answer = isOk(response) ? await readJson(text, elements) : await readError(text);
+    const subject = `${host} answered ${method} with`;
+    const answer = isOk(response) ? await readJson(text, elements, subject) : await readError(text);
     const { error, result } = (answer ?? {}) as { error?: unknown; result?: unknown };
     if (isOk(response) && error == null) return result;
     throw faultOf(response, error, `${host} refused ${method}`);
   } catch (reason) {
     if (reason instanceof NodeError) throw reason;
-    if (reason instanceof TooLarge) {
-      throw new NodeError('too_large', `${host} answered ${method} with more than ${maxAnswerBytes} bytes`);
-    }
-    if (reason instanceof NotJson) {
-      throw new NodeError('malformed', `${host} answered ${method} with something that is not JSON`);
-    }
     if (reason instanceof DOMException && reason.name === 'TimeoutError') {
       throw new NodeError('late', `${host} did not answer ${method} within ${timeoutMs / 1000} s`);
     }
@@ -77,10 +72,8 @@ function textOf({ headers, body }: Dispatcher.ResponseData): Readable {
   return headers['content-encoding'] === 'gzip' ? pipeline(body, createGunzip(), () => {}) : body;
 }
 
-class TooLarge extends Error {}
-class NotJson extends Error {}
-
-async function readJson(body: Readable, elements: Elements | undefined): Promise<unknown> {
+/** `subject`: the beginning of an error's message. */
+async function readJson(body: Readable, elements: Elements | undefined, subject: string): Promise<unknown> {
   let found: unknown;
   let size = 0;
   const parser = new JSONParser({ paths: elements === undefined ? ['$'] : ['$', elements.path] });
@@ -89,23 +82,23 @@ async function readJson(body: Readable, elements: Elements | undefined): Promise
     else if (elements !== undefined && key !== undefined)
       Object.assign(parent ?? {}, { [key]: elements.read(value) });
   };
+  const parse = (run: () => void) => {
+    try {
+      run();
+    } catch (reason) {
+      if (reason instanceof NodeError) throw reason;
+      throw new NodeError('malformed', `${subject} something that is not JSON`);
+    }
+  };
   for await (const chunk of body) {
     size += chunk.length;
-    if (size > maxAnswerBytes) throw new TooLarge();
+    if (size > maxAnswerBytes)
+      throw new NodeError('too_large', `${subject} more than ${maxAnswerBytes} bytes`);
     await nextSlice();
     parse(() => parser.write(chunk));
   }
   if (!parser.isEnded) parse(() => parser.end());
   return found;
-}
-
-function parse(run: () => void): void {
-  try {
-    run();
-  } catch (reason) {
-    if (reason instanceof NodeError) throw reason;
-    throw new NotJson();
-  }
 }
 
 async function readError(body: Readable): Promise<{ error?: unknown }> {
