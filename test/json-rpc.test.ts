@@ -5,7 +5,7 @@ import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { type Hash, numberToHex, zeroAddress } from 'viem';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { receiptsOf } from '../src/settlement/block-reader.ts';
 import { callJsonRpc } from '../src/settlement/json-rpc.ts';
 import { Node } from '../src/settlement/node.ts';
@@ -259,4 +259,65 @@ test('an answer of more than 64 MiB is not read to its end', async () => {
     message: expect.stringMatching(/more than 67108864 bytes$/),
   });
   expect(sent).toBeLessThan(200);
+});
+
+type Refusal = { status?: number; retryAfter?: string; code?: number; details?: string };
+
+const refusedBy = ({ status = 200, retryAfter, code, details = '' }: Refusal) => {
+  const body = code === undefined ? details : JSON.stringify({ error: { code, message: details } });
+  return faultOf(says(body, status, retryAfter === undefined ? {} : { 'Retry-After': retryAfter }));
+};
+
+/** By the fault that they are read as. */
+const refusals: Record<string, [string, Refusal][]> = {
+  rate_limited: [
+    ['HTTP 429', { status: 429 }],
+    [
+      'Alchemy, units',
+      { code: 429, details: 'Your app has exceeded its compute units per second capacity.' },
+    ],
+    ['Infura, requests', { code: -32005, details: 'project ID request rate exceeded' }],
+    ['Infura, a day', { code: -32005, details: 'daily request count exceeded, request rate limited' }],
+    [
+      'QuickNode, requests',
+      { code: -32007, details: '50/second request limit reached - reduce calls per second' },
+    ],
+    ['an unknown limit', { code: -32005, details: 'limit exceeded' }],
+    ['Retry-After', { status: 503, retryAfter: '2' }],
+  ],
+  too_large: [
+    [
+      'Alchemy, a range',
+      { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
+    ],
+    [
+      'Alchemy, an answer',
+      { code: -32602, details: 'Log response size exceeded. this block range should work' },
+    ],
+    ['Infura, results', { code: -32005, details: 'query returned more than 10000 results' }],
+    ['QuickNode, a range', { code: -32614, details: 'eth_getLogs is limited to a 10,000 range' }],
+    ['Ankr, a range', { code: -32600, details: 'Block range is too large' }],
+    ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }],
+    ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }],
+    ['HTTP 413', { status: 413, details: 'Payload Too Large' }],
+  ],
+  refused: [
+    ['Geth, a newer block', { code: -32602, details: 'block range extends beyond current head block' }],
+    ['Geth, an empty range', { code: -32602, details: 'invalid block range params' }],
+    ['Base, a newer block', { code: -32019, details: 'block is out of range' }],
+    ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }],
+  ],
+  unreachable: [['a node that is starting', { status: 503, details: 'Service Unavailable' }]],
+};
+
+describe.each(Object.entries(refusals))('%s', (fault, cases) => {
+  test.each(cases)('%s is classified correctly', async (_, refusal) => {
+    expect((await refusedBy(refusal)).fault).toBe(fault);
+  });
+});
+
+test('Retry-After is read in seconds or as a date, up to a minute', async () => {
+  const after = async (retryAfter: string) => (await refusedBy({ status: 429, retryAfter })).retryAfterMs;
+  expect([await after('2'), await after('3600'), await after('soon')]).toEqual([2_000, 60_000, undefined]);
+  expect(await after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
 });

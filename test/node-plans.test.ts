@@ -1,7 +1,6 @@
 // Nodes with the limits of common plans: rate limits, range limits, and failures.
 
-import { afterEach, describe, expect, test } from 'vitest';
-import { readRefusal } from '../src/settlement/json-rpc.ts';
+import { afterEach, expect, test } from 'vitest';
 import { Node } from '../src/settlement/node.ts';
 import { paceOf } from '../src/settlement/node-pace.ts';
 import { type LyingNode, type NodeLimits, startLyingNode } from './support/lying-node.ts';
@@ -198,60 +197,6 @@ test('with one of two nodes down, payments are seen but no intent succeeds', asy
   expect((await calls.getIntent(intent.id)).status).toBe('processing');
   first.lie(undefined);
   await expect.poll(followed, { interval: 20 }).toBe('succeeded');
-});
-
-/** By the fault that they are read as. */
-const refusals: Record<string, [string, Parameters<typeof readRefusal>[0]][]> = {
-  rate_limited: [
-    ['HTTP 429', { status: 429 }],
-    [
-      'Alchemy, units',
-      { code: 429, details: 'Your app has exceeded its compute units per second capacity.' },
-    ],
-    ['Infura, requests', { code: -32005, details: 'project ID request rate exceeded' }],
-    ['Infura, a day', { code: -32005, details: 'daily request count exceeded, request rate limited' }],
-    [
-      'QuickNode, requests',
-      { code: -32007, details: '50/second request limit reached - reduce calls per second' },
-    ],
-    ['an unknown limit', { code: -32005, details: 'limit exceeded' }],
-    ['Retry-After', { status: 503, retryAfter: '2' }],
-  ],
-  too_large: [
-    [
-      'Alchemy, a range',
-      { code: -32600, details: 'You can make eth_getLogs requests with up to a 10 block range.' },
-    ],
-    [
-      'Alchemy, an answer',
-      { code: -32602, details: 'Log response size exceeded. this block range should work' },
-    ],
-    ['Infura, results', { code: -32005, details: 'query returned more than 10000 results' }],
-    ['QuickNode, a range', { code: -32614, details: 'eth_getLogs is limited to a 10,000 range' }],
-    ['Ankr, a range', { code: -32600, details: 'Block range is too large' }],
-    ['Geth, a range', { code: -32602, details: 'exceed maximum block range: 5000' }],
-    ['Base, a range', { code: -32614, details: 'eth_getLogs is limited to a 1,000 range' }],
-    ['HTTP 413', { status: 413, details: 'Payload Too Large' }],
-  ],
-  undefined: [
-    ['Geth, a newer block', { code: -32602, details: 'block range extends beyond current head block' }],
-    ['Geth, an empty range', { code: -32602, details: 'invalid block range params' }],
-    ['Base, a newer block', { code: -32019, details: 'block is out of range' }],
-    ['a method that is missing', { code: -32601, details: 'the method eth_foo does not exist' }],
-    ['a node that is starting', { status: 503, details: 'Service Unavailable' }],
-  ],
-};
-
-describe.each(Object.entries(refusals))('%s', (fault, cases) => {
-  test.each(cases)('%s is classified correctly', (_, reason) => {
-    expect(String(readRefusal(reason)?.fault)).toBe(fault);
-  });
-});
-
-test('Retry-After is read in seconds or as a date, up to a minute', () => {
-  const after = (value: string) => readRefusal({ status: 429, retryAfter: value })?.retryAfterMs;
-  expect([after('2'), after('3600'), after('soon')]).toEqual([2_000, 60_000, undefined]);
-  expect(after(new Date(Date.now() + 10_000).toUTCString())).toBeGreaterThan(8_000);
 });
 
 test('no more requests are sent at once than a plan allows in a second', () => {

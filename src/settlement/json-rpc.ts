@@ -117,23 +117,6 @@ async function readError(body: Readable): Promise<{ error?: unknown }> {
   }
 }
 
-/** Only a JSON-RPC error message is passed on: an HTML error page may repeat the URL with its key. */
-function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string): NodeError {
-  const { statusCode: status, statusText, headers } = response;
-  const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
-    code?: unknown;
-    message?: unknown;
-  };
-  const details = typeof message === 'string' ? message : '';
-  const text =
-    typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
-  const answered = !isOk(response) && { status, retryAfter: headers['retry-after'] };
-  const refused = readRefusal({ ...answered, code, details });
-  // A proxy in front of the node may have answered.
-  const fault = refused?.fault ?? (typeof code === 'number' ? 'refused' : 'unreachable');
-  return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs: refused?.retryAfterMs });
-}
-
 // Providers use their own messages: these are the patterns of Alchemy, Ankr, Blast, Chainstack, dRPC, Infura,
 // QuickNode, Geth and Erigon.
 
@@ -148,25 +131,30 @@ const ofRate =
 const limitExceeded = -32005;
 const maxRead = 1_000;
 
-interface Refused {
-  /** Set, like `retryAfter`, only if the response is not a success. */
-  status?: number;
-  retryAfter?: unknown;
-  code?: unknown;
-  /** The message of the JSON-RPC error. */
-  details?: string;
-}
-
-/** Classifies a refused request. Returns undefined unless it was refused for rate or size. */
-export function readRefusal({ status, retryAfter, code, details = '' }: Refused) {
-  const words = details.slice(0, maxRead);
+/**
+ * Classifies a refused request. Only a JSON-RPC error message is passed on: an HTML error page may repeat the
+ * URL with its key.
+ */
+function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string): NodeError {
+  const { statusCode: status, statusText, headers } = response;
+  const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
+    code?: unknown;
+    message?: unknown;
+  };
+  const details = typeof message === 'string' ? message : '';
+  const text =
+    typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
+  const retryAfter = isOk(response) ? undefined : headers['retry-after'];
   const retryAfterMs = typeof retryAfter === 'string' ? msOf(retryAfter) : undefined;
+  const read = details.slice(0, maxRead);
   const is429 = status === 429 || code === 429;
-  const isTooMany = is429 && !/\brange\b/i.test(words);
-  if (status === 413 || (!isTooMany && ofSize.test(words) && !ofHead.test(words)))
-    return { fault: 'too_large', retryAfterMs } as const;
-  const isRate = is429 || code === limitExceeded || ofRate.test(words) || retryAfterMs !== undefined;
-  return isRate ? ({ fault: 'rate_limited', retryAfterMs } as const) : undefined;
+  const isTooMany = is429 && !/\brange\b/i.test(read);
+  const isTooLarge = status === 413 || (!isTooMany && ofSize.test(read) && !ofHead.test(read));
+  const isRate = is429 || code === limitExceeded || ofRate.test(read) || retryAfterMs !== undefined;
+  // A proxy in front of the node may have answered.
+  const otherwise = typeof code === 'number' ? 'refused' : 'unreachable';
+  const fault = isTooLarge ? 'too_large' : isRate ? 'rate_limited' : otherwise;
+  return new NodeError(fault, `${words}: ${text.trim()}`, { retryAfterMs });
 }
 
 /** In milliseconds, at most a minute. */
