@@ -2,6 +2,7 @@ import type http from 'node:http';
 import type http2 from 'node:http2';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type tls from 'node:tls';
 import type { Logger } from 'pino';
 import type { TransportLimits } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
@@ -18,6 +19,7 @@ const evictionReportMs = 10_000;
 /** A port and the servers behind it, which do not listen themselves. */
 export interface Port {
   port: Server;
+  tls?: tls.Server;
   http1?: http.Server;
   http2?: http2.Http2Server;
 }
@@ -30,7 +32,6 @@ export class Listener {
   readonly #port: Server;
   readonly #http1: http.Server | undefined;
   readonly #variable: string;
-  readonly #requestedPort: number;
   readonly #open = new Set<Socket>();
   /** By client address and ports, because an HTTP/2 or TLS session does not expose its socket. */
   readonly #peers = new Map<string, Socket>();
@@ -43,7 +44,6 @@ export class Listener {
   constructor(
     { port, http1, http2 }: Port,
     variable: string,
-    requestedPort: number,
     strangers: Strangers,
     limits: TransportLimits,
     logger: Logger,
@@ -51,7 +51,6 @@ export class Listener {
     this.#port = port;
     this.#http1 = http1;
     this.#variable = variable;
-    this.#requestedPort = requestedPort;
     const reportEviction = evictionReport(variable, limits.maxConnections, logger);
     port.on('connection', (socket: Socket) => {
       const peer = peerOf(socket);
@@ -111,14 +110,14 @@ export class Listener {
     return this.#open.size;
   }
 
-  /** Returns the port in use. Throws StartupError if it cannot be used. */
-  listen(host: string): Promise<number> {
+  /** Returns the port in use; 0 takes any free one. Throws StartupError if it cannot be used. */
+  listen(host: string, port: number): Promise<number> {
     return new Promise((resolve, reject) => {
       const fail = (error: NodeJS.ErrnoException) => {
-        reject(new StartupError(this.#explain(error, host), { cause: error }));
+        reject(new StartupError(this.#explain(error, host, port), { cause: error }));
       };
       this.#port.once('error', fail);
-      this.#port.listen(this.#requestedPort, host, () => {
+      this.#port.listen(port, host, () => {
         this.#port.off('error', fail);
         resolve((this.#port.address() as AddressInfo).port);
       });
@@ -151,8 +150,8 @@ export class Listener {
     await Promise.race([Promise.all(closed), sleep(timeoutMs, undefined, { ref: false })]);
   }
 
-  #explain({ code, message }: NodeJS.ErrnoException, host: string): string {
-    const place = `port ${this.#requestedPort} of ${host}`;
+  #explain({ code, message }: NodeJS.ErrnoException, host: string, port: number): string {
+    const place = `port ${port} of ${host}`;
     switch (code) {
       case 'EADDRINUSE':
         return `${place} is taken: stop what uses it, or set ${this.#variable} to another port`;

@@ -8,7 +8,7 @@ import type { Logger } from 'pino';
 import { docPathOf, type ErrorCode, toErrorJson } from '../contract/error-catalogue.ts';
 import { requestIsLate } from '../contract/limits.ts';
 import { ServiceError } from '../requests/errors.ts';
-import { newRequestContext, type RequestContext, type RequestObserver } from '../requests/request-context.ts';
+import { newRequestContext, newRequestId, type RequestObserver } from '../requests/request-context.ts';
 import { RawHeaders } from '../requests/request-header.ts';
 import { docUrlOf } from './doc-url.ts';
 import type { PacedSocket } from './paced-socket.ts';
@@ -16,10 +16,9 @@ import type { PacedSocket } from './paced-socket.ts';
 /** The protocol that the first bytes of a connection indicate. */
 type Protocol = 'TLS' | 'HTTP/2' | 'HTTP/1.1' | 'unknown';
 
-export interface ExpectedProtocol {
+interface ExpectedProtocol {
   /** The environment variable that sets the port. */
   variable: string;
-  door: RequestContext['door'];
   /** The protocol that a connection must begin with. */
   expected: 'TLS' | 'HTTP/2' | 'HTTP/1.1';
   /** The message for clients that use HTTP but not the expected protocol. */
@@ -84,7 +83,7 @@ function rawRefusal(
   status: string,
   code: ErrorCode,
   message: string,
-  { requestId }: RequestContext,
+  requestId: string,
   docUrl = docPathOf(code),
 ): string {
   const body = JSON.stringify(toErrorJson(new ServiceError(code, { message }), requestId, docUrl));
@@ -117,7 +116,7 @@ export function expectProtocol(port: ExpectedProtocol, silenceMs: number, log: L
       if (spoken === 'unknown') return void socket.destroy();
       // Further input is dropped, so that the client can read its answer. A client that stays is cut off.
       const message = spoken === 'TLS' ? noTls : port.hint;
-      const answer = rawRefusal('400 Bad Request', 'invalid_body', message, newRequestContext(port.door));
+      const answer = rawRefusal('400 Bad Request', 'invalid_body', message, newRequestId());
       socket.resume().end(`${answer}\n`);
       const lingering = setTimeout(() => socket.destroy(), silenceMs);
       socket.once('close', () => clearTimeout(lingering));
@@ -147,7 +146,7 @@ export function answerMalformedHttp(
   ) => {
     const context = newRequestContext('public');
     const header = request && new RawHeaders(request.rawHeaders);
-    socket.end(rawRefusal(status, code, message, context, docUrlOf(code, header, scheme)));
+    socket.end(rawRefusal(status, code, message, context.requestId, docUrlOf(code, header, scheme)));
     onEnd(context, undefined, code);
   };
   server

@@ -19,7 +19,7 @@ import type { Core } from './core.ts';
 import type { Database } from './open-database.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
-interface DoorSettings {
+export interface DoorSettings {
   config: Config;
   limits: TransportLimits;
   logger: Logger;

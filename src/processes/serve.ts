@@ -24,7 +24,7 @@ import { type Core, createCore } from './core.ts';
 import { createDoors } from './create-doors.ts';
 import { assertSecrets } from './key-checks.ts';
 import type { Database } from './open-database.ts';
-import { connectServers, createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
+import { createListeners, createServers, fitConnections, reloadTls } from './servers.ts';
 import { startTelemetry, type Telemetry } from './start-telemetry.ts';
 
 export type RunningServer = Awaited<ReturnType<typeof startServer>>;
@@ -76,10 +76,7 @@ export async function startServer(
       throw error;
     },
   );
-  connectServers(servers, doors, telemetry.onEnd, strangers, limits, logger);
-
-  const listeners = createListeners(servers, config, strangers, limits, logger);
-  const [publicListener, internalListener, operationsListener, consoleListener] = listeners;
+  const listeners = createListeners(servers, doors, strangers, settings, telemetry.onEnd);
   await measure(telemetry.metrics, core, database, feed, outages.failures, droppedLines, listeners);
   const notifications = await listenForChanges(database, core, feed, background, outages);
   const watches = createWatches(em, config, telemetry, background, logger);
@@ -102,7 +99,7 @@ export async function startServer(
     if (config.roles.has('watcher')) await watches.watch(config.chainNodes);
     ports = await openListeners(config, listeners);
   } catch (error) {
-    await Promise.all([stopWork(1_000), ...listeners.map((listener) => listener.close(0))]);
+    await Promise.all([stopWork(1_000), ...Object.values(listeners).map((each) => each.close(0))]);
     throw error;
   }
 
@@ -118,16 +115,15 @@ export async function startServer(
       const delayMs = Math.min(config.drainDelayMs, requestsMs / 2);
       core.store.endWithin(requestsMs * partForQueues);
       core.apiKeys.endWithin(requestsMs * partForQueues);
-      const closed = [publicListener, internalListener, consoleListener].map((each) =>
-        each.close(requestsMs, delayMs),
-      );
+      const { operations, ...ofClients } = listeners;
+      const closed = Object.values(ofClients).map((each) => each.close(requestsMs, delayMs));
       if (delayMs > 0) await sleep(delayMs);
       stopping.abort();
       await Promise.all([...closed, stopWork(requestsMs - delayMs)]);
       await core.forConsole.audit.settled();
       telemetry.requestLog.stop();
       outages.stop();
-      await Promise.all([operationsListener.close(0), telemetry.tracing?.stop()]);
+      await Promise.all([operations.close(0), telemetry.tracing?.stop()]);
     },
     /** Watches more chains. Throws StartupError if a node is on another chain. */
     watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void> {
@@ -154,16 +150,15 @@ function facilitatorMetrics({ pay, taskBegan, taskWorked }: Metrics): Parameters
 type Listeners = ReturnType<typeof createListeners>;
 
 /** Without the role `api` there is only the port for operations. */
-async function openListeners(
-  { roles, host, console }: Config,
-  [publicPort, internalPort, operationsPort, consolePort]: Listeners,
-): Promise<Ports> {
-  if (!roles.has('api')) return { http: 0, grpc: 0, metrics: await operationsPort.listen(host) };
+async function openListeners(config: Config, listeners: Listeners): Promise<Ports> {
+  const { roles, host, httpPort, grpcPort, console } = config;
+  const openMetrics = () => listeners.operations.listen(host, config.metricsPort);
+  if (!roles.has('api')) return { http: 0, grpc: 0, metrics: await openMetrics() };
   return {
-    http: await publicPort.listen(host),
-    grpc: await internalPort.listen(host),
-    metrics: await operationsPort.listen(host),
-    ...(console && { console: await consolePort.listen(console.host) }),
+    http: await listeners.public.listen(host, httpPort),
+    grpc: await listeners.internal.listen(host, grpcPort),
+    metrics: await openMetrics(),
+    ...(console && { console: await listeners.console.listen(console.host, console.port) }),
   };
 }
 
@@ -199,7 +194,7 @@ async function measure(
   feed: EventFeed,
   databaseFailures: ReadonlyMap<string, number>,
   droppedLogLines: () => number,
-  [publicListener, internalListener, operationsListener]: Listeners,
+  listeners: Listeners,
 ): Promise<void> {
   const namesOf = (all: readonly { desc: DescService }[]) =>
     all.flatMap(({ desc }) => desc.methods.map(({ name }) => name));
@@ -218,9 +213,9 @@ async function measure(
     droppedLogLines,
     pool: await orm.em.getConnection().getNativeClient(),
     connections: () => ({
-      public: publicListener.connections,
-      internal: internalListener.connections,
-      operations: operationsListener.connections,
+      public: listeners.public.connections,
+      internal: listeners.internal.connections,
+      operations: listeners.operations.connections,
     }),
     isReady: async () => (await readiness.check()) === 'ready',
   });

@@ -13,10 +13,9 @@ import { readTls } from '../config/config.ts';
 import { Listener, type Port } from '../doors/listener.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import type { Strangers } from '../doors/strangers.ts';
-import type { ExpectedProtocol } from '../doors/unreadable-input.ts';
 import { answerMalformedHttp, createProtocolLog, expectProtocol } from '../doors/unreadable-input.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
-import type { createDoors } from './create-doors.ts';
+import type { createDoors, DoorSettings } from './create-doors.ts';
 
 /** Creates the servers of the ports without listening. */
 export async function createServers(config: Config, limits: TransportLimits) {
@@ -26,7 +25,6 @@ export async function createServers(config: Config, limits: TransportLimits) {
   // Node's HTTP/1.1 server ends the connection itself. HTTP/2 and TLS end with the client's side.
   const port = (allowHalfOpen: boolean) => net.createServer({ allowHalfOpen, noDelay: true });
   return {
-    isTls: pair !== undefined,
     certificateDueMs: pair?.dueMs,
     public: {
       port: port(pair === undefined),
@@ -41,17 +39,20 @@ export async function createServers(config: Config, limits: TransportLimits) {
 
 type Servers = Awaited<ReturnType<typeof createServers>>;
 
-/** Connects the servers to the doors, and invalid requests to their handlers. */
-export function connectServers(
+/**
+ * Connects the servers to the doors, and invalid input to its handlers. Returns the listeners of their ports,
+ * not open yet.
+ */
+export function createListeners(
   servers: Servers,
   doors: Awaited<ReturnType<typeof createDoors>>,
-  onEnd: RequestObserver,
   strangers: Record<'doors' | 'operations' | 'console', Strangers>,
-  limits: TransportLimits,
-  logger: Logger,
-): void {
+  { limits, logger }: DoorSettings,
+  onEnd: RequestObserver,
+) {
   const log = createProtocolLog(logger);
-  const malformed = { log, maxHeaderBytes: limits.maxHeaderBytes, onEnd: () => {}, scheme: doors.scheme };
+  const { scheme } = doors;
+  const malformed = { log, maxHeaderBytes: limits.maxHeaderBytes, onEnd: () => {}, scheme };
   serveHttp1(servers.public.http1, doors.public);
   answerMalformedHttp(servers.public.http1, 'HTTP_PORT', { ...malformed, onEnd });
   servers.public.http2?.on('request', (request, response) => {
@@ -62,19 +63,41 @@ export function connectServers(
   answerMalformedHttp(servers.operations.http1, 'METRICS_PORT', { ...malformed, scheme: 'http' });
   if (doors.console) serveHttp1(servers.console.http1, doors.console);
   answerMalformedHttp(servers.console.http1, 'CONSOLE_PORT', malformed);
-  const admit = (expected: ExpectedProtocol) => expectProtocol(expected, limits.headersTimeoutMs, log);
-  const hints = protocolHints(servers.isTls);
-  accept(servers.public, strangers.doors, hints.public && admit(hints.public));
-  accept(servers.internal, strangers.doors, admit(hints.internal));
-  accept(servers.operations, strangers.operations, undefined);
-  accept(servers.console, strangers.console, undefined);
+  const listenerOf = (
+    variable: string,
+    server: Port,
+    from: Strangers,
+    ofPort: TransportLimits,
+    expected?: typeof tlsOnly | typeof http2Only,
+  ) => {
+    const admit = expected && expectProtocol({ variable, ...expected }, limits.headersTimeoutMs, log);
+    accept(server, from, admit);
+    return new Listener(server, variable, from, ofPort, logger);
+  };
+  // Without one, a server itself answers another protocol.
+  const [ofPublic, ofInternal] = scheme === 'https' ? [tlsOnly, tlsOnly] : [undefined, http2Only];
+  const ofOperations = atMost(limits, maxOperationsConnections);
+  const ofConsole = atMost(limits, maxConsoleConnections);
+  return {
+    public: listenerOf('HTTP_PORT', servers.public, strangers.doors, limits, ofPublic),
+    internal: listenerOf('GRPC_PORT', servers.internal, strangers.doors, limits, ofInternal),
+    operations: listenerOf('METRICS_PORT', servers.operations, strangers.operations, ofOperations),
+    console: listenerOf('CONSOLE_PORT', servers.console, strangers.console, ofConsole),
+  };
 }
+
+/** What is expected on ports whose servers would silently close another protocol's connection. */
+const tlsOnly = { expected: 'TLS', hint: 'This port speaks TLS. Use https in place of http.' } as const;
+const http2Only = {
+  expected: 'HTTP/2',
+  hint: 'This port speaks HTTP/2, for gRPC and gRPC-Web and Connect. JSON over HTTP/1.1 is on HTTP_PORT.',
+} as const;
 
 /** Passes each connection to the server of its protocol, after `admit` if there is one. */
 function accept(
-  { port, tls: tlsServer, http1, http2: http2Server }: Port & { tls?: tls.Server },
+  { port, tls: tlsServer, http1, http2: http2Server }: Port,
   strangers: Strangers,
-  admit: ((socket: Socket, pass: (socket: Socket) => void) => void) | undefined,
+  admit: ReturnType<typeof expectProtocol> | undefined,
 ): void {
   const serve = (socket: Socket) => {
     const speaksHttp2 = http1 === undefined || (socket as tls.TLSSocket).alpnProtocol === 'h2';
@@ -97,23 +120,6 @@ function serveHttp1(
     (request.socket as Duplex as PacedSocket).begin(response, () => serve(request, response));
   };
   server.on('request', begin).on('checkContinue', begin).on('checkExpectation', begin);
-}
-
-export function createListeners(
-  servers: Servers,
-  { httpPort, grpcPort, metricsPort, console }: Config,
-  strangers: Record<'doors' | 'operations' | 'console', Strangers>,
-  limits: TransportLimits,
-  logger: Logger,
-): readonly [publicPort: Listener, internalPort: Listener, operationsPort: Listener, consolePort: Listener] {
-  const ofOperations = atMost(limits, maxOperationsConnections);
-  const ofConsole = atMost(limits, maxConsoleConnections);
-  return [
-    new Listener(servers.public, 'HTTP_PORT', httpPort, strangers.doors, limits, logger),
-    new Listener(servers.internal, 'GRPC_PORT', grpcPort, strangers.doors, limits, logger),
-    new Listener(servers.operations, 'METRICS_PORT', metricsPort, strangers.operations, ofOperations, logger),
-    new Listener(servers.console, 'CONSOLE_PORT', console?.port ?? 0, strangers.console, ofConsole, logger),
-  ];
 }
 
 /** Most connections of probes and scrapers. */
@@ -144,19 +150,6 @@ export async function fitConnections(
     `each port accepts only ${fitting} connections, to fit the limit of ${openFiles} open files: raise it (ulimit -n), or lower MAX_CONNECTIONS`,
   );
   return atMost(limits, fitting);
-}
-
-/** Returns what is expected on ports whose servers would silently close another protocol's connection. */
-function protocolHints(isTls: boolean): { public?: ExpectedProtocol; internal: ExpectedProtocol } {
-  const needsTls = 'This port speaks TLS. Use https in place of http.';
-  const needsHttp2 =
-    'This port speaks HTTP/2, for gRPC and gRPC-Web and Connect. JSON over HTTP/1.1 is on HTTP_PORT.';
-  const grpc = { variable: 'GRPC_PORT', door: 'internal' } as const;
-  if (!isTls) return { internal: { ...grpc, expected: 'HTTP/2', hint: needsHttp2 } };
-  return {
-    public: { variable: 'HTTP_PORT', door: 'public', expected: 'TLS', hint: needsTls },
-    internal: { ...grpc, expected: 'TLS', hint: needsTls },
-  };
 }
 
 /** How often the timeouts of HTTP/1 connections are checked. */

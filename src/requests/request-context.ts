@@ -66,10 +66,11 @@ export const requestContextKey: ContextKey<RequestContext | undefined> = createC
 >(undefined, { description: 'the request being served' });
 
 export function newRequestContext(door: RequestContext['door']): RequestContext {
-  // Node makes random UUIDs many at a time. 16 random bytes for each would take longer than the rest.
-  const requestId = `req_${randomUUID().replaceAll('-', '')}`;
-  return { requestId, door, startedAtMs: performance.now() };
+  return { requestId: newRequestId(), door, startedAtMs: performance.now() };
 }
+
+/** Node makes random UUIDs many at a time. 16 random bytes for each would take longer than the rest. */
+export const newRequestId = () => `req_${randomUUID().replaceAll('-', '')}`;
 
 /** Returns the context of the request. Throws if a door did not set it. */
 export function requestContextOf(values: ContextValues): RequestContext {
