@@ -1,9 +1,10 @@
 // Serves a call over JSON or plain gRPC: authenticates it by its headers, reads its message, runs the method.
 
 import type { DescMethod, Message } from '@bufbuild/protobuf';
+import type { Logger } from 'pino';
 import type { RatePolicy } from '../config/config.ts';
 import type { Method, ServedService } from '../requests/method.ts';
-import type { RequestContext } from '../requests/request-context.ts';
+import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
 import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
@@ -43,10 +44,17 @@ interface IncomingCall {
   signal?: AbortSignal;
 }
 
-export interface CallOptions {
+/** What the public and the internal door need. */
+export interface DoorOptions {
+  /** The services that need a merchant's key or a client secret. */
+  services: readonly ServedService[];
   gate: Gate;
-  tracing?: Tracing | undefined;
   strangers: Strangers;
+  logger: Logger;
+  onEnd: RequestObserver;
+  tracing?: Tracing | undefined;
+  /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
+  requestTimeoutMs: number;
 }
 
 const neverAborted = new AbortController().signal;
@@ -56,7 +64,7 @@ export async function serveCall(
   { service, implementation, operation }: ServedMethod,
   { context, header, connection, signal }: IncomingCall,
   decode: (caller: unknown) => Promise<Message>,
-  { gate, tracing, strangers }: CallOptions,
+  { gate, tracing, strangers }: DoorOptions,
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
   let caller: unknown;

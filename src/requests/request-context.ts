@@ -51,6 +51,10 @@ export interface RequestContext {
    * refund. Set once this request has been counted, unless there is no limit.
    */
   charge?: (requests: number) => void;
+  /** The caller that Connect's gate has admitted. */
+  admitted?: { caller: unknown };
+  /** True once Connect has read the message: a later refusal by it is not the client's fault. */
+  isRead?: boolean;
   error?: ServiceError;
   /** `canceled` or `deadline_exceeded`, if the client ended the request. */
   endedByClient?: string;

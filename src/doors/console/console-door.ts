@@ -252,9 +252,10 @@ function serve(
     return caller;
   };
   const answer = async (request: Message, { values, requestHeader, signal }: HandlerContext) => {
-    const call = { context: requestContextOf(values), header: requestHeader, signal };
-    const caller = admittedCaller(values) as ConsoleCaller;
-    return withoutClientSecret((await run(request, caller, call)) as Message);
+    const context = requestContextOf(values);
+    const caller = admittedCaller(context) as ConsoleCaller;
+    const answer = await run(request, caller, { context, header: requestHeader, signal });
+    return withoutClientSecret(answer as Message);
   };
   // Connect reads `grpc` and `grpcWeb` only here, though its types do not have them.
   const options = { requestGate: requestGateOf(admit), grpc: false, grpcWeb: false };

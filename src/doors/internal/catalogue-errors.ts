@@ -4,7 +4,7 @@
 // changed to a refusal then.
 
 import type { HandlerContext, Interceptor } from '@connectrpc/connect';
-import { Code, ConnectError, createContextKey } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
@@ -70,9 +70,6 @@ export const callIsUnreadable = 'The call or its message is not well formed. Che
 /** gRPC calls of a unary method carry one message. */
 export const notOneMessage = 'The call has to carry exactly one message.';
 
-/** True once the call's message was read: a later refusal by Connect is not the client's fault. */
-export const isReadKey = createContextKey(false, { description: 'whether the message could be read' });
-
 /** Turns Connect's own refusals of this call into refusals of the catalogue. Call it from the gate. */
 export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }: HandlerContext): void {
   signal.addEventListener('abort', () => {
@@ -82,7 +79,7 @@ export function refuseWhatConnectRefuses({ signal, values, requestHeader, url }:
     const inHeaders = compressionHeaders.map((name) => requestHeader.get(name));
     const compressions = [...inHeaders, new URL(url).searchParams.get('compression')];
     const isCompressionKnown = compressions.every((name) => knownCompressions.includes(name ?? 'identity'));
-    const refusal = refusalOfConnect(error, { isRead: values.get(isReadKey), isCompressionKnown });
+    const refusal = refusalOfConnect(error, { isRead: context.isRead === true, isCompressionKnown });
     if (refusal === undefined) return;
     context.error = refusal;
     const { code, message, rawMessage, details } = toConnectError(refusal, context.requestId);

@@ -36,12 +36,11 @@ import {
   requestContextOf,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import { operationOf } from '../call.ts';
+import { type DoorOptions, operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
   callIsUnreadable,
-  isReadKey,
   notOneMessage,
   refuseByCatalogue,
   refuseWhatConnectRefuses,
@@ -51,9 +50,9 @@ import {
 import { createProtoJsonDecoder } from './proto-json.ts';
 import { admittedCaller, requestGateOf } from './request-gate.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
-import { createUnaryGrpc, type UnaryGrpcOptions } from './unary-grpc.ts';
+import { createUnaryGrpc } from './unary-grpc.ts';
 
-interface InternalDoorOptions extends UnaryGrpcOptions {
+interface InternalDoorOptions extends DoorOptions {
   /** Registers the services that need no key: health and reflection. */
   openRoutes: (router: ConnectRouter) => void;
   /** Aborts when the service stops, so that endless calls end. */
@@ -151,12 +150,12 @@ type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown,
 function implementationOf(served: Served) {
   return (request: Message, { values, requestHeader, responseHeader, signal }: HandlerContext) => {
     const context = requestContextOf(values);
-    values.set(isReadKey, true);
+    context.isRead = true;
     const setHeaders = () => {
       for (const [name, value] of answerHeaders(context)) responseHeader.set(name, value);
     };
     setHeaders();
-    const answer = served.run(request, admittedCaller(values), { context, header: requestHeader, signal });
+    const answer = served.run(request, admittedCaller(context), { context, header: requestHeader, signal });
     // The call may have charged more requests.
     return answer instanceof Promise ? answer.finally(setHeaders) : answer;
   };

@@ -1,10 +1,8 @@
 // The gate of calls through Connect: refuses a call before its message is read.
 
-import { type ContextValues, createContextKey, type HandlerContext } from '@connectrpc/connect';
+import type { HandlerContext } from '@connectrpc/connect';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
 import { refusalOf, refuseWhatConnectRefuses } from './catalogue-errors.ts';
-
-const callerKey = createContextKey<{ caller: unknown } | undefined>(undefined, { description: 'the caller' });
 
 /** Returns the gate of a method. `admit` returns the caller, or throws the refusal. */
 export function requestGateOf(admit: (context: RequestContext, header: Headers) => unknown) {
@@ -12,7 +10,7 @@ export function requestGateOf(admit: (context: RequestContext, header: Headers) 
     refuseWhatConnectRefuses(call);
     const context = requestContextOf(call.values);
     try {
-      call.values.set(callerKey, { caller: await admit(context, call.requestHeader) });
+      context.admitted = { caller: await admit(context, call.requestHeader) };
     } catch (reason) {
       throw refusalOf(reason, context);
     }
@@ -20,8 +18,7 @@ export function requestGateOf(admit: (context: RequestContext, header: Headers) 
 }
 
 /** Returns the caller that the gate has admitted. Throws without one: nothing can skip authentication. */
-export function admittedCaller(values: ContextValues): unknown {
-  const admitted = values.get(callerKey);
+export function admittedCaller({ admitted }: RequestContext): unknown {
   if (admitted === undefined) throw new Error('a call was not admitted');
   return admitted.caller;
 }

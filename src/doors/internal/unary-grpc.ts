@@ -8,31 +8,19 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
-import type { Logger } from 'pino';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { ServiceError } from '../../requests/errors.ts';
-import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
   newRequestContext,
   type RequestContext,
-  type RequestObserver,
   type RequestOutcome,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import { type CallOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
+import { type DoorOptions, operationOf, type ServedMethod, serveCall } from '../call.ts';
 import { discardStream, limitStream } from '../request-body.ts';
 import { callIsUnreadable, clientGone, notOneMessage, refusalOf, trailerOf } from './catalogue-errors.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
-
-export interface UnaryGrpcOptions extends CallOptions {
-  /** The services that need a merchant's key or a client secret. */
-  services: readonly ServedService[];
-  logger: Logger;
-  onEnd: RequestObserver;
-  /** The time for a call to arrive and be processed, even if its client sets a longer deadline. */
-  requestTimeoutMs: number;
-}
 
 interface Served extends ServedMethod {
   method: DescMethodUnary;
@@ -44,7 +32,7 @@ const plainContentType = /^application\/grpc(?:\+proto)?$/;
 const headBytes = 5;
 
 /** Returns the function that serves a stream with these headers, or undefined if it is not a plain call. */
-export function createUnaryGrpc(options: UnaryGrpcOptions) {
+export function createUnaryGrpc(options: DoorOptions) {
   const calls = compileCalls(options);
   return (headers: IncomingHttpHeaders) => {
     const call = calls.get(headers[':path'] ?? '');
@@ -67,7 +55,7 @@ export function createUnaryGrpc(options: UnaryGrpcOptions) {
   };
 }
 
-function compileCalls({ services }: UnaryGrpcOptions): Map<string, Served> {
+function compileCalls({ services }: DoorOptions): Map<string, Served> {
   const calls = new Map<string, Served>();
   for (const service of services) {
     for (const [method, implementation] of service.methods) {
@@ -87,7 +75,7 @@ async function serve(
   called: Served,
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
-  options: UnaryGrpcOptions,
+  options: DoorOptions,
 ): Promise<void> {
   const { method, checkStructs } = called;
   const context = newRequestContext('internal');

@@ -4,7 +4,6 @@
 
 import { hash } from 'node:crypto';
 import { getOption, type Message } from '@bufbuild/protobuf';
-import type { Logger } from 'pino';
 import {
   catalogue,
   type ErrorCode,
@@ -18,16 +17,14 @@ import { hasRequiredField } from '../../contract/json/field-rules.ts';
 import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
-import type { ServedService } from '../../requests/method.ts';
 import {
   answerHeaders,
   newRequestContext,
   type RequestContext,
-  type RequestObserver,
   type RequestOutcome,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import { type CallOptions, type ServedMethod, serveCall } from '../call.ts';
+import { type DoorOptions, type ServedMethod, serveCall } from '../call.ts';
 import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
 import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
@@ -59,13 +56,9 @@ export interface SiteRequest {
   readonly context: RequestContext;
 }
 
-interface PublicDoorOptions extends CallOptions {
-  services: readonly ServedService[];
-  logger: Logger;
-  onEnd: RequestObserver;
+interface PublicDoorOptions extends DoorOptions {
   isDraining: () => boolean;
   trustedProxies?: readonly string[];
-  requestTimeoutMs: number;
   scheme: 'http' | 'https';
   sites: readonly Site[];
   /** Lets the reference page of this port send requests, with testnet keys only. */
