@@ -146,14 +146,10 @@ const contentTypes: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Smallest first. */
-const codings = ['br', 'gzip'] as const;
-type Coding = (typeof codings)[number];
-
 interface LoadedFile {
   body: Buffer;
   /** The same body in the codings requested so far. */
-  compressed: Partial<Record<Coding, Buffer>>;
+  compressed: Record<string, Buffer>;
   etag: string;
   headers: OutgoingHttpHeaders;
 }
@@ -197,39 +193,36 @@ async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions):
   };
 }
 
-/** Matches an Accept-Encoding that lists the coding without `q=0`. */
-const accepts = {
-  br: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
-  gzip: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i,
-};
-
 /**
  * This quality takes some 10 ms; the best takes half a second and saves only a tenth more. A window no larger
  * than the file uses less memory than the default. The thread pool would be slower.
  */
-const compress: Record<Coding, (body: Buffer) => Buffer> = {
-  br: (body) =>
-    brotliCompressSync(body, {
-      params: {
-        [constants.BROTLI_PARAM_QUALITY]: 6,
-        [constants.BROTLI_PARAM_LGWIN]: 18,
-        [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
-      },
-    }),
-  gzip: gzipSync,
-};
+const brotli = (body: Buffer) =>
+  brotliCompressSync(body, {
+    params: {
+      [constants.BROTLI_PARAM_QUALITY]: 6,
+      [constants.BROTLI_PARAM_LGWIN]: 18,
+      [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
+    },
+  });
+
+/** Smallest first. `accepted` matches an Accept-Encoding that lists the coding without `q=0`. */
+const codings = [
+  { name: 'br', accepted: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i, compress: brotli },
+  { name: 'gzip', accepted: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i, compress: gzipSync },
+];
 
 function send({ body, compressed, etag, headers }: LoadedFile, { request, response, context }: SiteRequest) {
   const accepted = String(request.headers['accept-encoding'] ?? '');
-  const coding = codings.find((each) => accepts[each].test(accepted));
-  if (coding !== undefined) compressed[coding] ??= compress[coding](body);
-  const content = (coding && compressed[coding]) ?? body;
+  const coding = codings.find((each) => each.accepted.test(accepted));
+  if (coding !== undefined) compressed[coding.name] ??= coding.compress(body);
+  const content = (coding && compressed[coding.name]) ?? body;
   // Weak, because it is the same for every coding.
   const known = String(request.headers['if-none-match'] ?? '').split(',');
   const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
   (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
     ...headers,
-    ...(coding === undefined ? {} : { 'Content-Encoding': coding }),
+    ...(coding === undefined ? {} : { 'Content-Encoding': coding.name }),
     ...(isUnchanged ? {} : { 'Content-Length': content.length }),
     Vary: 'Accept-Encoding',
     ETag: `W/"${etag}"`,
