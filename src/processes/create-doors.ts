@@ -72,7 +72,7 @@ export async function createDoors(
         origin: config.console.origin,
         pages: await loadConsolePages(),
         onEnd,
-        onValidSession: (connection) => strangers.console.noteValidKey(connection),
+        strangers: strangers.console,
         requestTimeoutMs,
       }),
   } as const;

@@ -28,10 +28,11 @@ import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import { pathOf, queryOf } from '../node-headers.ts';
+import { sendJson } from '../public/json-body.ts';
 import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
-import type { Connection } from '../strangers.ts';
+import type { Strangers } from '../strangers.ts';
 
 interface ConsoleDoorOptions {
   /** The services that other doors serve by API key. */
@@ -48,8 +49,7 @@ interface ConsoleDoorOptions {
   /** Its pages and their files. */
   pages: Site;
   onEnd: RequestObserver;
-  /** Called with the connection of each request with a session. */
-  onValidSession: (connection: Connection) => void;
+  strangers: Strangers;
   requestTimeoutMs: number;
 }
 
@@ -68,12 +68,12 @@ const headers = {
 
 /** The console's listener for node:http's `request` event. */
 export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener {
-  const { scheme, origin, pages, onEnd, onValidSession } = options;
+  const { scheme, origin, pages, onEnd, strangers } = options;
   const handlers = compileHandlers(options);
 
   return (request, response) => {
     const context = newRequestContext('console');
-    context.onIssuedKey = () => onValidSession(request.socket);
+    context.onIssuedKey = () => strangers.noteValidKey(request.socket);
     const path = pathOf(request);
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
@@ -81,6 +81,11 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     response.once('close', () => onEnd(context, name, outcomeOf(context)));
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
+    const send = (status: number, body: object, headers: Readonly<Record<string, string>> = {}) =>
+      sendJson(
+        { request, response, context },
+        { status, body: JSON.stringify(body), headers: Object.entries(headers) },
+      );
     const refuse = (reason: unknown) => {
       if (reason instanceof ClientGone) {
         context.endedByClient = 'canceled';
@@ -89,9 +94,8 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       const error = toServiceError(reason);
       context.error = error;
       discardBody(request);
-      for (const [name, value] of Object.entries(error.httpHeaders)) response.setHeader(name, value);
       const body = toErrorJson(error, context.requestId, docPathOf(error.code));
-      send(response, error.httpStatus ?? catalogue[error.code].httpStatus, body);
+      send(error.httpStatus ?? catalogue[error.code].httpStatus, body, error.httpHeaders);
     };
     const serve = async () => {
       const header = assertOwnPage(request, scheme, origin);
@@ -103,7 +107,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       const Allow = path === exportPath ? 'GET' : 'POST';
       if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });
       if (path === exportPath) return await sendExport(request, response, options);
-      if (handler === undefined) return send(response, 200, await exchangeCode(request, options));
+      if (handler === undefined) return send(200, await exchangeCode(request, options));
       const values = createContextValues().set(requestContextKey, context);
       const universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
       const answer = await notModifiedIfKnown(await handler(universalRequest), header);
@@ -156,11 +160,11 @@ function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origi
 async function sendExport(
   request: IncomingMessage,
   response: ServerResponse,
-  { openExport, onValidSession }: ConsoleDoorOptions,
+  { openExport, strangers }: ConsoleDoorOptions,
 ): Promise<void> {
   const ticket = new URLSearchParams(queryOf(request)).get('ticket') ?? '';
   await openExport(ticket, async ({ fileName, texts }) => {
-    onValidSession(request.socket);
+    strangers.noteValidKey(request.socket);
     response.writeHead(200, {
       'Content-Type': 'text/csv; charset=utf-8',
       'Content-Disposition': `attachment; filename="${fileName}"`,
@@ -277,11 +281,4 @@ function withoutClientSecret<T extends Message>(message: T): T {
     return { ...message, paymentIntents: message.paymentIntents.map(withoutClientSecret) };
   }
   return message;
-}
-
-function send(response: ServerResponse, status: number, body: object): void {
-  const text = JSON.stringify(body);
-  const bytes = Buffer.byteLength(text);
-  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': bytes });
-  response.end(text);
 }

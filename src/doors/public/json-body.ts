@@ -70,7 +70,7 @@ export interface JsonAnswer {
 export function sendJson(
   { request, response, context }: { request: NodeRequest; response: NodeResponse; context: RequestContext },
   { status, body, headers }: JsonAnswer,
-  isDraining: () => boolean,
+  isDraining = () => false,
 ): void {
   const hasBody = status !== 204 && status !== 304;
   const all = hasBody
