@@ -15,8 +15,6 @@ import { addListCommands } from './processes/admin-lists.ts';
 import {
   expiresInOption,
   idOption,
-  keyOption,
-  merchantOption,
   modeOption,
   parseDuration,
   WrongId,
@@ -119,7 +117,7 @@ walletOptions(
     .description(
       'change where a merchant is paid from now on; on mainnet asks for confirmation in a terminal',
     )
-    .addOption(merchantOption()),
+    .addOption(idOption('merchant', 'mer')),
 )
   .addOption(yesOption())
   .action((options) => {
@@ -145,7 +143,7 @@ walletOptions(
 
 command(merchant, 'set-origins --merchant mer_… --mode mainnet --origins https://shop.example')
   .description('set the origins of a merchant’s pages, to which the checkout returns and sends messages')
-  .addOption(merchantOption())
+  .addOption(idOption('merchant', 'mer'))
   .addOption(modeOption())
   .requiredOption('--origins <list>', 'origins separated by commas; an empty text removes all')
   .action((options) =>
@@ -168,7 +166,7 @@ const key = group('key', 'API keys');
 
 command(key, 'create --merchant mer_… --mode mainnet --expires-in 90d')
   .description('issue a key; it is shown only once')
-  .addOption(merchantOption())
+  .addOption(idOption('merchant', 'mer'))
   .addOption(modeOption())
   .addOption(expiresInOption())
   .action((options) =>
@@ -184,7 +182,7 @@ command(key, 'create --merchant mer_… --mode mainnet --expires-in 90d')
 
 command(key, 'list --merchant mer_…')
   .description("list a merchant's keys")
-  .addOption(merchantOption())
+  .addOption(idOption('merchant', 'mer'))
   .action((options) =>
     withDatabase(async ({ orm }) => {
       const { listApiKeys } = await import('./merchants/administration.ts');
@@ -196,7 +194,7 @@ command(key, 'list --merchant mer_…')
 
 command(key, 'revoke --key key_…')
   .description('refuse a key from now on, on every running process; asks for confirmation in a terminal')
-  .addOption(keyOption())
+  .addOption(idOption('key', 'key'))
   .addOption(yesOption())
   .action((options) =>
     changing(async ({ orm }) => {
@@ -213,7 +211,7 @@ command(key, 'revoke --key key_…')
 
 command(key, 'rotate --key key_… --overlap 24h --expires-in 90d')
   .description('issue a successor; the old key works on for the overlap')
-  .addOption(keyOption())
+  .addOption(idOption('key', 'key'))
   .requiredOption('--overlap <duration>', 'how long the old key works on, such as 24h', parseDuration)
   .addOption(expiresInOption())
   .action((options) =>
@@ -253,7 +251,7 @@ command(chain, 'unwatch --mode testnet --chain base')
 
 command(program, 'test-pay --intent pi_…')
   .description('pay an intent with test money on the local chain')
-  .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
+  .addOption(idOption('intent', 'pi'))
   .addOption(
     new Option(
       '--amount-units <units>',
@@ -268,7 +266,7 @@ command(program, 'test-pay --intent pi_…')
 
 command(program, 'test-refund --refund rf_…')
   .description('send a refund with test money on the local chain')
-  .addOption(idOption('--refund <id>', 'id of the refund, rf_…', 'rf'))
+  .addOption(idOption('refund', 'rf'))
   .action(shows(async () => (await loadChainTasks()).testRefund));
 
 command(program, 'demo-month')

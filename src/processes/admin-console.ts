@@ -14,7 +14,7 @@ const loadLinks = () => import('../console/sessions.ts');
 
 export function addConsoleCommands(): void {
   const commands = group('console', 'who may open the console');
-  const ofMerchant = idOption('--merchant <id>', 'only this merchant; without it, an operator', 'mer');
+  const ofMerchant = idOption('merchant', 'mer', 'only this merchant; without it, an operator');
 
   command(commands, 'link --for "Anna Meier"')
     .description('print a link that opens the console once, within ten minutes')
@@ -63,7 +63,7 @@ export function addConsoleCommands(): void {
 
   command(commands, 'revoke --session cs_…')
     .description('end a session from now on, on every running process, or make its link useless')
-    .addOption(idOption('--session <id>', 'id of the session, cs_…', 'cs'))
+    .addOption(idOption('session', 'cs'))
     .action((options) =>
       changing(async ({ orm }) => {
         const session = await (await loadLinks()).revokeSession(orm.em, options.session);

@@ -12,7 +12,7 @@ import {
   refundStatusNames,
   statusNames,
 } from '../contract/words.ts';
-import { idOption, merchantOption, modeOption, yesOption } from './admin-options.ts';
+import { idOption, modeOption, yesOption } from './admin-options.ts';
 import { changing, command, confirm, group, print, shows, withDatabase } from './admin-program.ts';
 
 const maxLimit = 1_000;
@@ -46,7 +46,7 @@ function addMoneyLists(): void {
     .action(shows(async () => (await loadTasks()).intents.list, 'There are none.'));
   command(intent, 'show --intent pi_… --json')
     .description('show a payment intent; with --json also its payments and metadata')
-    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
+    .addOption(idOption('intent', 'pi'))
     .action(shows(async () => (await loadTasks()).intents.show));
 
   listOptions(command(transfer, 'list --status unattributed'))
@@ -59,19 +59,19 @@ function addMoneyLists(): void {
     .action(shows(async () => (await loadTasks()).transfers.list, 'There are none.'));
   command(transfer, 'show --transfer tr_…')
     .description('show a transfer; an unattributed one with the intents it may be for')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
+    .addOption(idOption('transfer', 'tr'))
     .action(shows(async () => (await loadTransferTasks()).show));
 
   command(transfer, 'attribute --transfer tr_… --intent pi_…')
     .description('make an unattributed transfer a payment of an intent')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
-    .addOption(idOption('--intent <id>', 'id of the intent, pi_…', 'pi'))
+    .addOption(idOption('transfer', 'tr'))
+    .addOption(idOption('intent', 'pi'))
     .option('--allow-ended', 'although the intent has ended or has its amount already')
     .action(shows(async () => (await loadTransferTasks()).attribute, undefined, changing));
 
   command(transfer, 'detach --transfer tr_…')
     .description('undo a manual attribution')
-    .addOption(idOption('--transfer <id>', 'id of the transfer, tr_…', 'tr'))
+    .addOption(idOption('transfer', 'tr'))
     .action(shows(async () => (await loadTransferTasks()).detach, undefined, changing));
 
   listOptions(command(refund, 'list --status requires_transfer'))
@@ -81,7 +81,7 @@ function addMoneyLists(): void {
     .action(shows(async () => (await loadTasks()).refunds.list, 'There are none.'));
   command(refund, 'show --refund rf_… --json')
     .description('show a refund; with --json also its transaction, transfers and metadata')
-    .addOption(idOption('--refund <id>', 'id of the refund, rf_…', 'rf'))
+    .addOption(idOption('refund', 'rf'))
     .action(shows(async () => (await loadTasks()).refunds.show));
 }
 
@@ -93,7 +93,7 @@ function addEventLists(): void {
     .description('list events, newest first')
     .addOption(choice('--type <type>', eventTypes))
     .addOption(ofIntentOption())
-    .addOption(optionalId('--refund <id>', 'only those of this refund', 'rf'))
+    .addOption(optionalId('refund', 'rf', 'only those of this refund'))
     .action(shows(async () => (await loadTasks()).listEvents, 'There are none.'));
 
   command(event, 'new-epoch')
@@ -116,7 +116,7 @@ function addEventLists(): void {
     .description('list deliveries of webhooks, those of the newest event first')
     .addOption(choice('--status <status>', deliveryStatusNames))
     .addOption(new Option('--failed', 'the same as --status failed').conflicts('status'))
-    .addOption(optionalId('--endpoint <id>', 'only those to this endpoint', 'we'))
+    .addOption(optionalId('endpoint', 'we', 'only those to this endpoint'))
     .action(shows(async () => (await loadTasks()).listDeliveries, 'There are none.'));
 }
 
@@ -128,7 +128,7 @@ function addExport(): void {
     'payments --merchant mer_… --mode mainnet --from 2026-11-01 --before 2026-12-01 > november.csv',
   )
     .description('print a line for each payment and each refund in blocks of that time, oldest first')
-    .addOption(merchantOption())
+    .addOption(idOption('merchant', 'mer'))
     .addOption(modeOption())
     .addOption(momentOption('--from <time>', 'blocks of then or later').makeOptionMandatory())
     .addOption(momentOption('--before <time>', 'earlier blocks').makeOptionMandatory())
@@ -147,7 +147,7 @@ function addExport(): void {
 }
 
 const optionalId = (...of: Parameters<typeof idOption>) => idOption(...of).makeOptionMandatory(false);
-const ofIntentOption = () => optionalId('--intent <id>', 'only those of this intent', 'pi');
+const ofIntentOption = () => optionalId('intent', 'pi', 'only those of this intent');
 
 function hexOption(flags: string, description: string, digits: number): Option {
   return new Option(flags, description).argParser((text) => {
@@ -161,7 +161,7 @@ const choice = (flags: string, values: readonly string[]) =>
 
 function listOptions(command: Command): Command {
   return command
-    .addOption(merchantOption().makeOptionMandatory(false))
+    .addOption(optionalId('merchant', 'mer'))
     .addOption(choice('--mode <mode>', modeNames))
     .addOption(
       new Option('--limit <number>', `how many, at most ${maxLimit}`).default(20).argParser((text) => {

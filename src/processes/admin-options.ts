@@ -17,17 +17,18 @@ export function expiresInOption(): Option {
   });
 }
 
-export const merchantOption = () => idOption('--merchant <id>', 'id of the merchant, mer_…', 'mer');
-
-export const keyOption = () => idOption('--key <id>', 'id of the key, key_…', 'key');
-
 export const modeOption = () =>
   new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
 
 export const yesOption = () => new Option('--yes', 'do not ask; without a terminal nothing is asked anyway');
 
-export function idOption(flags: string, description: string, kind: NamedKind): Option {
-  return new Option(flags, description).makeOptionMandatory().argParser((id) => {
+/** The option with the id of a resource, such as `--intent <id>`. */
+export function idOption(
+  name: string,
+  kind: NamedKind,
+  description = `id of the ${name}, ${kind}_…`,
+): Option {
+  return new Option(`--${name} <id>`, description).makeOptionMandatory().argParser((id) => {
     try {
       uuidOf(kind, id);
       return id;
