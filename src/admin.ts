@@ -3,25 +3,17 @@
 import { inspect } from 'node:util';
 import completions from '@bomb.sh/tab/commander';
 import type { EntityManager } from '@mikro-orm/postgresql';
-import { CommanderError, InvalidArgumentError, Option } from 'commander';
+import { type Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { StartupError } from './config/startup-error.ts';
 import { visible, visibleLines } from './contract/visible-text.ts';
-import { chainNames } from './contract/words.ts';
+import { parseWalletAddress, type WalletAddress } from './contract/wallet-address.ts';
+import { type ChainName, chainNames } from './contract/words.ts';
 import { faultOf, remedyFor } from './database/remedies.ts';
 import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administration.ts';
 import { AdministrationError } from './merchants/operator-ids.ts';
 import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
-import {
-  expiresInOption,
-  idOption,
-  modeOption,
-  parseDuration,
-  WrongId,
-  walletOptions,
-  walletsOf,
-  yesOption,
-} from './processes/admin-options.ts';
+import { idOption, modeOption, parseDuration, WrongId, yesOption } from './processes/admin-options.ts';
 import {
   changing,
   command,
@@ -75,6 +67,10 @@ command(program, 'doctor')
     if (program.opts().json) printJson(findings);
     if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
   });
+
+const ownWallet = (chain: ChainName) =>
+  new Option(`--wallet-${chain} <address>`, `payout wallet on ${chain}`);
+const walletFlags = chainNames.map((chain) => `--wallet-${chain}`).join(' and ');
 
 const merchant = group('merchant', 'merchants and their payout wallets');
 
@@ -281,6 +277,45 @@ command(program, 'demo-month')
 
 addListCommands();
 addConsoleCommands();
+
+/** The lifetime of the new key, in milliseconds. */
+function expiresInOption(): Option {
+  const description = 'such as 90d; without it the new key does not expire';
+  return new Option('--expires-in <duration>', description).argParser((text) => {
+    const durationMs = parseDuration(text);
+    if (durationMs === 0) throw new InvalidArgumentError('The key would be refused from the start.');
+    return durationMs;
+  });
+}
+
+function walletOptions(command: Command): Command {
+  const own = chainNames.map((chain) => ownWallet(chain).argParser(parseWallet));
+  const forAll = new Option(
+    '--wallet <address>',
+    `payout wallet on every chain (required, or ${walletFlags})`,
+  )
+    .argParser(parseWallet)
+    .conflicts(own.map((option) => option.attributeName()));
+  for (const option of [modeOption(), forAll, ...own]) command.addOption(option);
+  return command;
+}
+
+/** Returns the wallets in `wallet`, or in options such as `walletBase`. Ends with a usage error without any. */
+function walletsOf(options: Readonly<Record<string, WalletAddress | undefined>>): Wallets {
+  const wallets: Wallets = {};
+  for (const chain of chainNames) {
+    const wallet = options[ownWallet(chain).attributeName()] ?? options.wallet;
+    if (wallet !== undefined) wallets[chain] = wallet;
+  }
+  if (Object.keys(wallets).length > 0) return wallets;
+  return program.error(`error: name a payout wallet: --wallet 0x…, or ${walletFlags}`);
+}
+
+function parseWallet(text: string): WalletAddress {
+  const parsed = parseWalletAddress(text);
+  if ('problem' in parsed) throw new InvalidArgumentError(`It ${parsed.problem}.`);
+  return parsed.address;
+}
 
 function walletFields(wallets: Wallets): Row {
   return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));

@@ -1,21 +1,8 @@
 // The options of the command line, parsed into the values that the program uses.
 
-import { type Command, InvalidArgumentError, Option } from 'commander';
-import { parseWalletAddress, type WalletAddress } from '../contract/wallet-address.ts';
-import { type ChainName, chainNames, type ModeName, modeNames } from '../contract/words.ts';
-import type { Wallets } from '../merchants/administration.ts';
+import { InvalidArgumentError, Option } from 'commander';
+import { modeNames } from '../contract/words.ts';
 import { AdministrationError, type NamedKind, uuidOf } from '../merchants/operator-ids.ts';
-import { program } from './admin-program.ts';
-
-/** The lifetime of the new key, in milliseconds. */
-export function expiresInOption(): Option {
-  const description = 'such as 90d; without it the new key does not expire';
-  return new Option('--expires-in <duration>', description).argParser((text) => {
-    const durationMs = parseDuration(text);
-    if (durationMs === 0) throw new InvalidArgumentError('The key would be refused from the start.');
-    return durationMs;
-  });
-}
 
 export const modeOption = () =>
   new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
@@ -41,43 +28,6 @@ export function idOption(
 
 /** Not a Commander error, whose message would repeat the id: it may be a key. */
 export class WrongId extends Error {}
-
-/** Has `wallet`, or one option for each chain, such as `walletBase`. */
-type WalletOptions = { mode: ModeName; wallet?: WalletAddress };
-
-const ownWallet = (chain: ChainName) =>
-  new Option(`--wallet-${chain} <address>`, `payout wallet on ${chain}`);
-const walletFlags = chainNames.map((chain) => `--wallet-${chain}`).join(' and ');
-
-export function walletOptions(command: Command): Command {
-  const own = chainNames.map((chain) => ownWallet(chain).argParser(parseWallet));
-  const forAll = new Option(
-    '--wallet <address>',
-    `payout wallet on every chain (required, or ${walletFlags})`,
-  )
-    .argParser(parseWallet)
-    .conflicts(own.map((option) => option.attributeName()));
-  for (const option of [modeOption(), forAll, ...own]) command.addOption(option);
-  return command;
-}
-
-/** Returns the given wallets. Ends with a usage error if there are none. */
-export function walletsOf(options: WalletOptions): Wallets {
-  const given = options as WalletOptions & Record<string, WalletAddress | undefined>;
-  const wallets: Wallets = {};
-  for (const chain of chainNames) {
-    const wallet = given[ownWallet(chain).attributeName()] ?? options.wallet;
-    if (wallet !== undefined) wallets[chain] = wallet;
-  }
-  if (Object.keys(wallets).length > 0) return wallets;
-  return program.error(`error: name a payout wallet: --wallet 0x…, or ${walletFlags}`);
-}
-
-function parseWallet(text: string): WalletAddress {
-  const parsed = parseWalletAddress(text);
-  if ('problem' in parsed) throw new InvalidArgumentError(`It ${parsed.problem}.`);
-  return parsed.address;
-}
 
 const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 /** Ten years: anything longer is a typing mistake. */
