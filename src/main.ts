@@ -18,7 +18,7 @@ import { visibleLines } from './contract/visible-text.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
 import type { LocalChainPlan } from './embedded/run-local-chains.ts';
 import type { RunningServer } from './processes/serve.ts';
-import { createLogger, standardOutput } from './telemetry/logging.ts';
+import { logToStandardOutput } from './telemetry/logging.ts';
 
 const usage = `Usage: npm start
 
@@ -48,11 +48,7 @@ async function main(): Promise<void> {
   const args = process.argv.slice(2);
   if (args.length > 0) return answerArguments(args);
   const config = loadConfig(process.env);
-  const output = await standardOutput(process.stdout.isTTY === true);
-  const logger = createLogger(config.logLevel, output.destination);
-  output.onRecovery((lines) => {
-    logger.warn({ dropped: lines }, 'log lines were dropped: standard output is not read fast enough');
-  });
+  const { logger, droppedLines } = await logToStandardOutput(config.logLevel, process.stdout.isTTY === true);
   for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
   let isOutdated = false;
   const { stop, onHangup } = listenForSignals(logger, () => {
@@ -87,7 +83,7 @@ async function main(): Promise<void> {
     const demo = database.embedded ? await ensureDemo(database, config.dataDir) : undefined;
     const localChains = planLocalChains(config);
     const server = await startServer(config, database, logger, {
-      ...output,
+      droppedLines,
       localChains: localChains.chains,
     });
     logger.info({ host: config.host, ...server.ports }, 'ready');

@@ -197,17 +197,17 @@ test.each([
   [true, /INFO.*hello.*\{"code":"ok"\}.*\n$/],
 ])('a line is readable on a terminal, and JSON elsewhere (terminal: %j)', async (isTerminal, line) => {
   const program = `
-    const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
-    createLogger('info', (await standardOutput(${isTerminal})).destination).info({ code: 'ok' }, 'hello');`;
+    const { logToStandardOutput } = await import('./src/telemetry/logging.ts');
+    (await logToStandardOutput('info', ${isTerminal})).logger.info({ code: 'ok' }, 'hello');`;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', program]);
   expect(stdout).toMatch(line);
 });
 
 const hostile = 'a\x1b[2Jb\x07c\x7f\x9b31md\u202ee\u2028f\rg\\u001bh\u{e0041}\u180e';
 const logHostile = (isTerminal: boolean) => `
-  const { createLogger, standardOutput } = await import('./src/telemetry/logging.ts');
+  const { logToStandardOutput } = await import('./src/telemetry/logging.ts');
   const text = ${JSON.stringify(hostile)};
-  const logger = createLogger('info', (await standardOutput(${isTerminal})).destination);
+  const { logger } = await logToStandardOutput('info', ${isTerminal});
   logger.error({ reason: text, err: Object.assign(new Error(text), { code: text }) }, text);`;
 const hidden = /[\p{Cc}\p{Bidi_Control}\p{Zl}\p{Default_Ignorable_Code_Point}]/u;
 

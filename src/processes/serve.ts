@@ -15,7 +15,6 @@ import { createOutageLog, type OutageLog } from '../database/outage-log.ts';
 import { Strangers } from '../doors/strangers.ts';
 import { createEventFeed, type EventFeed } from '../events/event-feed.ts';
 import { createWatchedChains, findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
-import type { LogOutput } from '../telemetry/logging.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { maxStopMs } from '../telemetry/spans.ts';
 import { createAddressPolicy } from '../webhooks/address-policy.ts';
@@ -33,7 +32,8 @@ export type RunningServer = Awaited<ReturnType<typeof startServer>>;
 type Ports = { http: number; grpc: number; metrics: number; console?: number };
 
 interface ServerOptions {
-  droppedLines?: LogOutput['droppedLines'];
+  /** The number of log lines dropped so far. */
+  droppedLines?: () => number;
   /** Networks with a local chain: the checkout page offers its test wallet for them. */
   localChains?: readonly ChainName[];
 }

@@ -18,25 +18,17 @@ export function createLogger(level: Config['logLevel'], destination: Destination
   );
 }
 
-/** The destination of the log. */
-export interface LogOutput {
-  destination: DestinationStream;
-  /** The number of lines dropped so far because the log was not read fast enough. */
-  droppedLines(): number;
-  /** Calls `announce` when writing resumes, with the number of lines dropped since its last call. */
-  onRecovery(announce: (droppedLines: number) => void): void;
-}
-
 /** Maximum bytes kept for a slow reader: a few seconds of log at full load. */
 const maxUnwrittenBytes = 4 * 1024 * 1024;
 
 /**
- * Returns standard output: JSON, or readable lines on a terminal. JSON is written in blocks, with a delay of
- * up to a tenth of a second, and flushed at exit: one write per line would cost a third of the throughput.
- * Only a killed process loses its last lines. If nobody reads standard output, up to 4 MiB are kept and
- * further lines are dropped, so that a stuck reader neither blocks the service nor fills its memory.
+ * Returns a logger to standard output: JSON, or readable lines on a terminal. JSON is written in blocks, with
+ * a delay of up to a tenth of a second, and flushed at exit: one write per line would cost a third of the
+ * throughput. Only a killed process loses its last lines. If nobody reads standard output, up to 4 MiB are
+ * kept and further lines are dropped, so that a stuck reader neither blocks the service nor fills its memory.
+ * `droppedLines` returns their number; it is also logged when writing resumes.
  */
-export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
+export async function logToStandardOutput(level: Config['logLevel'], isTerminal: boolean) {
   if (isTerminal) {
     const { default: pretty } = await import('pino-pretty');
     const readable = pretty({
@@ -46,7 +38,7 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
       sync: true,
     });
     const destination = { write: (line: string) => void readable.write(withEscapesKept(line)) };
-    return { destination, droppedLines: () => 0, onRecovery: () => {} };
+    return { logger: createLogger(level, destination), droppedLines: () => 0 };
   }
   let isFailing = false;
   // Registered before pino's own listener, which would retry the last lines until it succeeds.
@@ -67,25 +59,19 @@ export async function standardOutput(isTerminal: boolean): Promise<LogOutput> {
   output.on('error', () => {
     isFailing = true;
   });
+  // No flushSync: pino would call it for each fatal line, and it waits for a reader that may never read.
+  const logger = createLogger(level, {
+    write: (line) => void output.write(line),
+    flush: (done: (error?: Error) => void) => output.flush(done),
+  } as DestinationStream);
   output.on('drain', () => {
     isFailing = false;
+    if (dropped === announced) return;
+    const lines = dropped - announced;
+    announced = dropped;
+    logger.warn({ dropped: lines }, 'log lines were dropped: standard output is not read fast enough');
   });
-  return {
-    // No flushSync: pino would call it for each fatal line, and it waits for a reader that may never read.
-    destination: {
-      write: (line) => void output.write(line),
-      flush: (done: (error?: Error) => void) => output.flush(done),
-    } as DestinationStream,
-    droppedLines: () => dropped,
-    onRecovery(announce) {
-      output.on('drain', () => {
-        if (dropped === announced) return;
-        const lines = dropped - announced;
-        announced = dropped;
-        announce(lines);
-      });
-    },
-  };
+  return { logger, droppedLines: () => dropped };
 }
 
 /**
