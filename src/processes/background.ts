@@ -44,11 +44,11 @@ interface BackgroundOptions {
   config: Config;
   metrics: Metrics;
   logger: Logger;
-  /** `WEBHOOK_SECRET_KEYS`. */
-  webhookKeys: KeyRing;
-  addressPolicy: AddressPolicy;
+  /** Its keys are `WEBHOOK_SECRET_KEYS`. */
+  webhooks: { keys: KeyRing; policy: AddressPolicy };
   watchedChains: WatchedChains;
-  onDatabaseWorked: () => void;
+  /** Call it when the database has worked. */
+  onWorked: () => void;
 }
 
 export type Background = ReturnType<typeof startBackground>;
@@ -68,7 +68,7 @@ export function startBackground(em: EntityManager, options: BackgroundOptions) {
       const replication = await readReplication(em);
       options.metrics.replication(replication, await readClockAheadMs(em));
       // This process may never be asked whether it is ready.
-      if (replication.acceptsWrites) options.onDatabaseWorked();
+      if (replication.acceptsWrites) options.onWorked();
     }),
     ...(roles.has('expiry') ? startExpiry(em, options, positions.wake) : []),
   ];
@@ -145,11 +145,11 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
 }
 
 function startDeliveries(em: EntityManager, options: BackgroundOptions) {
-  const { metrics, logger, webhookKeys, addressPolicy } = options;
+  const { metrics, logger, webhooks } = options;
   const queue = createDeliveryQueue(em);
   const health = createEndpointHealth(em);
-  const sender = createLazySender(addressPolicy);
-  const deliverer = createDeliverer(queue, health, sender, webhookKeys, logger, () => delivery.wake(), {
+  const sender = createLazySender(webhooks.policy);
+  const deliverer = createDeliverer(queue, health, sender, webhooks.keys, logger, () => delivery.wake(), {
     onAttempt: (outcome, { durationMs }) => metrics.webhookAttempt(outcome, durationMs),
     onUnrecorded: metrics.webhookUnrecorded,
     onDisabled: metrics.webhookDisabled,

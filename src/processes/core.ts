@@ -85,12 +85,8 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     maxWaitMs: config.queue.maxWaitMs,
     onLookup: metrics.keyLookup,
   });
-  const databaseProbe = createDatabaseProbe(em, onWorked);
-  const store = createPaymentIntentStore(em, config.queue, {
-    onBatch: metrics.batch,
-    onWrite: databaseProbe.onWrite,
-    onFailedWrite: databaseProbe.onFailedWrite,
-  });
+  const { probe, ...writes } = createDatabaseProbe(em, onWorked);
+  const store = createPaymentIntentStore(em, config.queue, { onBatch: metrics.batch, ...writes });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const merchantServices = createServices(em, store, clientSecretKeys, work);
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
@@ -139,7 +135,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
       chargeCheckout(context);
       return opened;
     },
-    readiness: createReadiness(databaseProbe.probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
+    readiness: createReadiness(probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
   };
 }
 
