@@ -5,14 +5,7 @@ import { isatty } from 'node:tty';
 import { inspect } from 'node:util';
 import type { Logger } from 'pino';
 import manifest from '../package.json' with { type: 'json' };
-import {
-  type Config,
-  consoleAddress,
-  loadConfig,
-  misspeltProblem,
-  misspeltVariables,
-  reachable,
-} from './config/config.ts';
+import { type Config, consoleAddress, loadConfig, misspeltVariables, reachable } from './config/config.ts';
 import { StartupError } from './config/startup-error.ts';
 import { visibleLines } from './contract/visible-text.ts';
 import { startEmbeddedPostgres } from './embedded/postgres.ts';
@@ -49,7 +42,7 @@ async function main(): Promise<void> {
   if (args.length > 0) return answerArguments(args);
   const config = loadConfig(process.env);
   const { logger, droppedLines } = await logToStandardOutput(config.logLevel, process.stdout.isTTY === true);
-  for (const misspelt of misspeltVariables(process.env)) logger.warn(misspelt, misspeltProblem(misspelt));
+  for (const { problem, ...misspelt } of misspeltVariables(process.env)) logger.warn(misspelt, problem);
   let isOutdated = false;
   const { stop, onHangup } = listenForSignals(logger, () => {
     isOutdated = config.tls !== undefined;

@@ -132,7 +132,7 @@ describe('the configuration', () => {
     ['PORT', undefined],
     ['NODE_ENV', undefined],
   ])('%s: did you mean %s?', (name, meant) => {
-    expect(misspeltVariables({ [name]: 'x' })).toEqual(meant === undefined ? [] : [{ name, meant }]);
+    expect(misspeltVariables({ [name]: 'x' })).toMatchObject(meant === undefined ? [] : [{ name, meant }]);
     expect(misspeltVariables({ [name]: '' })).toEqual([]);
   });
 

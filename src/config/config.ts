@@ -112,23 +112,23 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     tracing: isTracingRequested(env),
   };
   if (problems.length > 0) {
-    const all = new Set([...problems, ...misspeltVariables(env).map(misspeltProblem)]);
+    const all = new Set([...problems, ...misspeltVariables(env).map(({ problem }) => problem)]);
     throw new StartupError(`the configuration is not usable: ${[...all].join('; ')}`);
   }
   return config;
 }
 
 /** Returns the variables that are set but not read, each with the similar name that was probably meant. */
-export function misspeltVariables(env: Environment): { name: string; meant: string }[] {
+export function misspeltVariables(env: Environment): { name: string; meant: string; problem: string }[] {
   const known = variablesRead();
   return Object.keys(env).flatMap((name) => {
     if (known.includes(name) || !env[name]) return [];
     const meant = known.find((candidate) => slipsFrom(name, candidate) <= allowedSlips(candidate));
-    return meant === undefined ? [] : [{ name, meant }];
+    return meant === undefined ? [] : [{ name, meant, problem: misspeltProblem(name, meant) }];
   });
 }
 
-export function misspeltProblem({ name, meant }: { name: string; meant: string }): string {
+function misspeltProblem(name: string, meant: string): string {
   return `${name} is set and not read: did you mean ${meant}?`;
 }
 
@@ -198,8 +198,7 @@ function readDatabaseUrl(variables: Variables): string | undefined {
     // If its name is misspelt, the data would go to the embedded database.
     const name = variables.misspellingOf('DATABASE_URL');
     if (name !== undefined) {
-      const problem = misspeltProblem({ name, meant: 'DATABASE_URL' });
-      variables.problems.push(`${problem} Otherwise unset it`);
+      variables.problems.push(`${misspeltProblem(name, 'DATABASE_URL')} Otherwise unset it`);
     }
     return undefined;
   }

@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline/promises';
 import Table from 'cli-table3';
 import { Command, Help, type ParseOptionsResult } from 'commander';
 import manifest from '../../package.json' with { type: 'json' };
-import { loadConfig, misspeltProblem, misspeltVariables } from '../config/config.ts';
+import { loadConfig, misspeltVariables } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { visible, visibleLines } from '../contract/visible-text.ts';
@@ -117,8 +117,8 @@ export function changing(use: (database: Database) => Promise<unknown>): Promise
 
 export async function withDatabase(use: (database: Database) => Promise<unknown>, allowsPending = false) {
   const { openDatabase } = await import('./open-database.ts');
-  for (const misspelt of misspeltVariables(process.env)) {
-    console.error(`admin: note: ${visible(misspeltProblem(misspelt))}`);
+  for (const { problem } of misspeltVariables(process.env)) {
+    console.error(`admin: note: ${visible(problem)}`);
   }
   // One connection is enough here, and leaves the others to the server.
   const database = await openDatabase({ ...loadConfig(process.env, []), databasePool: 1 });

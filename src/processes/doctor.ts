@@ -8,7 +8,7 @@ import { createServer } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { createFacilitator } from '../authorizations/facilitator.ts';
 import type { ChainFacilitator, Config } from '../config/config.ts';
-import { loadConfig, misspeltProblem, misspeltVariables, reachable, readTls } from '../config/config.ts';
+import { loadConfig, misspeltVariables, reachable, readTls } from '../config/config.ts';
 import { urlsOf } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { blocksIn, type ChainSettings, chainNamed, chains } from '../contract/chains.ts';
@@ -54,7 +54,7 @@ export async function* diagnose(
     yield { check: 'configuration', ok: false, message: (error as Error).message };
     return;
   }
-  const misspelt = misspeltVariables(env).map(misspeltProblem);
+  const misspelt = misspeltVariables(env).map(({ problem }) => problem);
   yield {
     check: 'configuration',
     ok: misspelt.length === 0,
