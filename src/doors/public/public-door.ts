@@ -47,7 +47,7 @@ export interface Site {
   serve(exchange: SiteRequest): Promise<void>;
 }
 
-export interface SiteRequest {
+interface SiteRequest {
   readonly path: string;
   readonly request: NodeRequest;
   readonly header: RawHeaders;

@@ -10,7 +10,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { StartupError } from '../../config/startup-error.ts';
 import type { ChainName } from '../../contract/words.ts';
 import { ServiceError } from '../../requests/errors.ts';
-import type { Site, SiteRequest } from './public-door.ts';
+import type { Site } from './public-door.ts';
 
 /** The parts of the reference page that send requests, with their markers. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
@@ -165,14 +165,30 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
   return {
     name,
     has: (path) => fileOf.has(path),
-    async serve(exchange) {
-      const file = fileOf.get(exchange.path);
+    async serve({ path, request, response, context }) {
+      const file = fileOf.get(path);
       if (file === undefined) throw new ServiceError('not_found');
-      const { method } = exchange.request;
+      const { method } = request;
       if (method !== 'GET' && method !== 'HEAD') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'GET, HEAD' } });
       }
-      send(file, exchange);
+      const accepted = String(request.headers['accept-encoding'] ?? '');
+      const coding = codings.find((each) => each.accepted.test(accepted));
+      if (coding !== undefined) file.compressed[coding.name] ??= coding.compress(file.body);
+      const content = (coding && file.compressed[coding.name]) ?? file.body;
+      // Weak, because it is the same for every coding.
+      const known = String(request.headers['if-none-match'] ?? '').split(',');
+      const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${file.etag}"`);
+      (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
+        ...file.headers,
+        ...(coding === undefined ? {} : { 'Content-Encoding': coding.name }),
+        ...(isUnchanged ? {} : { 'Content-Length': content.length }),
+        Vary: 'Accept-Encoding',
+        ETag: `W/"${file.etag}"`,
+        'X-Request-Id': context.requestId,
+      });
+      if (isUnchanged || method === 'HEAD') response.end();
+      else response.end(content);
     },
   };
 }
@@ -211,23 +227,3 @@ const codings = [
   { name: 'br', accepted: /(?:^|,)\s*br\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i, compress: brotli },
   { name: 'gzip', accepted: /(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))/i, compress: gzipSync },
 ];
-
-function send({ body, compressed, etag, headers }: LoadedFile, { request, response, context }: SiteRequest) {
-  const accepted = String(request.headers['accept-encoding'] ?? '');
-  const coding = codings.find((each) => each.accepted.test(accepted));
-  if (coding !== undefined) compressed[coding.name] ??= coding.compress(body);
-  const content = (coding && compressed[coding.name]) ?? body;
-  // Weak, because it is the same for every coding.
-  const known = String(request.headers['if-none-match'] ?? '').split(',');
-  const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${etag}"`);
-  (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
-    ...headers,
-    ...(coding === undefined ? {} : { 'Content-Encoding': coding.name }),
-    ...(isUnchanged ? {} : { 'Content-Length': content.length }),
-    Vary: 'Accept-Encoding',
-    ETag: `W/"${etag}"`,
-    'X-Request-Id': context.requestId,
-  });
-  if (isUnchanged || request.method === 'HEAD') response.end();
-  else response.end(content);
-}
