@@ -23,14 +23,12 @@ import {
   ignoreClosedPipe,
   peppersOf,
   print,
-  printJson,
   program,
   type Row,
   shows,
   withDatabase,
   withExample,
 } from './processes/admin-program.ts';
-import type { Finding } from './processes/doctor.ts';
 
 // Loading what needs the database takes longer than everything else. Only the commands that use it import it,
 // so help, completion and usage errors are quick.
@@ -56,7 +54,7 @@ command(program, 'doctor')
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {
     const { diagnose } = await import('./processes/doctor.ts');
-    const findings: Finding[] = [];
+    const findings = [];
     for await (const finding of diagnose(process.env, options)) {
       findings.push(finding);
       if (!program.opts().json) {
@@ -64,7 +62,7 @@ command(program, 'doctor')
         console.log(`${state}  ${finding.check.padEnd(13)}  ${visibleLines(finding.message)}`);
       }
     }
-    if (program.opts().json) printJson(findings);
+    if (program.opts().json) print({ json: findings });
     if (findings.some(({ ok }) => !ok)) process.exitCode = 1;
   });
 
@@ -337,7 +335,8 @@ function keyRow({ keyId: key_id, mode, hint, format, status, ...times }: ApiKeyS
 /** Prints a key, and warns if it is not usable yet. Returns its id. */
 async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: string }> {
   const { keyId: key_id, merchantId: merchant_id, mode, expiresAt: expires_at } = created;
-  if (program.opts().json) printJson({ key_id, api_key: created.apiKey, merchant_id, mode, expires_at });
+  if (program.opts().json)
+    print({ json: { key_id, api_key: created.apiKey, merchant_id, mode, expires_at } });
   else {
     // On a line of its own, because a table could break it and the user has to copy it.
     console.log(`${created.apiKey}\n`);

@@ -141,13 +141,9 @@ export async function peppersOf(database: Database): Promise<KeyRing> {
   return database.keyRing('API_KEY_PEPPERS');
 }
 
-export function printJson(json: unknown): void {
-  console.log(visibleLines(JSON.stringify(json, null, 2)));
-}
-
 export function print({ json, rows = [json as Row], note }: Output, whenEmpty = 'Nothing.'): void {
   if (note !== undefined) console.error(`admin: note: ${note}`);
-  if (program.opts().json) printJson(json);
+  if (program.opts().json) console.log(visibleLines(JSON.stringify(json, null, 2)));
   else console.log(rows.length === 0 ? whenEmpty : formatTable(rows));
 }
 

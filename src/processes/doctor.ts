@@ -21,7 +21,7 @@ import { findUnwatchedMainnet } from '../payment-intents/watched-chains.ts';
 import { assertKeys, assertVersions } from './key-checks.ts';
 import { type Database, openDatabase, openEmbedded } from './open-database.ts';
 
-export interface Finding {
+interface Finding {
   check: string;
   ok: boolean;
   /** The finding and, if it is not ok, the remedy. */
