@@ -22,7 +22,6 @@ export type SecretName = (typeof secretNames)[number];
 /** The checked configuration. docs/configuration.md has the table of variables. */
 export type Config = ReturnType<typeof loadConfig>;
 export type DatabaseTimeouts = Config['databaseTimeouts'];
-export type TransportLimits = Config['limits'];
 /** The rate limits that a method's requests may count against. */
 export type RatePolicy = keyof Config['rateLimits'];
 export type ChainFacilitator = Config['facilitators'][number];

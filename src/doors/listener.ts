@@ -4,7 +4,7 @@ import type { AddressInfo, Server, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type tls from 'node:tls';
 import type { Logger } from 'pino';
-import type { TransportLimits } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
 import type { Connection, Strangers } from './strangers.ts';
 
@@ -45,7 +45,7 @@ export class Listener {
     { port, http1, http2 }: Port,
     variable: string,
     strangers: Strangers,
-    limits: TransportLimits,
+    limits: Config['limits'],
     logger: Logger,
   ) {
     this.#port = port;

@@ -1,7 +1,7 @@
 // Creates the doors of the ports from the service's parts.
 
 import type { Logger } from 'pino';
-import type { Config, TransportLimits } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { file_google_rpc_error_details } from '../contract/gen/google/rpc/error_details_pb.ts';
 import { Health } from '../contract/gen/health/v1/health_pb.ts';
 import type { ChainName } from '../contract/words.ts';
@@ -21,7 +21,7 @@ import type { Telemetry } from './start-telemetry.ts';
 
 export interface DoorSettings {
   config: Config;
-  limits: TransportLimits;
+  limits: Config['limits'];
   logger: Logger;
   database: Database;
   localChains: readonly ChainName[];

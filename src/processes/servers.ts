@@ -8,8 +8,7 @@ import net, { type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import tls from 'node:tls';
 import type { Logger } from 'pino';
-import type { Config, TransportLimits } from '../config/config.ts';
-import { readTls } from '../config/config.ts';
+import { type Config, readTls } from '../config/config.ts';
 import { Listener, type Port } from '../doors/listener.ts';
 import { PacedSocket } from '../doors/paced-socket.ts';
 import type { Strangers } from '../doors/strangers.ts';
@@ -18,7 +17,7 @@ import type { RequestObserver } from '../requests/request-context.ts';
 import type { createDoors, DoorSettings } from './create-doors.ts';
 
 /** Creates the servers of the ports without listening. */
-export async function createServers(config: Config, limits: TransportLimits) {
+export async function createServers(config: Config, limits: Config['limits']) {
   const pair = config.tls && (await readTls(config.tls));
   const tlsServer = (...ALPNProtocols: string[]) =>
     pair && { tls: tls.createServer({ ...pair, ALPNProtocols, handshakeTimeout: limits.headersTimeoutMs }) };
@@ -67,7 +66,7 @@ export function createListeners(
     variable: string,
     server: Port,
     from: Strangers,
-    ofPort: TransportLimits,
+    ofPort: Config['limits'],
     expected?: typeof tlsOnly | typeof http2Only,
   ) => {
     const admit = expected && expectProtocol({ variable, ...expected }, limits.headersTimeoutMs, log);
@@ -129,7 +128,7 @@ const maxConsoleConnections = 256;
 /** Open files besides connections of clients and of the database. */
 const otherFiles = 64;
 
-function atMost(limits: TransportLimits, connections: number): TransportLimits {
+function atMost(limits: Config['limits'], connections: number): Config['limits'] {
   return { ...limits, maxConnections: Math.min(limits.maxConnections, connections) };
 }
 
@@ -137,7 +136,7 @@ function atMost(limits: TransportLimits, connections: number): TransportLimits {
 export async function fitConnections(
   { limits, databasePool, console }: Config,
   logger: Logger,
-): Promise<TransportLimits> {
+): Promise<Config['limits']> {
   // Node has already raised this limit as far as allowed. Not every system reports it.
   const processLimits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const [, openFiles] = /^Max open files +(\d+)/m.exec(processLimits) ?? [];
@@ -155,7 +154,7 @@ export async function fitConnections(
 /** How often the timeouts of HTTP/1 connections are checked. */
 const connectionsCheckMs = 1_000;
 
-function createHttp1Server(limits: TransportLimits): http.Server {
+function createHttp1Server(limits: Config['limits']): http.Server {
   const server = http.createServer({
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
@@ -178,7 +177,7 @@ function createHttp1Server(limits: TransportLimits): http.Server {
  */
 const streamResets = { streamResetBurst: 4_000, streamResetRate: 400 };
 
-function createHttp2Server(limits: TransportLimits): http2.Http2Server {
+function createHttp2Server(limits: Config['limits']): http2.Http2Server {
   return http2.createServer({
     ...streamResets,
     settings: { maxConcurrentStreams: limits.maxConcurrentStreams, maxHeaderListSize: limits.maxHeaderBytes },
