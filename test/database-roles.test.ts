@@ -18,7 +18,6 @@ import {
 } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import type { Call } from '../src/requests/method.ts';
 import { type Cluster, endAll, startProcess } from './faults/support/process.ts';
 import { runAdmin } from './support/admin.ts';
 import { doors } from './support/call.ts';
@@ -65,7 +64,7 @@ async function useConsole(merchantId: string, transfer: string): Promise<void> {
   const orm = createOrm({ url: url('payments_service') }, 2);
   const merchant = { merchantId, mode: 'testnet' };
   const caller = { session: { merchant }, merchant } as unknown as ConsoleCaller;
-  const context = { context: {} } as Call;
+  const context = { context: {} } as never;
   expect(await createReportFolding(orm.em)()).toBe(false);
   expect(await createAuditRemoval(orm.em)()).toBe(false);
   const range = { firstDay: '2026-11-01', lastDay: '2026-11-02', timeZone: 'Europe/Berlin' };

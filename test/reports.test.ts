@@ -8,7 +8,7 @@ import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, SummarySchema } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { migrate } from '../src/database/orm.ts';
-import { type Call, withChecks } from '../src/requests/method.ts';
+import { withChecks } from '../src/requests/method.ts';
 import { takeBackFigures } from './support/migrations.ts';
 import { wrongFigures } from './support/report-recount.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
@@ -22,7 +22,7 @@ const { merchant } = service;
 
 beforeEach(() => service.query('truncate report_changes, report_hours, transfers, payment_intents'));
 
-const noContext = { context: {} } as Call;
+const noContext = { context: {} } as never;
 const callerOf = (merchantId: string, mode: 'testnet' | 'mainnet') =>
   ({ merchant: { merchantId, mode } }) as ConsoleCaller;
 const summarize = async (

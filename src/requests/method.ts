@@ -17,7 +17,7 @@ import type { RequestHeader } from './request-header.ts';
 import { orUnavailable, unavailableOr } from './unavailable.ts';
 
 /** What a method gets besides its request and its caller. */
-export interface Call {
+interface Call {
   readonly context: RequestContext;
   readonly header: RequestHeader;
   /** Aborts when the client no longer waits for the answer. Work not started by then can be skipped. */
