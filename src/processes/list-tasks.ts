@@ -345,10 +345,9 @@ export async function listDeliveries(
     paymentIntent: row.payment_intent as string | null,
   }));
   const deliveries = await present(shown);
-  const about = rows.map((row) => ({
-    merchant_id: formatIdentifier('mer', String(row.merchant_id)),
-    mode: row.mode as ModeName,
-  }));
+  const about = rows.map((row) =>
+    ofMerchant({ merchantId: String(row.merchant_id), mode: row.mode as ModeName }),
+  );
   return {
     json: deliveries.map((delivery, i) => {
       const { id, ...fields } = JSON.parse(deliveryCodec.encode(delivery));

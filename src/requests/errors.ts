@@ -25,8 +25,6 @@ interface ServiceErrorOptions {
   cause?: unknown;
 }
 
-const noHeaders = {};
-
 /** Seconds to wait before a retry, for temporary refusals. */
 const defaultRetryAfterSeconds: Partial<Record<ErrorCode, number>> = { rate_limited: 1, unavailable: 1 };
 
@@ -52,14 +50,11 @@ export class ServiceError extends Error {
     this.retryAfterSeconds = options.retryAfterSeconds ?? defaultRetryAfterSeconds[code];
     this.resumeAfter = options.resumeAfter;
     const row: CatalogueRow = catalogue[code];
-    this.httpHeaders =
-      this.retryAfterSeconds === undefined && options.httpHeaders === undefined
-        ? (row.httpHeaders ?? noHeaders)
-        : {
-            ...row.httpHeaders,
-            ...(this.retryAfterSeconds !== undefined && { 'Retry-After': String(this.retryAfterSeconds) }),
-            ...options.httpHeaders,
-          };
+    this.httpHeaders = {
+      ...row.httpHeaders,
+      ...(this.retryAfterSeconds !== undefined && { 'Retry-After': String(this.retryAfterSeconds) }),
+      ...options.httpHeaders,
+    };
   }
 }
 

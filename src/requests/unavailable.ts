@@ -21,17 +21,18 @@ export const statementTimeout = '57014';
 
 /** True if a statement exceeded its time limit: because of itself, or because the database hangs. */
 export function isStatementTimeout(reason: unknown): boolean {
-  return causesOf(reason).some((error) => (error as { code?: unknown }).code === statementTimeout);
+  return causesOf(reason).some((error) => codeOf(error) === statementTimeout);
 }
 
 /** True if the database could not be reached or answer now, and the same call may succeed later. */
 export function isDatabaseUnavailable(reason: unknown): boolean {
-  for (const error of causesOf(reason)) {
-    if (error instanceof ConnectionException) return true;
-    if (isFatal(error)) return true;
-    if (showsServerGone(error) || transientSqlState.test(codeOf(error) ?? '')) return true;
-  }
-  return false;
+  return causesOf(reason).some(
+    (error) =>
+      error instanceof ConnectionException ||
+      isFatal(error) ||
+      showsServerGone(error) ||
+      transientSqlState.test(codeOf(error) ?? ''),
+  );
 }
 
 /**
