@@ -81,20 +81,19 @@ export async function testPay(
 ): Promise<Output> {
   const row = await intents.find(database.orm.em, publicId);
   const missing = BigInt(row.amountUnits) - BigInt(row.amountReceivedUnits);
-  return sendTestMoney(database, {
-    ...row,
-    amountUnits: amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits)),
+  const sent = await sendTestMoney(database, row.network, publicId, {
     wallet: row.expectedWallet,
-    paymentIntent: publicId,
-    withoutId,
+    amountUnits: amountUnits ?? (missing > 0n ? missing : BigInt(row.amountUnits)),
+    id: withoutId ? undefined : publicId,
   });
+  return { json: { payment_intent: publicId, ...sent } };
 }
 
 /** Sends a refund on a local chain. Throws AdministrationError if there is none. */
 export async function testRefund(database: Database, { refund }: { refund: string }): Promise<Output> {
   const row = await refunds.find(database.orm.em, refund);
-  const amountUnits = BigInt(row.amountUnits);
-  return sendTestMoney(database, { ...row, amountUnits, wallet: row.destination, refund });
+  const payment = { wallet: row.destination, amountUnits: BigInt(row.amountUnits), id: refund };
+  return { json: { refund, ...(await sendTestMoney(database, row.network, refund, payment)) } };
 }
 
 /** Writes a month of business to an embedded database, once. Throws AdministrationError in other cases. */
@@ -125,22 +124,13 @@ export async function demoMonth(
   return { json: { merchant_id, mode: 'testnet', payments: count } };
 }
 
-/** A payment of an intent, or a refund, by their public ids. */
-interface TestMoney {
-  network: number;
-  wallet: WalletAddress;
-  amountUnits: bigint;
-  paymentIntent?: string;
-  refund?: string;
-  withoutId?: boolean | undefined;
-}
-
 /** Sends test money on the local chain of this network. Throws AdministrationError if there is none. */
 async function sendTestMoney(
   { embedded, config }: Database,
-  { network: networkId, wallet, amountUnits, paymentIntent, refund, withoutId }: TestMoney,
-): Promise<Output> {
-  const publicId = refund ?? paymentIntent;
+  networkId: number,
+  publicId: string,
+  payment: Omit<Parameters<typeof payIntent>[1], 'chain'>,
+) {
   if (!embedded) {
     throw new AdministrationError('there is no local chain: only the embedded mode has one');
   }
@@ -148,29 +138,17 @@ async function sendTestMoney(
   if (network === undefined || network.mode !== 'testnet') {
     throw new AdministrationError(`${publicId} is of mainnet: it cannot be paid with test money`);
   }
-  const hash = await payIntent(config.dataDir, {
-    chain: network.chain,
-    wallet,
-    amountUnits,
-    id: withoutId === true ? undefined : publicId,
-  }).catch((cause) => {
+  const { chain } = network;
+  const hash = await payIntent(config.dataDir, { chain, ...payment }).catch((cause) => {
     if (!(cause instanceof TransferRefused)) throw cause;
     throw new AdministrationError(`the token refused the transfer: ${cause.message}`, { cause });
   });
   if (hash === undefined) {
     throw new AdministrationError(
-      `there is no local chain for ${network.chain}: "npm start" starts one, unless ${chainNamed(network.mode, network.chain).rpcVariable} is set`,
+      `there is no local chain for ${chain}: "npm start" starts one, unless ${chainNamed(network.mode, chain).rpcVariable} is set`,
     );
   }
-  return {
-    json: {
-      ...(refund === undefined ? { payment_intent: paymentIntent } : { refund }),
-      chain: network.chain,
-      amount_units: Number(amountUnits),
-      to: wallet,
-      transaction_hash: hash,
-    },
-  };
+  return { chain, amount_units: Number(payment.amountUnits), to: payment.wallet, transaction_hash: hash };
 }
 
 /** Checks all nodes of all chains concurrently. */
