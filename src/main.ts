@@ -192,10 +192,10 @@ function welcome(
   const baseUrl = `${tls ? 'https' : 'http'}://${address}:${ports.http}`;
   const url = `${baseUrl}/v1/payment_intents`;
   const demoFile = join(dataDir, 'demo.json');
-  const fromFile = `"Authorization: Bearer $(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})"`;
-  const authorization = secrets === undefined ? fromFile : `'Authorization: Bearer ${secrets.testnetKey}'`;
-  const keyInEnvironment =
-    secrets?.testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
+  const key = secrets?.testnetKey ?? `$(grep -o 'sk_testnet_[0-9A-Za-z]*' ${inShell(resolve(demoFile))})`;
+  // Without double quotes, the shell would not read the file.
+  const quote = secrets === undefined ? '"' : "'";
+  const authorization = `${quote}Authorization: Bearer ${key}${quote}`;
   const chainsLine =
     chains.length > 0
       ? `\n  Chains            ${chains.join(', ')}: local chains in place of the test networks, on this machine`
@@ -237,7 +237,7 @@ ${curl}${url} -H ${authorization} -H 'Content-Type: application/json' -d '{"amou
 
   ${next}
 
-PAYMENTS_URL=${baseUrl} PAYMENTS_API_KEY=${keyInEnvironment} npm run -s webhook-receiver
+PAYMENTS_URL=${baseUrl} PAYMENTS_API_KEY=${key} npm run -s webhook-receiver
 ${payment}${curl}${url}/pi_… -H ${authorization}
 ${curl}-X POST ${url}/pi_…/cancel -H ${authorization}
 `;

@@ -122,7 +122,7 @@ export function misspeltVariables(env: Environment): { name: string; meant: stri
   const known = variablesRead();
   return Object.keys(env).flatMap((name) => {
     if (known.includes(name) || !env[name]) return [];
-    const meant = known.find((candidate) => slipsFrom(name, candidate) <= allowedSlips(candidate));
+    const meant = known.find((candidate) => isSlip(name, candidate));
     return meant === undefined ? [] : [{ name, meant, problem: misspeltProblem(name, meant) }];
   });
 }
@@ -132,7 +132,9 @@ function misspeltProblem(name: string, meant: string): string {
 }
 
 /** Short names resemble those that other programs read, such as HOME and SSL_CERT_FILE. */
-const allowedSlips = ({ length }: string): number => (length < 5 ? 0 : length < 14 ? 1 : 2);
+function isSlip(name: string, meant: string): boolean {
+  return slipsFrom(name, meant) <= (meant.length < 5 ? 0 : meant.length < 14 ? 1 : 2);
+}
 
 /** The names that `loadConfig` reads, without OpenTelemetry's. */
 function variablesRead(): string[] {
@@ -156,10 +158,9 @@ class Variables {
     return this.#env[name] || undefined;
   }
 
-  /** Returns the name of a set variable that is probably a misspelling of this one. */
+  /** Returns the name of a set variable that is probably a misspelling of this one, which is not set. */
   misspellingOf(meant: string): string | undefined {
-    const isNear = (name: string) => name !== meant && slipsFrom(name, meant) <= allowedSlips(meant);
-    return Object.keys(this.#env).find((name) => this.given(name) && isNear(name));
+    return Object.keys(this.#env).find((name) => this.given(name) && isSlip(name, meant));
   }
 
   integer(name: string, fallback: number, min: number, max: number): number {
