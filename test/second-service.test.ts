@@ -22,7 +22,6 @@ import { pino } from 'pino';
 import { afterAll, describe, expect, test } from 'vitest';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 import { authenticateByKey } from '../src/doors/authentication.ts';
-import { createGate } from '../src/doors/call.ts';
 import { createInternalDoor } from '../src/doors/internal/internal-door.ts';
 import { createPublicDoor } from '../src/doors/public/public-door.ts';
 import { createRateLimit } from '../src/doors/rate-limit.ts';
@@ -122,7 +121,7 @@ const byKey = authenticateByKey(createApiKeys(database.orm.em, database.keyRing(
 const common = {
   services: [authenticated(implementLibrary(library), byKey)],
   strangers: new Strangers(),
-  gate: createGate(createRateLimit({ creates: 0, reads: 1_000, changes: 500, checkout: 0 })),
+  takeFromLimit: createRateLimit({ creates: 0, reads: 1_000, changes: 500, checkout: 0 }),
   logger: pino({ level: 'silent' }),
   onEnd: () => {},
   requestTimeoutMs: 30_000,

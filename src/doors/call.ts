@@ -3,7 +3,7 @@
 import type { DescMethod, Message } from '@bufbuild/protobuf';
 import type { Logger } from 'pino';
 import type { RatePolicy } from '../config/config.ts';
-import type { Method, ServedService } from '../requests/method.ts';
+import type { Authenticate, Method, ServedService } from '../requests/method.ts';
 import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
 import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
@@ -11,21 +11,20 @@ import type { Tracing } from '../telemetry/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
 import type { Connection, Strangers } from './strangers.ts';
 
-/** Authenticates a request before its body is read. Returns its caller or throws the refusal. */
-type Gate = (
-  service: ServedService,
-  method: { ratePolicy: RatePolicy },
+/**
+ * Authenticates a request before its body is read, then applies its caller's limit. Returns the caller or
+ * throws the refusal.
+ */
+export async function admit<Caller>(
+  authenticate: Authenticate<Caller>,
+  ratePolicy: RatePolicy,
+  takeFromLimit: TakeFromLimit,
   context: RequestContext,
   header: RequestHeader,
-) => Promise<unknown>;
-
-/** Returns the gate of the public and internal doors: authenticates, then applies the caller's limit. */
-export function createGate(take: TakeFromLimit): Gate {
-  return async ({ authenticate }, { ratePolicy }, context, header) => {
-    const caller = await authenticate(context, header);
-    take(context, ratePolicy);
-    return caller;
-  };
+): Promise<Caller> {
+  const caller = await authenticate(context, header);
+  takeFromLimit(context, ratePolicy);
+  return caller;
 }
 
 export interface ServedMethod {
@@ -48,7 +47,7 @@ interface IncomingCall {
 export interface DoorOptions {
   /** The services that need a merchant's key or a client secret. */
   services: readonly ServedService[];
-  gate: Gate;
+  takeFromLimit: TakeFromLimit;
   strangers: Strangers;
   logger: Logger;
   onEnd: RequestObserver;
@@ -61,15 +60,15 @@ const neverAborted = new AbortController().signal;
 
 /** Serves a call and returns its answer. `decode` reads the message or throws the refusal. */
 export async function serveCall(
-  { service, implementation, operation }: ServedMethod,
+  { service: { authenticate }, implementation, operation }: ServedMethod,
   { context, header, connection, signal }: IncomingCall,
   decode: (caller: unknown) => Promise<Message>,
-  { gate, tracing, strangers }: DoorOptions,
+  { takeFromLimit, tracing, strangers }: DoorOptions,
 ): Promise<Message> {
   tracing?.begin(context, operation, header);
   let caller: unknown;
   try {
-    caller = await gate(service, implementation, context, header);
+    caller = await admit(authenticate, implementation.ratePolicy, takeFromLimit, context, header);
   } catch (reason) {
     if (connection !== undefined) strangers.noteNoCredential(connection);
     throw reason;

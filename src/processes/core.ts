@@ -22,7 +22,7 @@ import { createJsonCodec } from '../contract/json/json-codec.ts';
 import type { OutageLog } from '../database/outage-log.ts';
 import { createDatabaseProbe } from '../database/writability.ts';
 import { authenticateByKey, authenticateBySecret } from '../doors/authentication.ts';
-import { createGate } from '../doors/call.ts';
+import { admit } from '../doors/call.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
 import { createEventCursors } from '../events/event-cursor.ts';
@@ -75,7 +75,7 @@ interface Work {
   stopping: AbortSignal;
 }
 
-/** The services, with their gate, that the doors share. */
+/** The services, and the limit of their callers, that the doors share. */
 export function createCore(config: Config, database: Database, { metrics }: Telemetry, work: Work) {
   const { gasless, chainNodes, stopping } = work;
   const { logger, onWorked } = work.outages;
@@ -115,11 +115,10 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
       audit,
       findMerchant: createFindMerchant(em),
       openExport: createOpenExport(em, peppers),
-      takeFromLimit,
     },
     store,
     services,
-    gate: createGate(takeFromLimit),
+    takeFromLimit,
     payCheckout: createPayCheckout(em, {
       gasless,
       toleranceUnits: config.unattributedMinUnits,
@@ -130,11 +129,8 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
       logger,
     }),
     /** The gate of the checkout page's requests that are not RPCs. */
-    async admitPayer(context: RequestContext, header: RequestHeader) {
-      const opened = await bySecret(context, header);
-      chargeCheckout(context);
-      return opened;
-    },
+    admitPayer: (context: RequestContext, header: RequestHeader) =>
+      admit(bySecret, 'checkout', takeFromLimit, context, header),
     readiness: createReadiness(probe, Math.max(minToleratedMs, config.queue.maxWaitMs)),
   };
 }

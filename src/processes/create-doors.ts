@@ -19,7 +19,7 @@ import type { Core } from './core.ts';
 import type { Database } from './open-database.ts';
 import type { Telemetry } from './start-telemetry.ts';
 
-export interface DoorSettings {
+interface DoorSettings {
   config: Config;
   limits: Config['limits'];
   logger: Logger;
@@ -29,7 +29,7 @@ export interface DoorSettings {
 
 /** Creates the doors. Nothing listens yet. */
 export async function createDoors(
-  { services, gate, admitPayer, payCheckout, readiness, forConsole }: Core,
+  { services, takeFromLimit, admitPayer, payCheckout, readiness, forConsole }: Core,
   { onEnd, tracing, metrics }: Telemetry,
   strangers: Record<'doors' | 'console', Strangers>,
   shutdownSignal: AbortSignal,
@@ -49,7 +49,8 @@ export async function createDoors(
     const pay = testWalletOf(config, database, localChains, payCheckout);
     sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
   }
-  const common = { services, gate, strangers: strangers.doors, logger, onEnd, tracing, requestTimeoutMs };
+  const shared = { takeFromLimit, onEnd, requestTimeoutMs };
+  const common = { ...shared, services, strangers: strangers.doors, logger, tracing };
   return {
     scheme,
     public: createPublicDoor({ ...common, isDraining, trustedProxies, scheme, sites, allowsTryIt }),
@@ -68,12 +69,11 @@ export async function createDoors(
       config.console &&
       createConsoleDoor({
         ...forConsole,
+        ...shared,
         scheme,
         origin: config.console.origin,
         pages: await loadConsolePages(),
-        onEnd,
         strangers: strangers.console,
-        requestTimeoutMs,
       }),
   } as const;
 }

@@ -14,7 +14,7 @@ import { PacedSocket } from '../doors/paced-socket.ts';
 import type { Strangers } from '../doors/strangers.ts';
 import { answerMalformedHttp, createProtocolLog, expectProtocol } from '../doors/unreadable-input.ts';
 import type { RequestObserver } from '../requests/request-context.ts';
-import type { createDoors, DoorSettings } from './create-doors.ts';
+import type { createDoors } from './create-doors.ts';
 
 /** Creates the servers of the ports without listening. */
 export async function createServers(config: Config, limits: Config['limits']) {
@@ -46,7 +46,7 @@ export function createListeners(
   servers: Servers,
   doors: Awaited<ReturnType<typeof createDoors>>,
   strangers: Record<'doors' | 'operations' | 'console', Strangers>,
-  { limits, logger }: DoorSettings,
+  { limits, logger }: { limits: Config['limits']; logger: Logger },
   onEnd: RequestObserver,
 ) {
   const log = createProtocolLog(logger);

@@ -36,7 +36,7 @@ import {
   requestContextOf,
 } from '../../requests/request-context.ts';
 import { RawHeaders } from '../../requests/request-header.ts';
-import { type DoorOptions, operationOf } from '../call.ts';
+import { admit, type DoorOptions, operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
@@ -129,7 +129,9 @@ function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
       const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
       router.rpc(method, implementationOf(served) as never, {
-        requestGate: requestGateOf((context, header) => options.gate(service, served, context, header)),
+        requestGate: requestGateOf((context, header) =>
+          admit(service.authenticate, served.ratePolicy, options.takeFromLimit, context, header),
+        ),
         jsonOptions,
         // A unary call in flight has time to finish when the service stops.
         ...(isUnary(method) && { shutdownSignal: neverAborted }),
