@@ -60,18 +60,14 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
     return running;
   };
 
-  let watchers = 0;
   let probing: NodeJS.Timeout | undefined;
-  /** All watchers share one timer. Returns the function to call when a watcher leaves. */
-  const probeRegularly = () => {
-    watchers++;
-    probing ??= setInterval(() => void check(), watchIntervalMs).unref();
-    return () => {
-      watchers--;
-      if (watchers > 0) return;
+  /** All watchers share one timer, which ends when none is left. */
+  const probeWhileWatched = () => {
+    if (probes.listenerCount('status') > 0) void check();
+    else {
       clearInterval(probing);
       probing = undefined;
-    };
+    }
   };
 
   return {
@@ -80,7 +76,7 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
     async *watch(signal: AbortSignal): AsyncIterable<ReadinessStatus> {
       // Listens before the first result, so that no change in between is missed.
       const stream = on(probes, 'status', { signal });
-      const stopProbing = probeRegularly();
+      probing ??= setInterval(probeWhileWatched, watchIntervalMs).unref();
       try {
         let last = await check();
         yield last;
@@ -91,8 +87,6 @@ export function createReadiness(probeDatabase: () => Promise<boolean>, tolerated
         }
       } catch (error) {
         if (!signal.aborted) throw error;
-      } finally {
-        stopProbing();
       }
     },
     isDraining: () => draining,
