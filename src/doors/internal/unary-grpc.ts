@@ -185,15 +185,10 @@ function respond(
     discardStream(stream);
     return;
   }
-  stream.respond({ ...headers, ...headersOf(context) }, { waitForTrailers: true });
+  stream.respond({ ...headers, ...Object.fromEntries(answerHeaders(context)) }, { waitForTrailers: true });
   stream.once('wantTrailers', () => {
     stream.sendTrailers({ 'grpc-status': '0' });
     discardStream(stream);
   });
   stream.end(message && encodeEnvelope(0, message));
-}
-
-/** HTTP/2 header names are in lower case. */
-function headersOf(context: RequestContext): Record<string, string> {
-  return Object.fromEntries(answerHeaders(context).map(([name, value]) => [name.toLowerCase(), value]));
 }
