@@ -26,7 +26,7 @@ export type TestPaymentKind = keyof typeof testAmounts | 'signed';
 
 const testPaymentKinds = [...Object.keys(testAmounts), 'signed'] as TestPaymentKind[];
 
-export interface TestWalletOptions {
+interface TestWalletOptions {
   /** Authenticates by the client secret. Requests count together with those of the checkout. */
   admit: Authenticate<OpenedIntent>;
   /** Pays the intent. Returns the hash of the transaction, or nothing while it is not known. */

@@ -14,7 +14,7 @@ import { createPayDoor } from '../doors/public/pay-door.ts';
 import { createPublicDoor } from '../doors/public/public-door.ts';
 import { loadCheckoutPage, loadConsolePages, loadDocumentation } from '../doors/public/sites.ts';
 import type { Strangers } from '../doors/strangers.ts';
-import { createTestWallet, type TestWalletOptions } from '../embedded/test-wallet-door.ts';
+import { createTestWallet } from '../embedded/test-wallet-door.ts';
 import type { Core } from './core.ts';
 import type { Database } from './open-database.ts';
 import type { Telemetry } from './start-telemetry.ts';
@@ -46,8 +46,19 @@ export async function createDoors(
     sites.push(createPayDoor({ ...pay, publicUrl, isDraining, scheme }));
   }
   if (localChains.length > 0) {
-    const pay = testWalletOf(config, database, localChains, payCheckout);
-    sites.push(createTestWallet({ admit: admitPayer, pay, isDraining, requestTimeoutMs, scheme }));
+    const wallet = { dataDir: config.dataDir, chains: localChains, payCheckout };
+    const testWallet = createTestWallet({
+      admit: admitPayer,
+      async pay(intent, amount, context) {
+        // Loads viem, like the watcher of these chains.
+        const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
+        return payFromTestWallet(database.orm.em, wallet, intent, amount, context);
+      },
+      isDraining,
+      requestTimeoutMs,
+      scheme,
+    });
+    sites.push(testWallet);
   }
   const shared = { takeFromLimit, onEnd, requestTimeoutMs };
   const common = { ...shared, services, strangers: strangers.doors, logger, tracing };
@@ -76,17 +87,4 @@ export async function createDoors(
         strangers: strangers.console,
       }),
   } as const;
-}
-
-function testWalletOf(
-  { dataDir }: Config,
-  { orm }: Database,
-  chains: readonly ChainName[],
-  payCheckout: Core['payCheckout'],
-): TestWalletOptions['pay'] {
-  return async (intent, amount, context) => {
-    // Loads viem, like the watcher of these chains.
-    const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
-    return payFromTestWallet(orm.em, { dataDir, chains, payCheckout }, intent, amount, context);
-  };
 }
