@@ -13,14 +13,13 @@ import type { ApiKeySummary, NewApiKey, Wallets } from './merchants/administrati
 import { AdministrationError } from './merchants/operator-ids.ts';
 import { addConsoleCommands } from './processes/admin-console.ts';
 import { addListCommands } from './processes/admin-lists.ts';
-import { idOption, modeOption, parseDuration, WrongId, yesOption } from './processes/admin-options.ts';
+import { idOption, modeOption, parseDuration, yesOption } from './processes/admin-options.ts';
 import {
   changing,
   command,
   confirm,
   formatMinute,
   group,
-  ignoreClosedPipe,
   peppersOf,
   print,
   program,
@@ -367,10 +366,7 @@ export async function runCommand(): Promise<void> {
     process.exitCode = 1;
     // Commander has printed the error or the requested help. Wrong usage exits with 2.
     if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : 2;
-    else if (error instanceof WrongId) {
-      console.error(`error: ${visible(error.message)}`);
-      process.exitCode = 2;
-    } else if (error instanceof StartupError || error instanceof AdministrationError) {
+    else if (error instanceof StartupError || error instanceof AdministrationError) {
       console.error(`admin: ${visibleLines(error.message)}`);
     } else await printFailure(error);
   }
@@ -379,6 +375,18 @@ export async function runCommand(): Promise<void> {
 if (import.meta.main) {
   ignoreClosedPipe();
   await runCommand();
+}
+
+/**
+ * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is
+ * dropped. Fails if the output cannot be written for another reason, such as a full disk.
+ */
+function ignoreClosedPipe(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return;
+    process.exitCode = 1;
+    console.error(`admin: the output could not be written (${error.message})`);
+  });
 }
 
 /** Prints an error that no command has a message for, in one line if the database is at fault. */

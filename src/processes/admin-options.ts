@@ -1,8 +1,10 @@
 // The options of the command line, parsed into the values that the program uses.
 
 import { InvalidArgumentError, Option } from 'commander';
+import { visible } from '../contract/visible-text.ts';
 import { modeNames } from '../contract/words.ts';
 import { AdministrationError, type NamedKind, uuidOf } from '../merchants/operator-ids.ts';
+import { program } from './admin-program.ts';
 
 export const modeOption = () =>
   new Option('--mode <mode>', 'test money or real money').choices([...modeNames]).makeOptionMandatory();
@@ -20,14 +22,12 @@ export function idOption(
       uuidOf(kind, id);
       return id;
     } catch (error) {
-      if (error instanceof AdministrationError) throw new WrongId(error.message);
-      throw error;
+      if (!(error instanceof AdministrationError)) throw error;
+      // Not as an invalid argument, whose message would repeat the id: it may be a key.
+      return program.error(`error: ${visible(error.message)}`);
     }
   });
 }
-
-/** Not a Commander error, whose message would repeat the id: it may be a key. */
-export class WrongId extends Error {}
 
 const durationUnitsMs: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 /** Ten years: anything longer is a typing mistake. */

@@ -179,18 +179,6 @@ export function formatMinute(moment: Date): string {
   return moment.toISOString().slice(0, 'yyyy-mm-ddThh:mm'.length).replace('T', ' ');
 }
 
-/**
- * Ignores a reader that closes the pipe early (`| head -1`): the command continues and further output is
- * dropped. Fails if the output cannot be written for another reason, such as a full disk.
- */
-export function ignoreClosedPipe(): void {
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return;
-    process.exitCode = 1;
-    console.error(`admin: the output could not be written (${error.message})`);
-  });
-}
-
 /** Returns the action of a command that runs a task, `within` its database, and prints what it returns. */
 export function shows<Options>(
   load: () => Promise<(database: Database, options: Options) => Promise<Output>>,
