@@ -1,7 +1,6 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Config } from '../config/config.ts';
 import { Batcher } from '../database/batcher.ts';
-import { modeType } from '../database/entities/network.ts';
 import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { laterProperties, PaymentIntentEntity } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -217,7 +216,7 @@ function createFindStored(
   const findFirsts = preparedStatement(
     'find_payment_intents_by_key',
     `select ${columns.of('i')} from payment_intents i
-       join unnest($1::uuid[], $2::${modeType}[], $3::text[]) as k (merchant_id, mode, idempotency_key)
+       join unnest($1::uuid[], $2::payment_mode[], $3::text[]) as k (merchant_id, mode, idempotency_key)
          on i.merchant_id = k.merchant_id and i.mode = k.mode and i.idempotency_key = k.idempotency_key`,
   );
   return (intents, mayBeInserted) =>

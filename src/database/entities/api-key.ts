@@ -26,10 +26,10 @@ export const ApiKeyEntity = defineEntity({
     format: p.enum(apiKeyFormats).default('crc32'),
     /** The key's prefix and last four characters, for people to tell keys apart. */
     hint: p.text(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
     /** The key is refused from this moment on; null if it does not expire. */
-    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    expiresAt: p.datetime(3).nullable(),
+    revokedAt: p.datetime(3).nullable(),
   },
 });
 

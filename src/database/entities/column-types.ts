@@ -1,14 +1,22 @@
-// Column types that MikroORM does not have.
+// Columns that several tables have, and their types that MikroORM does not have.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { Type } from '@mikro-orm/core';
+import { p, Type } from '@mikro-orm/core';
 import { checksum } from 'ox/Address';
+import type { WalletAddress } from '../../contract/wallet-address.ts';
+import { modeNames } from '../../contract/words.ts';
+
+/** The type has the prefix of its table, because `mode` is an aggregate function of PostgreSQL. */
+export const modeColumn = () => p.enum(modeNames).nativeEnumName('payment_mode');
+export const jsonColumn = () => p.type(JsonTextType).$type<JsonObject>();
+export const hexColumn = () => p.type(HexType).$type<string>();
+export const addressColumn = () => p.type(AddressType).$type<WalletAddress>();
 
 /**
  * JSON in a `json` column, which keeps the text as it was written. `jsonb` would sort the names and rewrite
  * the numbers, and a replayed creation would no longer return what the first one did.
  */
-export class JsonTextType extends Type<JsonObject, string> {
+class JsonTextType extends Type<JsonObject, string> {
   override convertToDatabaseValue(value: JsonObject): string {
     return JSON.stringify(value);
   }
@@ -21,7 +29,7 @@ export class JsonTextType extends Type<JsonObject, string> {
 }
 
 /** Bytes as hexadecimal text: making a Buffer for each would cost more than computing the hash. */
-export class HexType extends Type<string | null, string | null> {
+class HexType extends Type<string | null, string | null> {
   override convertToDatabaseValue(value: string | null): string | null {
     return value == null ? null : `\\x${value}`;
   }
@@ -34,7 +42,7 @@ export class HexType extends Type<string | null, string | null> {
 }
 
 /** The 20 bytes of an address, as text with its EIP-55 checksum. */
-export class AddressType extends Type<string, string> {
+class AddressType extends Type<string, string> {
   override convertToDatabaseValue(value: string): string {
     return `\\x${value.slice(2)}`;
   }

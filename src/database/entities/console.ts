@@ -1,6 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/words.ts';
-import { modeType } from './network.ts';
+import { modeColumn } from './column-types.ts';
 
 /** A console session: first a code, then the token it was exchanged for. Only keyed hashes are stored. */
 export const ConsoleSessionEntity = defineEntity({
@@ -12,20 +11,20 @@ export const ConsoleSessionEntity = defineEntity({
     name: p.text(),
     /** Null for an operator, who sees all merchants. Set together with `mode`. */
     merchantId: p.uuid().nullable(),
-    mode: p.enum(modeNames).nativeEnumName(modeType).nullable(),
+    mode: modeColumn().nullable(),
     isReadOnly: p.boolean(),
     /** Version of the pepper in `API_KEY_PEPPERS` that both hashes are made with. */
     pepperVersion: p.smallint(),
     codeHash: p.blob().unique(),
-    codeExpiresAt: p.datetime(3).columnType('timestamptz(3)'),
+    codeExpiresAt: p.datetime(3),
     /** How long it lasts once the code is exchanged. */
     lastsSeconds: p.integer(),
     tokenHash: p.blob().unique().nullable(),
-    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    expiresAt: p.datetime(3).nullable(),
     /** The last call, to the minute. */
-    usedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    revokedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    usedAt: p.datetime(3).nullable(),
+    createdAt: p.datetime(3),
+    revokedAt: p.datetime(3).nullable(),
   },
 });
 

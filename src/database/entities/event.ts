@@ -1,6 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/words.ts';
-import { modeType } from './network.ts';
+import { modeColumn } from './column-types.ts';
 
 /** The channel on which PostgreSQL notifies every process that events have been positioned. */
 export const eventsPositionedChannel = 'events_positioned';
@@ -18,9 +17,9 @@ export const EventEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: p.uuid(),
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     type: p.text(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
     /** The intent that it is about, if any. */
     paymentIntent: p.uuid().nullable(),
     /** The refund that it is about, if any. */

@@ -11,7 +11,7 @@ export const MerchantEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     name: p.text(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
   },
 });
 
@@ -24,7 +24,7 @@ export const PayoutWalletEntity = defineEntity({
     mode: p.enum(modeNames).primary(),
     chain: p.enum(chainNames).primary(),
     address: p.text(),
-    updatedAt: p.datetime(3).columnType('timestamptz(3)'),
+    updatedAt: p.datetime(3),
   },
 });
 
@@ -36,6 +36,6 @@ export const CheckoutSettingsEntity = defineEntity({
     merchantId: () => p.manyToOne(MerchantEntity).mapToPk().primary().fieldName('merchant_id'),
     mode: p.enum(modeNames).primary(),
     allowedOrigins: p.array().columnType('text[]'),
-    updatedAt: p.datetime(3).columnType('timestamptz(3)'),
+    updatedAt: p.datetime(3),
   },
 });

@@ -1,8 +1,5 @@
 import { networks } from '../../contract/chains.ts';
 
-/** The type has the prefix of its table, because `mode` is an aggregate function of PostgreSQL. */
-export const modeType = 'payment_mode';
-
 /**
  * The ids of the networks with those of their chains, for `join ${networkChains} on n.id = …`. The service's
  * role may not read the table `networks`, which is for people.

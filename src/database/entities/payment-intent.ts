@@ -1,9 +1,6 @@
-import type { JsonObject } from '@bufbuild/protobuf';
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import type { WalletAddress } from '../../contract/wallet-address.ts';
-import { laneNames, modeNames, statusNames } from '../../contract/words.ts';
-import { AddressType, HexType, JsonTextType } from './column-types.ts';
-import { modeType } from './network.ts';
+import { laneNames, statusNames } from '../../contract/words.ts';
+import { addressColumn, hexColumn, jsonColumn, modeColumn } from './column-types.ts';
 
 /** Largest amount: 2^53-1, which every JSON client holds exactly; about 9 billion USDC. */
 export const maxAmountUnits = 9007199254740991n;
@@ -32,22 +29,22 @@ export const PaymentIntentEntity = defineEntity({
     id: p.uuid().primary(),
     merchantId: p.uuid(),
     /** The network's mode, repeated for indexes: intents are unique and listed per merchant and mode. */
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     status: p.enum(statusNames).nativeEnumName('payment_intent_status'),
     /** The id of one of the `networks`. */
     network: p.smallint(),
     amountUnits: p.bigint(),
-    expectedWallet: p.type(AddressType).$type<WalletAddress>(),
+    expectedWallet: addressColumn(),
     lane: p.enum(laneNames).nativeEnumName('payment_lane'),
-    metadata: p.type(JsonTextType).$type<JsonObject>(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    metadata: jsonColumn(),
+    createdAt: p.datetime(3),
     /** Whole minutes after `createdAt`. */
-    expiresAt: p.datetime(3).columnType('timestamptz(3)'),
+    expiresAt: p.datetime(3),
     /** Version of the key in `CLIENT_SECRET_KEYS` that the client secret is derived with. */
     clientSecretVersion: p.smallint(),
     idempotencyKey: p.text().nullable(),
     /** SHA-256 of the normalised request; set if the idempotency key is. */
-    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+    requestFingerprint: hexColumn().nullable(),
     /** Sum of the payments that count. */
     amountReceivedUnits: p.bigint().defaultRaw('0'),
     paymentsCount: p.integer().default(0),
@@ -58,9 +55,9 @@ export const PaymentIntentEntity = defineEntity({
     /** The number of its events. A change with events is stored only if this is the number it read. */
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
-    succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    succeededAt: p.datetime(3).nullable(),
+    canceledAt: p.datetime(3).nullable(),
+    expiredAt: p.datetime(3).nullable(),
   },
 });
 

@@ -1,9 +1,6 @@
-import type { JsonObject } from '@bufbuild/protobuf';
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import type { WalletAddress } from '../../contract/wallet-address.ts';
-import { modeNames, refundStatusNames } from '../../contract/words.ts';
-import { AddressType, HexType, JsonTextType } from './column-types.ts';
-import { modeType } from './network.ts';
+import { refundStatusNames } from '../../contract/words.ts';
+import { addressColumn, hexColumn, jsonColumn, modeColumn } from './column-types.ts';
 
 /**
  * Money to return to a payer. Its transfers are rows of `transfers`.
@@ -18,29 +15,29 @@ export const RefundEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: p.uuid(),
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     paymentIntent: p.uuid(),
     /** The network of the intent, which determines the chain and the token. */
     network: p.smallint(),
     amountUnits: p.bigint(),
-    destination: p.type(AddressType).$type<WalletAddress>(),
+    destination: addressColumn(),
     /** The wallet that the intent was paid to. */
-    wallet: p.type(AddressType).$type<WalletAddress>(),
+    wallet: addressColumn(),
     status: p.enum(refundStatusNames).nativeEnumName('refund_status'),
     reason: p.text().nullable(),
-    metadata: p.type(JsonTextType).$type<JsonObject>(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    expiresAt: p.datetime(3).columnType('timestamptz(3)'),
-    succeededAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    canceledAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    expiredAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    metadata: jsonColumn(),
+    createdAt: p.datetime(3),
+    expiresAt: p.datetime(3),
+    succeededAt: p.datetime(3).nullable(),
+    canceledAt: p.datetime(3).nullable(),
+    expiredAt: p.datetime(3).nullable(),
     /** Until then transfers may belong to it: 30 days after its end, or for ever while it is open. */
-    watchedUntil: p.datetime(3).columnType('timestamptz(3)'),
+    watchedUntil: p.datetime(3),
     eventCount: p.integer().default(0),
     labels: p.array().$type<string[]>().nullable(),
     idempotencyKey: p.text().nullable(),
     /** SHA-256 of the request; set if the idempotency key is. */
-    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+    requestFingerprint: hexColumn().nullable(),
   },
 });
 

@@ -1,7 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { modeNames } from '../../contract/words.ts';
-import { AddressType, HexType } from './column-types.ts';
-import { modeType } from './network.ts';
+import { addressColumn, hexColumn, modeColumn } from './column-types.ts';
 
 /**
  * A watched chain: its progress and its lease. The first watcher creates the row, and only the command line
@@ -14,14 +12,14 @@ export const WatchedChainEntity = defineEntity({
   properties: {
     /** EIP-155. */
     chainId: p.integer().primary().autoincrement(false),
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     chain: p.text(),
     /** Hash of block 0. Another one means another chain. */
-    genesisHash: p.type(HexType).$type<string>(),
+    genesisHash: hexColumn(),
     /** Everything up to this block has been read. */
     cursorNumber: p.bigint(),
-    cursorHash: p.type(HexType).$type<string>(),
-    cursorTime: p.datetime(3).columnType('timestamptz(3)'),
+    cursorHash: hexColumn(),
+    cursorTime: p.datetime(3),
     /** Everything up to this block is final and was verified. */
     verifiedNumber: p.bigint().fieldName('second_number'),
     /** The node's newest block when it was last asked. */
@@ -29,12 +27,12 @@ export const WatchedChainEntity = defineEntity({
     /** The node's newest final block when it was last asked. */
     finalizedNumber: p.bigint(),
     /** When the node last answered, by the database's clock. */
-    seenAt: p.datetime(3).columnType('timestamptz(3)'),
+    seenAt: p.datetime(3),
     /** Counts the holders of the lease. Writers name the number they acquired. */
     leaseNumber: p.bigint(),
     leaseHolder: p.uuid().nullable(),
-    leaseUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    leaseUntil: p.datetime(3).nullable(),
+    createdAt: p.datetime(3),
   },
 });
 
@@ -56,16 +54,16 @@ export const TransferEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: p.uuid(),
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     chainId: p.integer(),
-    transactionHash: p.type(HexType).$type<string>(),
+    transactionHash: hexColumn(),
     logIndex: p.integer(),
     blockNumber: p.bigint(),
-    blockHash: p.type(HexType).$type<string>(),
-    blockTime: p.datetime(3).columnType('timestamptz(3)'),
-    fromAddress: p.type(AddressType).$type<string>(),
-    toAddress: p.type(AddressType).$type<string>(),
-    tokenAddress: p.type(AddressType).$type<string>(),
+    blockHash: hexColumn(),
+    blockTime: p.datetime(3),
+    fromAddress: addressColumn(),
+    toAddress: addressColumn(),
+    tokenAddress: addressColumn(),
     amountUnits: p.bigint(),
     /** Numbers the equal transfers of a transaction, from 0. */
     ordinal: p.integer(),
@@ -86,7 +84,7 @@ export const TransferEntity = defineEntity({
     /** It is part of its intent's sum, or the one transfer of its refund, unless it is reorged. */
     counts: p.boolean().default(false),
     labels: p.array().$type<string[]>().nullable(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
   },
 });
 

@@ -1,7 +1,6 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import { deliveryStatusNames, modeNames } from '../../contract/words.ts';
-import { HexType } from './column-types.ts';
-import { modeType } from './network.ts';
+import { deliveryStatusNames } from '../../contract/words.ts';
+import { hexColumn, modeColumn } from './column-types.ts';
 
 /** A webhook endpoint. Deleted ones are kept, because deliveries refer to them. */
 export const WebhookEndpointEntity = defineEntity({
@@ -10,20 +9,20 @@ export const WebhookEndpointEntity = defineEntity({
   properties: {
     id: p.uuid().primary(),
     merchantId: p.uuid(),
-    mode: p.enum(modeNames).nativeEnumName(modeType),
+    mode: modeColumn(),
     url: p.text(),
     /** `*` is every type. */
     eventTypes: p.array().$type<string[]>(),
     enabled: p.boolean(),
     disabledReason: p.text().nullable(),
     description: p.text().nullable(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
-    deletedAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    createdAt: p.datetime(3),
+    deletedAt: p.datetime(3).nullable(),
     /** Failed attempts since the last success, and the time of the first. */
     failures: p.integer().default(0),
-    failingSince: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    failingSince: p.datetime(3).nullable(),
     idempotencyKey: p.text().nullable(),
-    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+    requestFingerprint: hexColumn().nullable(),
   },
 });
 
@@ -39,12 +38,12 @@ export const WebhookSecretEntity = defineEntity({
     generation: p.integer().primary().autoincrement(false),
     /** The version of the key in `WEBHOOK_SECRET_KEYS`. */
     keyVersion: p.smallint(),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
     /** When a replaced generation stops signing. */
-    expiresAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    expiresAt: p.datetime(3).nullable(),
     /** The idempotency key of the rotation that created it. */
     idempotencyKey: p.text().nullable(),
-    requestFingerprint: p.type(HexType).$type<string>().nullable(),
+    requestFingerprint: hexColumn().nullable(),
   },
 });
 
@@ -62,11 +61,11 @@ export const WebhookDeliveryEntity = defineEntity({
     /** Its public identity. */
     id: p.uuid(),
     status: p.enum(deliveryStatusNames).nativeEnumName('webhook_delivery_status'),
-    createdAt: p.datetime(3).columnType('timestamptz(3)'),
+    createdAt: p.datetime(3),
     /** When it is due, while pending; during an attempt, when its lease expires. */
-    nextAttemptAt: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    nextAttemptAt: p.datetime(3).nullable(),
     /** `nextAttemptAt` of the last claim: an attempt is in flight while both are equal and in the future. */
-    leasedUntil: p.datetime(3).columnType('timestamptz(3)').nullable(),
+    leasedUntil: p.datetime(3).nullable(),
     /** Attempts since creation or the last redelivery. */
     scheduled: p.smallint().default(0),
     /** All attempts. */
@@ -84,7 +83,7 @@ export const WebhookAttemptEntity = defineEntity({
     eventId: p.uuid().primary(),
     endpointId: p.uuid().primary(),
     number: p.integer().primary().autoincrement(false),
-    at: p.datetime(3).columnType('timestamptz(3)'),
+    at: p.datetime(3),
     durationMs: p.integer(),
     statusCode: p.smallint().nullable(),
     error: p.text().nullable(),
