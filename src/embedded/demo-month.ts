@@ -4,13 +4,13 @@
 import { randomBytes } from 'node:crypto';
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import { networkFor } from '../contract/chains.ts';
+import { type Network, networkFor, networkOf } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
 import type { NewPaymentIntentRow, PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
-import { RefundEntity } from '../database/entities/refund.ts';
-import { TransferEntity } from '../database/entities/settlement.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
+import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { WebhookEndpointEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { lowestUuid, newUuid } from '../database/identifiers.ts';
@@ -19,11 +19,10 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { createRefunding, type Refunding } from '../refunds/refunding.ts';
+import { createRefunding, type Refunding, watchedUntil } from '../refunds/refunding.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import { createEndpoint } from '../webhooks/endpoints.ts';
-import { insertAttempts, insertDeliveries, moveTransfers, refundRow, transferRow } from './demo-rows.ts';
 
 const deliveriesCount = 400;
 /** The newest ones failed. */
@@ -83,7 +82,7 @@ const address = () => `0x${randomBytes(20).toString('hex')}` as const;
 interface Order {
   row: PaymentIntentRow;
   fate: Fate;
-  payer: string;
+  payer: WalletAddress;
 }
 
 class DemoMonth {
@@ -246,12 +245,11 @@ class DemoMonth {
     );
     await this.#insert(
       TransferEntity,
-      [...arrivals].map(([{ row, payer }, { amountUnits, blockTime, judged }]) => ({
-        ...this.#transfer(row, payer, row.expectedWallet, amountUnits, blockTime),
-        paymentIntent: row.id,
-        counts: judged.counts,
-        labels: judged.labels.length > 0 ? judged.labels : null,
-      })),
+      [...arrivals].map(([order, { amountUnits, blockTime, judged }]) => {
+        const labels = judged.labels.length > 0 ? judged.labels : null;
+        const payment = { paymentIntent: order.row.id, counts: judged.counts, labels };
+        return this.#transfer(order, amountUnits, blockTime, payment);
+      }),
     );
     await this.#change(orders, (order) => {
       const arrival = arrivals.get(order);
@@ -279,18 +277,21 @@ class DemoMonth {
 
   /** Prepares refunds. The share `signed` of them is sent; the others wait for a signature. */
   async #refund(signed: number, ...orders: readonly Order[]): Promise<void> {
-    for (const { row, payer, fate } of orders) {
+    for (const order of orders) {
+      const { row, payer, fate } = order;
       const createdAt = new Date(row.createdAt.getTime() + 5 * 3_600_000);
       if (createdAt.getTime() > Date.now()) continue;
-      const units = fate === 'overpaid' ? 5_000_000n : BigInt(row.amountUnits);
+      const amountUnits = fate === 'overpaid' ? 5_000_000n : BigInt(row.amountUnits);
       const isSigned = this.#random() < signed;
-      const reason = this.#pick(reasons);
-      const refund = refundRow(row, { payer, units, reason, createdAt, isSigned });
+      // One that waits has a week left.
+      const expiresAt = new Date((isSigned ? createdAt.getTime() : Date.now()) + 7 * dayMs);
+      const refund = refundOf(order, { amountUnits, reason: this.#pick(reasons), createdAt, expiresAt });
       await this.#insert(RefundEntity, [refund]);
       if (!isSigned) continue;
       const blockTime = new Date(createdAt.getTime() + 60_000);
-      const transfer = this.#transfer(row, row.expectedWallet, payer, units, blockTime);
-      await this.#insert(TransferEntity, [{ ...transfer, isRefund: true, refund: refund.id, counts: true }]);
+      const sent = { fromAddress: row.expectedWallet, toAddress: payer, isRefund: true, counts: true };
+      const transfer = this.#transfer(order, amountUnits, blockTime, { ...sent, refund: refund.id });
+      await this.#insert(TransferEntity, [transfer]);
       const processing = new Date(blockTime.getTime() + 2_000);
       const succeeded = new Date(blockTime.getTime() + 22_000);
       const begun = { type: 'processing' as const, fields: { status: 'processing' as const } };
@@ -305,17 +306,43 @@ class DemoMonth {
   }
 
   /** A payment without the intent's id. */
-  async #strayTransfer({ row, payer }: Order): Promise<void> {
-    const blockTime = this.#at(row, 300_000);
-    const units = BigInt(row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
-    await this.#insert(TransferEntity, [
-      { ...this.#transfer(row, payer, row.expectedWallet, units, blockTime), state: 'confirmed' },
-    ]);
+  async #strayTransfer(order: Order): Promise<void> {
+    const blockTime = this.#at(order.row, 300_000);
+    const units = BigInt(order.row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
+    await this.#insert(TransferEntity, [this.#transfer(order, units, blockTime, { state: 'confirmed' })]);
   }
 
-  #transfer(row: PaymentIntentRow, from: string, to: string, units: bigint, blockTime: Date) {
-    const place = { blockNumber: BigInt(this.#block++), logIndex: Math.floor(this.#random() * 300) };
-    return transferRow(row, { fromAddress: from, toAddress: to, amountUnits: units, blockTime, ...place });
+  /** A transfer of the payer to the intent's wallet, not confirmed yet, unless `others` say otherwise. */
+  #transfer({ row, payer }: Order, amountUnits: bigint, at: Date, others: Partial<TransferRow>): TransferRow {
+    const { merchantId, mode, expectedWallet } = row;
+    const { chainId, tokenAddress } = networkOf(row.network) as Network;
+    return {
+      id: newUuid(at.getTime()),
+      merchantId,
+      mode,
+      chainId,
+      transactionHash: randomBytes(32).toString('hex'),
+      logIndex: Math.floor(this.#random() * 300),
+      blockNumber: BigInt(this.#block++),
+      blockHash: randomBytes(32).toString('hex'),
+      blockTime: new Date(Math.floor(at.getTime() / 1_000) * 1_000),
+      fromAddress: payer,
+      toAddress: expectedWallet,
+      tokenAddress,
+      amountUnits,
+      ordinal: 0,
+      state: 'pending',
+      paymentIntent: null,
+      attributedByHand: false,
+      isDetached: false,
+      isRefund: false,
+      refund: null,
+      authorizedBy: null,
+      counts: false,
+      labels: null,
+      createdAt: at,
+      ...others,
+    };
   }
 
   /** Positions all events before there is an endpoint, then adds deliveries of the newest ones. */
@@ -337,3 +364,54 @@ class DemoMonth {
     await this.#em.execute('update metadata_progress set position = ?', [lowestUuid(0)]);
   }
 }
+
+type GivenRefund = Pick<RefundRow, 'amountUnits' | 'reason' | 'createdAt' | 'expiresAt'>;
+
+function refundOf({ row, payer }: Order, given: GivenRefund): RefundRow {
+  const { merchantId, mode, id, network, expectedWallet } = row;
+  return {
+    ...given,
+    id: newUuid(given.createdAt.getTime()),
+    merchantId,
+    mode,
+    paymentIntent: id,
+    network,
+    destination: payer,
+    wallet: expectedWallet,
+    status: 'requires_transfer',
+    metadata: {},
+    succeededAt: null,
+    canceledAt: null,
+    expiredAt: null,
+    watchedUntil: watchedUntil({}),
+    eventCount: 0,
+    labels: null,
+    idempotencyKey: null,
+    requestFingerprint: null,
+  };
+}
+
+/** Moves the transfers of intents, or of refunds, from one state to another. */
+const moveTransfers = preparedStatement(
+  'move_demo_transfers',
+  `update transfers set state = $3
+    where (payment_intent = any ($1::uuid[]) or refund = any ($1::uuid[])) and state = $2`,
+);
+
+const insertDeliveries = preparedStatement(
+  'insert_demo_deliveries',
+  `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, scheduled, attempts)
+   select $1, e.id, $2, gen_random_uuid(),
+          case when row_number() over (order by e.created_at desc) <= $4 then 'failed' else 'delivered' end::webhook_delivery_status,
+          e.created_at, 1, 1
+     from (select id, created_at from events where merchant_id = $1 order by created_at desc limit $3) e`,
+);
+
+const insertAttempts = preparedStatement(
+  'insert_demo_attempts',
+  `insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
+   select event_id, endpoint_id, 1, created_at + interval '1 second', 40 + (random() * 200)::int,
+          case when status = 'failed' then 502 else 200 end, null,
+          convert_to(case when status = 'failed' then '<h1>Bad gateway</h1>' else 'ok' end, 'UTF8')
+     from webhook_deliveries where endpoint_id = $1`,
+);
