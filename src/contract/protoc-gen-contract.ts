@@ -14,13 +14,7 @@ import { http } from './gen/google/api/annotations_pb.ts';
 import { json_field } from './gen/payments/v1/json_pb.ts';
 import { enumWords, mayBeAbsent } from './json/field-rules.ts';
 import { createOpenApi } from './openapi/openapi.ts';
-import {
-  fieldsSource,
-  methodsSource,
-  requestsSource,
-  resourcesSource,
-  wordsSource,
-} from './typescript/client.ts';
+import { clientFiles } from './typescript/client.ts';
 import { type Contract, createContract, docComment, fileHead, isOurs } from './typescript/text.ts';
 
 /** The table of event types, for its place in the introduction. */
@@ -60,14 +54,12 @@ runNodeJs(
     version: manifest.version,
     generateTs(schema) {
       const contract = createContract(schema.files);
-      const write = (path: string, source: string) => schema.generateFile(path).print(source);
-      write('src/contract/gen/openapi.json', openApiSource(schema.files, contract.message('Event')));
-      write('src/contract/gen/words.ts', wordsSource(contract));
-      write('client/gen/resources.ts', resourcesSource(contract));
-      write('client/gen/requests.ts', requestsSource(contract));
-      write('client/gen/fields.ts', fieldsSource(contract));
-      write('client/gen/methods.ts', methodsSource(contract));
-      write('checkout/sdk/gen/checkout.ts', checkoutSource(contract));
+      const files = {
+        'src/contract/gen/openapi.json': openApiSource(schema.files, contract.message('Event')),
+        ...clientFiles(contract),
+        'checkout/sdk/gen/checkout.ts': checkoutSource(contract),
+      };
+      for (const [path, source] of Object.entries(files)) schema.generateFile(path).print(source);
     },
   }),
 );

@@ -8,8 +8,18 @@ import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
 import { type HttpRoute, takesIdempotencyKey } from '../http-routes.ts';
 import { enumWords, isRequiredField } from '../json/field-rules.ts';
 import { schemaOptionsOf } from '../openapi/schemas.ts';
-import type { Contract } from './text.ts';
-import { docComment, fileHead, isAnswer, isOurs, isSecret } from './text.ts';
+import { type Contract, docComment, fileHead, isOurs } from './text.ts';
+
+/** The files of the client by their paths, and the words that it shares with the server. */
+export function clientFiles(contract: Contract): Record<string, string> {
+  return {
+    'src/contract/gen/words.ts': wordsSource(contract),
+    'client/gen/resources.ts': resourcesSource(contract),
+    'client/gen/requests.ts': requestsSource(contract),
+    'client/gen/fields.ts': fieldsSource(contract),
+    'client/gen/methods.ts': methodsSource(contract),
+  };
+}
 
 /** A field's type in the client, and its row in a table, as client/resource-fields.ts reads it. */
 interface FieldSource {
@@ -31,6 +41,12 @@ interface Form {
   /** True if other forms extend it but no answer has it. */
   isBase?: boolean;
 }
+
+/** True for a message that is not a resource, only the answer of a method. */
+const isAnswer = ({ name }: DescMessage) => /^(?!Watch).*Response$/.test(name);
+
+/** True for a field that only some answers have. */
+const isSecret = (field: DescField) => getOption(field, json_field).secret;
 
 const isLater = (field: DescField) => getOption(field, json_field).afterCreation;
 
@@ -99,7 +115,7 @@ const lowerFirst = (name: string) => name.charAt(0).toLowerCase() + name.slice(1
 /** The name of a form's table. */
 const fieldsOf = (form: string) => `${lowerFirst(form)}Fields`;
 
-export function resourcesSource(contract: Contract): string {
+function resourcesSource(contract: Contract): string {
   const forms = contract.answers
     .filter((desc) => !isAnswer(desc))
     .flatMap((desc) => formsOf(desc).map((form) => ({ desc, form })));
@@ -197,7 +213,7 @@ function messageSource(desc: DescMessage): FieldSource {
 /** The name of the table of an enum's words. */
 const wordsOf = ({ name }: DescEnum) => `${lowerFirst(name)}Words`;
 
-export function wordsSource(contract: Contract): string {
+function wordsSource(contract: Contract): string {
   const sourceOf = (desc: DescEnum) => {
     const words = enumWords(desc);
     const union = words
@@ -214,7 +230,7 @@ export function wordsSource(contract: Contract): string {
 }
 
 /** The tables of fields that both protocols work from. */
-export function fieldsSource(contract: Contract): string {
+function fieldsSource(contract: Contract): string {
   const head = fileHead([
     "import * as words from '../../src/contract/gen/words.ts';",
     "import type { Fields } from '../resource-fields.ts';",
@@ -225,7 +241,7 @@ export function fieldsSource(contract: Contract): string {
   return head + [...resourceTables(contract), ...requestTables].join('\n');
 }
 
-export function methodsSource(contract: Contract): string {
+function methodsSource(contract: Contract): string {
   const signatures = contract.routes.map((route) => ({ route, ...signatureOf(route) }));
   const types = signatures.map(({ route, name, typeParameter, parameters, returns }) => {
     // The client creates keys and asks for pages by itself.
@@ -326,7 +342,7 @@ const requestsOf = ({ routes }: Contract) =>
     .map((route) => ({ desc: route.method.input, fields: givenFields(route) }))
     .filter(({ fields }) => fields.length > 0);
 
-export function requestsSource(contract: Contract): string {
+function requestsSource(contract: Contract): string {
   return (
     fileHead([
       "import type * as words from '../../src/contract/gen/words.ts';",

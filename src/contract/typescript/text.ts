@@ -10,7 +10,7 @@ import type {
 } from '@bufbuild/protobuf';
 import { getOption } from '@bufbuild/protobuf';
 import { getComments } from '@bufbuild/protoplugin';
-import { json_field, json_method } from '../gen/payments/v1/json_pb.ts';
+import { json_method } from '../gen/payments/v1/json_pb.ts';
 import { httpRoutesOf } from '../http-routes.ts';
 
 export type Contract = ReturnType<typeof createContract>;
@@ -59,12 +59,6 @@ function paragraphsOf(desc: Described): string[] {
 
 /** False for Google's messages. */
 export const isOurs = ({ typeName }: DescMessage) => !typeName.startsWith('google.');
-
-/** True for a message that is not a resource, only the answer of a method. */
-export const isAnswer = ({ name }: DescMessage) => /^(?!Watch).*Response$/.test(name);
-
-/** True for a field that only some answers have. */
-export const isSecret = (field: DescField) => getOption(field, json_field).secret;
 
 function clientText(text: string, names: ReadonlySet<string>): string {
   return text
