@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
-import { inChangeTurn, turnsOf } from './turns.ts';
+import { inTurn } from './turns.ts';
 
 /** A statement to prepare. Releases share a pooler's sessions, so its name has a digest of its text. */
 export type PreparedStatement = { readonly name: string; readonly text: string };
@@ -92,9 +92,8 @@ export function createPreparedStatements(em: EntityManager) {
     /** Runs one statement as its own transaction. */
     run,
     /** Runs a merchant's read-only statement when it is the merchant's turn. Throws `unavailable`. */
-    async read(merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> {
-      return turnsOf(await poolOf(em), 'reads')(merchantId, () => run(...statement));
-    },
+    read: (merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> =>
+      inTurn(em, 'reads', merchantId, () => run(...statement)),
     /**
      * Runs several statements in one transaction. When this resolves, everything they wrote is durable.
      * Behind a pooler the work may be called twice, so it must have no effects except those of its
@@ -103,6 +102,6 @@ export function createPreparedStatements(em: EntityManager) {
     transaction,
     /** The same for a merchant's change, when it is the merchant's turn. Throws `unavailable`. */
     change: <T>(merchantId: string, work: (run: RunPrepared) => Promise<T>): Promise<T> =>
-      inChangeTurn(em, merchantId, () => transaction(work)),
+      inTurn(em, 'changes', merchantId, () => transaction(work)),
   };
 }

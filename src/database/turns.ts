@@ -14,18 +14,18 @@ type Kind = 'reads' | 'changes';
 const shares: Readonly<Record<Kind, number>> = { reads: 1 / 4, changes: 1 / 2 };
 const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
 
-/** All reads of a pool share their turns, and so do all changes. */
-export function turnsOf(pool: Pool, kind: Kind): RunInTurn {
-  const known = turnsOfPools[kind].get(pool);
-  if (known !== undefined) return known;
-  const turns = createTurns(Math.max(1, Math.floor(pool.options.max * shares[kind])), kind);
-  turnsOfPools[kind].set(pool, turns);
-  return turns;
-}
-
-/** Runs a merchant's change when it is the merchant's turn. Throws `unavailable` if that takes too long. */
-export async function inChangeTurn<T>(em: EntityManager, merchantId: string, work: () => Promise<T>) {
-  return turnsOf(await em.getConnection().getNativeClient(), 'changes')(merchantId, work);
+/**
+ * Runs a merchant's work when it is the merchant's turn. Throws `unavailable` if that takes too long. All
+ * reads of a pool share their turns, and so do all changes.
+ */
+export async function inTurn<T>(em: EntityManager, kind: Kind, merchantId: string, work: () => Promise<T>) {
+  const pool: Pool = await em.getConnection().getNativeClient();
+  let turns = turnsOfPools[kind].get(pool);
+  if (turns === undefined) {
+    turns = createTurns(Math.max(1, Math.floor(pool.options.max * shares[kind])), kind);
+    turnsOfPools[kind].set(pool, turns);
+  }
+  return turns(merchantId, work);
 }
 
 /**

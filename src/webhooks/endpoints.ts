@@ -25,7 +25,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
-import { inChangeTurn } from '../database/turns.ts';
+import { inTurn } from '../database/turns.ts';
 import { type Fault, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -322,7 +322,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
         const types = eventTypes.length === 0 ? ['*'] : eventTypes;
         const settings = { url, eventTypes: types, enabled, description };
         const create = () => createEndpoint(em, keys, identity, settings, idempotencyKey);
-        return answerWithSecret(await inChangeTurn(em, identity.merchantId, create), context);
+        return answerWithSecret(await inTurn(em, 'changes', identity.merchantId, create), context);
       },
     },
     getWebhookEndpoint: {
@@ -353,14 +353,14 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
       violations: (request) => settingsViolations(request, policy),
       async run(request, identity) {
         const update = () => updateEndpoint(em, identity, endpointIdOf(request), request);
-        return toWebhookEndpoint(await inChangeTurn(em, identity.merchantId, update));
+        return toWebhookEndpoint(await inTurn(em, 'changes', identity.merchantId, update));
       },
     },
     deleteWebhookEndpoint: {
       ratePolicy: 'changes',
       async run(request, identity) {
         const remove = () => deleteEndpoint(em, identity, endpointIdOf(request));
-        await inChangeTurn(em, identity.merchantId, remove);
+        await inTurn(em, 'changes', identity.merchantId, remove);
         return create(DeleteWebhookEndpointResponseSchema);
       },
     },
@@ -375,7 +375,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
         const { overlapHours = defaultOverlapHours } = request;
         const rotate = () =>
           rotateSecret(em, keys, identity, endpointIdOf(request), overlapHours, idempotencyKey);
-        return answerWithSecret(await inChangeTurn(em, identity.merchantId, rotate), context);
+        return answerWithSecret(await inTurn(em, 'changes', identity.merchantId, rotate), context);
       },
     },
   } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;
