@@ -13,7 +13,7 @@ import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { findLocalChain, type LocalChain, payIntent, TransferRefused } from './local-chain.ts';
-import { type TestPaymentKind, testAmounts } from './test-wallet-door.ts';
+import type { TestPaymentKind } from './test-wallet-door.ts';
 
 interface TestWalletSettings {
   dataDir: string;
@@ -22,6 +22,15 @@ interface TestWalletSettings {
   /** Pays by a signature, as the public door does. */
   payCheckout(request: PayRequest): Promise<PayAnswer>;
 }
+
+/** The amounts that it can pay, calculated from what is missing. */
+const amounts = {
+  exact: (missing: bigint) => missing,
+  too_little: (missing: bigint) => atLeastOne(missing / 2n),
+  too_much: (missing: bigint) => missing + atLeastOne(missing / 10n),
+};
+
+const atLeastOne = (units: bigint) => (units > 0n ? units : 1n);
 
 /**
  * Pays an open testnet intent of one of the chains. Returns the hash of the transaction, or nothing for a
@@ -59,7 +68,7 @@ export async function payFromTestWallet(
   const payment = {
     chain: network.chain,
     wallet: intent.expectedWallet,
-    amountUnits: testAmounts[amount](missing),
+    amountUnits: amounts[amount](missing),
     id: typeId,
   };
   const hash = await payIntent(dataDir, payment).catch((reason) => {
