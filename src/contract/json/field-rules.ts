@@ -33,12 +33,6 @@ export function schemaOf(field: DescField): { examples?: unknown[]; maximum?: nu
   return JSON.parse(getOption(field, json_field).schema || '{}');
 }
 
-/** Returns an example of the field in JSON, for errors: `, such as ["*"]`. Empty if it has none. */
-export function suchAs(field: DescField): string {
-  const [example] = schemaOf(field).examples ?? [];
-  return example === undefined ? '' : `, such as ${JSON.stringify(example)}`;
-}
-
 /** The words of an enum in the public JSON, in the contract's order. Zero, "unspecified", has none. */
 export function enumWords(desc: DescEnum): { word: string; value: DescEnumValue }[] {
   return desc.values

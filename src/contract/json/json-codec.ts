@@ -8,29 +8,8 @@ import { type FieldViolation, maxViolations } from '../error-catalogue.ts';
 import { nearestName } from '../nearest-name.ts';
 import { unitsHint } from '../units.ts';
 import type { IntegerRange } from './field-rules.ts';
-import { enumWords, integerRangeOf, mayBeAbsent, refusesEmptyList, suchAs } from './field-rules.ts';
+import { enumWords, integerRangeOf, mayBeAbsent, refusesEmptyList, schemaOf } from './field-rules.ts';
 import { type IJsonValue, InexactNumber } from './i-json.ts';
-
-/** A message and the faults of the fields that could not be read. Faulty fields are left unset. */
-export interface Decoded<Desc extends DescMessage> {
-  /** Undefined if the JSON is not an object. */
-  message: MessageShape<Desc> | undefined;
-  violations: FieldViolation[];
-}
-
-export interface JsonCodec<Desc extends DescMessage> {
-  /**
-   * Decodes a message from JSON. Collects every fault of shape, including unknown names, instead of stopping
-   * at the first. `null` means absent. An integer too wide for its field becomes the nearest one that fits:
-   * JSON's integers have no width, and the field's own rule refuses or clamps a value out of range.
-   */
-  decode(json: IJsonValue): Decoded<Desc>;
-  /**
-   * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists without the
-   * mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`. Writes everything else.
-   */
-  encode(message: MessageShape<Desc>): string;
-}
 
 /** Texts of messages that are encoded as they were stored. */
 const storedTexts = new WeakMap<object, string>();
@@ -52,14 +31,24 @@ export function encodedAs<Shape extends Message>(message: Shape, text: string): 
 export function createJsonCodec<Desc extends DescMessage>(
   desc: Desc,
   { without = [] }: { without?: readonly DescField[] } = {},
-): JsonCodec<Desc> {
+) {
   const codec = compileMessage(desc, new Map(), without);
   return {
-    decode(json) {
+    /**
+     * Decodes a message from JSON; undefined if it is not an object. Collects every fault of shape, including
+     * unknown names, instead of stopping at the first, and leaves faulty fields unset. `null` means absent.
+     * An integer too wide for its field becomes the nearest one that fits: JSON's integers have no width, and
+     * the field's own rule refuses or clamps a value out of range.
+     */
+    decode(json: IJsonValue) {
       const violations: FieldViolation[] = [];
       return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
     },
-    encode: (message) => codec.encode(message),
+    /**
+     * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists without the
+     * mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`. Writes everything else.
+     */
+    encode: (message: MessageShape<Desc>): string => codec.encode(message),
   };
 }
 
@@ -240,7 +229,8 @@ export const emptyList = 'must not be empty: leave it out instead';
 
 function listOf(field: DescField, item: ValueCodec): ValueCodec {
   const refusesEmpty = refusesEmptyList(field);
-  const notAList = `must be an array${suchAs(field)}`;
+  const [example] = schemaOf(field).examples ?? [];
+  const notAList = `must be an array${example === undefined ? '' : `, such as ${JSON.stringify(example)}`}`;
   return {
     decode(json, path, violations) {
       if (!Array.isArray(json)) return violate(violations, path, notAList);

@@ -14,7 +14,7 @@ import { json_method } from '../../contract/gen/payments/v1/json_pb.ts';
 import { PaymentIntentService } from '../../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../../contract/http-routes.ts';
 import { hasRequiredField } from '../../contract/json/field-rules.ts';
-import { createJsonCodec, type Decoded, type JsonCodec } from '../../contract/json/json-codec.ts';
+import { createJsonCodec } from '../../contract/json/json-codec.ts';
 import { expectationFailed } from '../../contract/limits.ts';
 import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
 import {
@@ -66,8 +66,8 @@ interface PublicDoorOptions extends DoorOptions {
 }
 
 interface CompiledRoute extends HttpRoute, ServedMethod {
-  input: JsonCodec<HttpRoute['method']['input']>;
-  output: JsonCodec<HttpRoute['method']['output']>;
+  input: ReturnType<typeof createJsonCodec>;
+  output: ReturnType<typeof createJsonCodec>;
   /** True if an empty body means `{}`: no field in it is required. */
   allowsEmptyBody: boolean;
   /** Takes no API key, so pages of any origin may call it. */
@@ -261,7 +261,7 @@ function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
   return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
 }
 
-type DecodedRequest = Decoded<HttpRoute['method']['input']>;
+type DecodedRequest = ReturnType<CompiledRoute['input']['decode']>;
 
 async function readMessage(
   route: CompiledRoute,
