@@ -20,8 +20,6 @@ interface OpenApiOptions extends Pick<SchemaContext, 'commentOf'> {
   webhooks?: { message: DescMessage; descriptions: Readonly<Record<string, string>> };
 }
 
-const etagExample = '"qUiQTy8PR5uPgZdpSzAYSw"';
-
 const ifNoneMatchParameter = {
   name: 'If-None-Match',
   in: 'header',
@@ -80,11 +78,11 @@ export function createOpenApi(options: OpenApiOptions): object {
       },
       schemas: {
         ...Object.fromEntries([...context.schemas].map(([name, { schema }]) => [name, schema])),
-        Error: errorSchema(),
+        Error: errorSchema,
       },
-      headers: headers(),
+      headers,
     },
-    'x-errors': errorReference(),
+    'x-errors': errorReference,
   };
 }
 
@@ -235,32 +233,27 @@ function parameterOf(field: DescField, place: 'path' | 'query', context: SchemaC
   };
 }
 
-function headers(): Record<string, object> {
-  type Example = string | number;
-  const header = (description: string, schema: JsonSchema, example: Example) => ({
-    description,
-    schema,
-    example,
-  });
-  const text = { type: 'string' };
-  return {
-    'X-Request-Id': header('This one request. Quote it when you ask us about it.', text, requestIdExample),
-    'Retry-After': header('Seconds to wait before the next try.', { type: 'integer', minimum: 1 }, 1),
-    RateLimit: header(
-      'Requests that remain to this API key, and seconds until all are there again.',
-      text,
-      '"creates";r=999;t=1',
-    ),
-    'RateLimit-Policy': header(
-      'Requests that an API key may send in a window of seconds.',
-      text,
-      '"creates";q=1000;w=2',
-    ),
-    ETag: header('Stands for this answer. Send it in `If-None-Match`.', text, etagExample),
-    'WWW-Authenticate': header('How to authenticate.', text, 'Bearer'),
-    Accept: header('The content type that is read here.', text, 'application/json'),
-  };
-}
+const header = (description: string, example: string | number, schema: JsonSchema = { type: 'string' }) => ({
+  description,
+  schema,
+  example,
+});
+
+const headers = {
+  'X-Request-Id': header('This one request. Quote it when you ask us about it.', requestIdExample),
+  'Retry-After': header('Seconds to wait before the next try.', 1, { type: 'integer', minimum: 1 }),
+  RateLimit: header(
+    'Requests that remain to this API key, and seconds until all are there again.',
+    '"creates";r=999;t=1',
+  ),
+  'RateLimit-Policy': header(
+    'Requests that an API key may send in a window of seconds.',
+    '"creates";q=1000;w=2',
+  ),
+  ETag: header('Stands for this answer. Send it in `If-None-Match`.', '"qUiQTy8PR5uPgZdpSzAYSw"'),
+  'WWW-Authenticate': header('How to authenticate.', 'Bearer'),
+  Accept: header('The content type that is read here.', 'application/json'),
+};
 
 /** Returns "Payment intents" for `PaymentIntentService`. */
 function nounOf(service: DescService): string {

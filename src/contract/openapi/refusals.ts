@@ -130,78 +130,77 @@ const errorGuide = {
 } as const satisfies Record<ErrorCode, string>;
 
 /** Every code of the catalogue, including those that no operation returns. The reference page shows them. */
-export function errorReference(): Record<string, object> {
-  return Object.fromEntries(
-    Object.entries(catalogue).map(([code, { httpStatus, message }]) => [
-      code,
-      {
-        status: httpStatus,
-        retryable: isRetryable(code),
-        message,
-        description: errorGuide[code as ErrorCode],
-        example: exampleOf(code as ErrorCode),
-      },
-    ]),
-  );
-}
+export const errorReference = Object.fromEntries(
+  Object.entries(catalogue).map(([code, { httpStatus, message }]) => [
+    code,
+    {
+      status: httpStatus,
+      retryable: isRetryable(code),
+      message,
+      description: errorGuide[code as ErrorCode],
+      example: exampleOf(code as ErrorCode),
+    },
+  ]),
+);
 
-export function errorSchema(): JsonSchema {
-  const text = { type: 'string' };
-  return {
-    type: 'object',
-    description: 'Why a request was refused. Log all of it: the request id finds the request in our logs.',
-    properties: {
-      error: {
-        type: 'object',
-        properties: {
-          code: {
-            type: 'string',
-            'x-extensible-enum': Object.keys(catalogue),
-            description:
-              'What went wrong, for your program. Codes may be added: treat one that you do not know by its HTTP status.',
-            examples: ['invalid_body'],
-          },
-          message: {
-            type: 'string',
-            description: 'What went wrong and what to do about it, for you.',
-            examples: [catalogue.invalid_body.message],
-          },
-          request_id: {
-            type: 'string',
-            pattern: '^req_[0-9a-f]{32}$',
-            description: 'This one request, as in the `X-Request-Id` header.',
-            examples: [requestIdExample],
-          },
-          doc_url: {
-            type: 'string',
-            format: 'uri-reference',
-            description:
-              'The entry of this code in the reference. Relative to the service if the request did not say which host it was for.',
-            examples: [docUrlExample('invalid_body')],
-          },
-          details: {
-            type: 'array',
-            description: 'Every invalid field, if fields are the reason.',
-            items: {
-              type: 'object',
-              properties: {
-                field: { ...text, description: 'The field.', examples: ['amount_units'] },
-                message: { ...text, description: 'What is wrong with it.', examples: ['must be an integer'] },
+export const errorSchema: JsonSchema = {
+  type: 'object',
+  description: 'Why a request was refused. Log all of it: the request id finds the request in our logs.',
+  properties: {
+    error: {
+      type: 'object',
+      properties: {
+        code: {
+          type: 'string',
+          'x-extensible-enum': Object.keys(catalogue),
+          description:
+            'What went wrong, for your program. Codes may be added: treat one that you do not know by its HTTP status.',
+          examples: ['invalid_body'],
+        },
+        message: {
+          type: 'string',
+          description: 'What went wrong and what to do about it, for you.',
+          examples: [catalogue.invalid_body.message],
+        },
+        request_id: {
+          type: 'string',
+          pattern: '^req_[0-9a-f]{32}$',
+          description: 'This one request, as in the `X-Request-Id` header.',
+          examples: [requestIdExample],
+        },
+        doc_url: {
+          type: 'string',
+          format: 'uri-reference',
+          description:
+            'The entry of this code in the reference. Relative to the service if the request did not say which host it was for.',
+          examples: [docUrlExample('invalid_body')],
+        },
+        details: {
+          type: 'array',
+          description: 'Every invalid field, if fields are the reason.',
+          items: {
+            type: 'object',
+            properties: {
+              field: { type: 'string', description: 'The field.', examples: ['amount_units'] },
+              message: {
+                type: 'string',
+                description: 'What is wrong with it.',
+                examples: ['must be an integer'],
               },
-              required: ['field', 'message'],
             },
-          },
-          resume_after: {
-            type: 'string',
-            description: 'Of `cursor_expired`: the id of the event to continue `after`, where there is one.',
+            required: ['field', 'message'],
           },
         },
-        required: ['code', 'message', 'request_id', 'doc_url'],
+        resume_after: {
+          type: 'string',
+          description: 'Of `cursor_expired`: the id of the event to continue `after`, where there is one.',
+        },
       },
+      required: ['code', 'message', 'request_id', 'doc_url'],
     },
-    required: ['error'],
-  };
-}
+  },
+  required: ['error'],
+};
 
 export function refsTo(...names: string[]): Record<string, object> {
   return Object.fromEntries(names.map((name) => [name, { $ref: `#/components/headers/${name}` }]));
