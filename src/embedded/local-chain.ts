@@ -17,10 +17,9 @@ import type { ChainName } from '../contract/words.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
 import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
-import { areContractsDeployed, deployContracts } from './contracts.ts';
+import { areContractsDeployed, createPayer, deployContracts } from './contracts.ts';
 import type { NodeRecord } from './node-record.ts';
 import { endNode, forgetNode, isAlive, isNodeRunning, readRecord, recordNode } from './node-record.ts';
-import { createPayer } from './payer.ts';
 
 export type LocalChain = ReturnType<typeof localChain>;
 

@@ -9,10 +9,8 @@ import {
   assertSucceeded,
   deployAt,
   initializeUsdc,
-  multicall3,
   readArtifact,
-  readUsdcArtifacts,
-  usdcDeployments,
+  usualDeployments,
 } from '../../src/embedded/contracts.ts';
 import {
   createSimpleAccounts,
@@ -78,18 +76,11 @@ function withoutBlocks(dump: Hex): Hex {
 }
 
 async function deploy(client: ChainClient, usdc: Address): Promise<Contracts> {
-  const artifacts = readUsdcArtifacts();
   const tokens = { USDC: usdc, 'USDC.e': bridgedUsdcAddresses.usdcE, USDbC: bridgedUsdcAddresses.usdbC };
-  await deployAt(client, deployer, [
-    await multicall3(),
-    ...usdcDeployments(artifacts, Object.values(tokens)),
-    ...entryPointDeployments(),
-  ]);
+  await deployAt(client, deployer, [...usualDeployments(Object.values(tokens)), ...entryPointDeployments()]);
   const hashes: Hex[] = [];
   for (const [symbol, token] of Object.entries(tokens)) {
-    hashes.push(
-      ...(await initializeUsdc(client, artifacts, token, issuer, { tokenSymbol: symbol, decimals: 6 })),
-    );
+    hashes.push(...(await initializeUsdc(client, token, issuer, { tokenSymbol: symbol, decimals: 6 })));
   }
   await deployAt(client, deployer, [
     ...factoryDeployments(),

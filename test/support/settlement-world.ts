@@ -16,7 +16,7 @@ import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { createReportFolding } from '../../src/console/reports.ts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
-import { mintCall } from '../../src/embedded/payer.ts';
+import { mintCall } from '../../src/embedded/contracts.ts';
 import { type Call, startChain } from './chain.ts';
 import { issuer } from './chain-contracts.ts';
 import { startLyingNode } from './lying-node.ts';
