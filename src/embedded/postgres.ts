@@ -223,16 +223,11 @@ async function startServer(postgres: string, folder: string, account: Account | 
 const pidCheckIntervalMs = 500;
 
 /** Resolves when no server runs on the folder, whoever started it. Does not keep this process alive. */
-function untilServerIsGone(folder: string): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setInterval(async () => {
-      // If the file cannot be read, for lack of descriptors for example, the state of the server is unknown.
-      const pid = await serverPid(folder).catch(() => 'unknown');
-      if (pid !== undefined) return;
-      clearInterval(timer);
-      resolve();
-    }, pidCheckIntervalMs).unref();
-  });
+async function untilServerIsGone(folder: string): Promise<void> {
+  // If the file cannot be read, for lack of descriptors for example, the state of the server is unknown.
+  while ((await serverPid(folder).catch(() => 'unknown')) !== undefined) {
+    await sleep(pidCheckIntervalMs, undefined, { ref: false });
+  }
 }
 
 /** Fast shutdown: PostgreSQL ends the sessions, writes a checkpoint and removes its pid file. */
