@@ -15,23 +15,22 @@ export function nearestName(name: string, names: readonly string[]): string | un
   const synonym = names.find((known) => plain(known) === synonyms[given]);
   if (synonym !== undefined) return synonym;
   const [best] = names
-    .map((known) => ({ known, slips: slipsBetween(given, plain(known)) }))
+    .map((known) => ({ known, slips: slipsFrom(given, known) }))
     .sort((a, b) => a.slips - b.slips);
   if (best !== undefined && best.slips <= 2) return best.known;
   return names.find((known) => given.length >= 4 && plain(known).startsWith(given));
-}
-
-/** The number of typing mistakes between the two, ignoring case and punctuation. Exact up to 2. */
-export function slipsFrom(name: string, known: string): number {
-  return slipsBetween(plain(name), plain(known));
 }
 
 function plain(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '');
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours between the two. Exact up to 2. */
-function slipsBetween(a: string, b: string): number {
+/**
+ * The number of typing mistakes between the two, ignoring case and punctuation: insertions, deletions,
+ * replacements and swaps of neighbours. Exact up to 2.
+ */
+export function slipsFrom(name: string, known: string): number {
+  const [a, b] = [plain(name), plain(known)];
   if (Math.abs(a.length - b.length) > 2) return 3;
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
