@@ -10,7 +10,7 @@ import type {
 } from '@bufbuild/protobuf';
 import type { RatePolicy } from '../config/config.ts';
 import type { FieldViolation } from '../contract/error-catalogue.ts';
-import { isServerStreaming, isUnary } from '../contract/unary.ts';
+import { isUnary } from '../contract/unary.ts';
 import { refuseInvalid } from './errors.ts';
 import type { Identity, RequestContext } from './request-context.ts';
 import type { RequestHeader } from './request-header.ts';
@@ -108,7 +108,8 @@ export function implementService<Service extends DescService, Caller = Identity>
     given.delete(method.localName);
     // `MethodsOf` pairs each kind of method with its kind of implementation.
     if (isUnary(method)) served.set(method, withChecks(implementation as Unary));
-    else if (isServerStreaming(method)) streams.set(method, strictStream(implementation as Stream));
+    else if (method.methodKind === 'server_streaming')
+      streams.set(method as DescMethodServerStreaming, strictStream(implementation as Stream));
     else throw new Error(`${nameOf(method)} takes a stream, which no door serves yet`);
   }
   const [surplus] = given.keys();
