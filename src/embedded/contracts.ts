@@ -56,7 +56,7 @@ export async function areContractsDeployed(client: ChainClient, { tokenAddress }
 const require = createRequire(import.meta.url);
 
 /** A compiled contract, as Hardhat writes it. */
-export interface Artifact {
+interface Artifact {
   abi: Abi;
   /** The code that creates the contract, without the arguments of its constructor. */
   bytecode: Hex;

@@ -14,7 +14,7 @@ import {
 } from 'viem/account-abstraction';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import type { ChainClient } from '../../src/embedded/chain-client.ts';
-import { type Artifact, type Deployment, readArtifact } from '../../src/embedded/contracts.ts';
+import { type Deployment, readArtifact } from '../../src/embedded/contracts.ts';
 
 export type EntryPointVersion = '0.6' | '0.7' | '0.8';
 
@@ -52,7 +52,7 @@ const factoryAddresses = {
   '0.8': '0x4337000000000000000000000000000000000008',
 } as const;
 
-const readFrom = (version: EntryPointVersion, contract: string): Artifact =>
+const readFrom = (version: EntryPointVersion, contract: string) =>
   readArtifact(`${entryPoints[version].package}/artifacts/${contract}.json`);
 
 export const entryPointAddress = (version: EntryPointVersion): Address => entryPoints[version].address;
