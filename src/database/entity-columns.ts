@@ -2,10 +2,10 @@
 
 import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 
-export type EntityColumns<Row> = ReturnType<typeof entityColumns<Row>>;
+export type EntityColumns<Row extends object> = ReturnType<typeof entityColumns<Row>>;
 
 /** Converts between a table and the rows of its entity. */
-export function entityColumns<Row>(em: EntityManager, entity: EntitySchema) {
+export function entityColumns<Row extends object>(em: EntityManager, entity: EntitySchema<Row>) {
   const platform = em.getPlatform();
   const { props, tableName } = em.getMetadata(entity);
   const columns = props.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
