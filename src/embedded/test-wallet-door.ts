@@ -8,25 +8,23 @@ import { isOwnOrigin } from '../doors/public/own-origin.ts';
 import type { Site } from '../doors/public/public-door.ts';
 import { invalidBody, ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
-import { answerHeaders, type OpenedIntent, type RequestContext } from '../requests/request-context.ts';
+import { answerHeaders, type OpenedIntent } from '../requests/request-context.ts';
+import type { TestPaymentKind, TestWalletSettings } from './test-wallet.ts';
 
 const path = '/checkout/test-wallet';
 
-/** How the checkout page pays an intent: by a transfer of an amount, or by a signature. */
-const testPaymentKinds = ['exact', 'too_little', 'too_much', 'signed'] as const;
-export type TestPaymentKind = (typeof testPaymentKinds)[number];
+const kinds: readonly TestPaymentKind[] = ['exact', 'too_little', 'too_much', 'signed'];
 
-interface TestWalletOptions {
+interface TestWalletOptions extends TestWalletSettings {
   /** Authenticates by the client secret. Requests count together with those of the checkout. */
   admit: Authenticate<OpenedIntent>;
-  /** Pays the intent. Returns the hash of the transaction, or nothing while it is not known. */
-  pay(intent: OpenedIntent, amount: TestPaymentKind, context: RequestContext): Promise<string | undefined>;
   isDraining: () => boolean;
   requestTimeoutMs: number;
   scheme: 'http' | 'https';
 }
 
-export function createTestWallet({ admit, pay, ...options }: TestWalletOptions): Site {
+export function createTestWallet(options: TestWalletOptions): Site {
+  const { admit, isDraining, requestTimeoutMs, scheme } = options;
   return {
     name: 'test_wallet',
     has: (candidate) => candidate === path,
@@ -35,18 +33,20 @@ export function createTestWallet({ admit, pay, ...options }: TestWalletOptions):
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
       const origin = header.get('origin');
-      if (origin !== null && !isOwnOrigin(origin, request, options.scheme)) {
+      if (origin !== null && !isOwnOrigin(origin, request, scheme)) {
         throw new ServiceError('browser_forbidden', {
           message: 'The test wallet is only for the checkout page of this port.',
         });
       }
       const opened = await admit(context, header);
-      const bytes = await readJsonBytes(request, header, response, options.requestTimeoutMs);
+      const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
       const amount = amountIn(parseJsonBody(bytes));
-      const transaction_hash = await pay(opened, amount, context);
+      // Loads viem, like the watcher of these chains.
+      const { payFromTestWallet } = await import('./test-wallet.ts');
+      const transaction_hash = await payFromTestWallet(options, opened, amount, context);
       const body = JSON.stringify({ transaction_hash });
       const headers = answerHeaders(context);
-      sendJson({ request, response, context }, { status: 200, body, headers }, options.isDraining);
+      sendJson({ request, response, context }, { status: 200, body, headers }, isDraining);
     },
   };
 }
@@ -55,10 +55,9 @@ export function createTestWallet({ admit, pay, ...options }: TestWalletOptions):
 function amountIn(json: IJsonValue): TestPaymentKind {
   if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
   const { amount, ...others } = json;
-  const known = testPaymentKinds.find((name) => name === amount);
+  const known = kinds.find((name) => name === amount);
   const violations = Object.keys(others).map((name, i) => notAField('', name, ['amount'], i));
   if (known !== undefined && violations.length === 0) return known;
-  if (known === undefined)
-    violations.push({ field: 'amount', message: `must be "${testPaymentKinds.join('" or "')}"` });
+  if (known === undefined) violations.push({ field: 'amount', message: `must be "${kinds.join('" or "')}"` });
   throw invalidBody(violations);
 }

@@ -13,9 +13,9 @@ import { invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { findLocalChain, type LocalChain, payIntent, TransferRefused } from './local-chain.ts';
-import type { TestPaymentKind } from './test-wallet-door.ts';
 
-interface TestWalletSettings {
+export interface TestWalletSettings {
+  em: EntityManager;
   dataDir: string;
   /** The local chains. */
   chains: readonly ChainName[];
@@ -30,6 +30,9 @@ const amounts = {
   too_much: (missing: bigint) => missing + atLeastOne(missing / 10n),
 };
 
+/** How the checkout page pays an intent: by a transfer of an amount, or by a signature. */
+export type TestPaymentKind = keyof typeof amounts | 'signed';
+
 const atLeastOne = (units: bigint) => (units > 0n ? units : 1n);
 
 /**
@@ -38,8 +41,7 @@ const atLeastOne = (units: bigint) => (units > 0n ? units : 1n);
  * token refuses the transfer, and `unavailable` while the chain does not run.
  */
 export async function payFromTestWallet(
-  em: EntityManager,
-  { dataDir, chains, payCheckout }: TestWalletSettings,
+  { em, dataDir, chains, payCheckout }: TestWalletSettings,
   opened: OpenedIntent,
   amount: TestPaymentKind,
   context: RequestContext,

@@ -46,19 +46,8 @@ export async function createDoors(
     sites.push(createPayDoor({ ...pay, publicUrl, isDraining, scheme }));
   }
   if (localChains.length > 0) {
-    const wallet = { dataDir: config.dataDir, chains: localChains, payCheckout };
-    const testWallet = createTestWallet({
-      admit: admitPayer,
-      async pay(intent, amount, context) {
-        // Loads viem, like the watcher of these chains.
-        const { payFromTestWallet } = await import('../embedded/test-wallet.ts');
-        return payFromTestWallet(database.orm.em, wallet, intent, amount, context);
-      },
-      isDraining,
-      requestTimeoutMs,
-      scheme,
-    });
-    sites.push(testWallet);
+    const wallet = { em: database.orm.em, dataDir: config.dataDir, chains: localChains, payCheckout };
+    sites.push(createTestWallet({ ...wallet, admit: admitPayer, isDraining, requestTimeoutMs, scheme }));
   }
   const shared = { takeFromLimit, onEnd, requestTimeoutMs };
   const common = { ...shared, services, strangers: strangers.doors, logger, tracing };
