@@ -15,11 +15,11 @@ export const ConsoleSessionEntity = defineEntity({
     isReadOnly: p.boolean(),
     /** Version of the pepper in `API_KEY_PEPPERS` that both hashes are made with. */
     pepperVersion: p.smallint(),
-    codeHash: p.blob().unique(),
+    codeHash: p.blob(),
     codeExpiresAt: p.datetime(3),
     /** How long it lasts once the code is exchanged. */
     lastsSeconds: p.integer(),
-    tokenHash: p.blob().unique().nullable(),
+    tokenHash: p.blob().nullable(),
     expiresAt: p.datetime(3).nullable(),
     /** The last call, to the minute. */
     usedAt: p.datetime(3).nullable(),

@@ -20,7 +20,7 @@ export const PayoutWalletEntity = defineEntity({
   name: 'PayoutWallet',
   tableName: 'payout_wallets',
   properties: {
-    merchantId: () => p.manyToOne(MerchantEntity).mapToPk().primary().fieldName('merchant_id'),
+    merchantId: p.uuid().primary(),
     mode: p.enum(modeNames).primary(),
     chain: p.enum(chainNames).primary(),
     address: p.text(),
@@ -33,7 +33,7 @@ export const CheckoutSettingsEntity = defineEntity({
   name: 'CheckoutSettings',
   tableName: 'checkout_settings',
   properties: {
-    merchantId: () => p.manyToOne(MerchantEntity).mapToPk().primary().fieldName('merchant_id'),
+    merchantId: p.uuid().primary(),
     mode: p.enum(modeNames).primary(),
     allowedOrigins: p.array().columnType('text[]'),
     updatedAt: p.datetime(3),
