@@ -21,7 +21,7 @@ import { StartupError } from '../src/config/startup-error.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { type ChainName, chainNames } from '../src/contract/words.ts';
 import { findLocalChain, type RunningChain } from '../src/embedded/local-chain.ts';
-import { endNode, isNodeRunning, readRecord } from '../src/embedded/node-record.ts';
+import { anvilOn } from '../src/embedded/node-record.ts';
 import { startLocalChains } from '../src/embedded/run-local-chains.ts';
 import { useFolder } from './support/folder.ts';
 import { startProgram } from './support/program.ts';
@@ -44,9 +44,9 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end();
   for (const name of chainNames) {
-    const folder = join(dataDir, 'chains', name);
-    const left = await readRecord(folder).catch(() => undefined);
-    if (left !== undefined) await endNode(left, folder);
+    const anvil = anvilOn(join(dataDir, 'chains', name));
+    const left = await anvil.recorded().catch(() => undefined);
+    if (left !== undefined) await anvil.end(left);
   }
 });
 
@@ -92,7 +92,7 @@ async function untilNextSecond({ client }: RunningChain): Promise<void> {
   await vi.waitUntil(() => Date.now() / 1000 >= Number(timestamp) + 1, 10_000);
 }
 
-const isRunning = (pid: number) => isNodeRunning(pid, join(dataDir, 'chains/base'));
+const isRunning = (pid: number) => anvilOn(join(dataDir, 'chains/base')).isRunning({ pid });
 
 const hashOf = async ({ client }: RunningChain, blockNumber: bigint): Promise<Hex> =>
   (await client.getBlock({ blockNumber })).hash;

@@ -18,8 +18,7 @@ import { startRepeater } from '../scheduling/repeater.ts';
 import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
 import { areContractsDeployed, createPayer, deployContracts } from './contracts.ts';
-import type { NodeRecord } from './node-record.ts';
-import { endNode, forgetNode, isAlive, isNodeRunning, readRecord, recordNode } from './node-record.ts';
+import { anvilOn, isAlive, type NodeRecord } from './node-record.ts';
 
 export type LocalChain = ReturnType<typeof localChain>;
 
@@ -54,9 +53,9 @@ function localChain(network: Network, node: NodeRecord) {
 /** Returns the local chain that another process runs on this data folder, or undefined. Starts nothing. */
 export async function findLocalChain(dataDir: string, chain: ChainName): Promise<LocalChain | undefined> {
   const network = networkFor('testnet', chain);
-  const folder = chainFolder(dataDir, network);
-  const node = await readRecord(folder);
-  const isRunning = node !== undefined && (await isNodeRunning(node.pid, folder));
+  const anvil = anvilOn(chainFolder(dataDir, network));
+  const node = await anvil.recorded();
+  const isRunning = node !== undefined && (await anvil.isRunning(node));
   return isRunning ? localChain(network, node) : undefined;
 }
 
@@ -71,6 +70,7 @@ const maxBlocks = 2_000n;
 export async function runLocalChain(options: LocalChainOptions): Promise<RunningChain> {
   const { network, isBusy, logger } = options;
   const folder = chainFolder(options.dataDir, network);
+  const anvil = anvilOn(folder);
   const use = join(folder, 'users', `${process.pid}-${randomUUID()}`);
   let node: NodeRecord;
   try {
@@ -103,7 +103,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
   async function tick(): Promise<void> {
     const mine = () => mineIfDue(chain.client, () => isBusy(network.chain));
     const head = await mine().catch(async (error) => {
-      if (await isNodeRunning(node.pid, folder)) throw error;
+      if (await anvil.isRunning(node)) throw error;
       await openAgain('anvil has ended; restarting it');
       return mine();
     });
@@ -112,7 +112,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
       await save(head);
       // What has arrived meanwhile is not saved.
       if (await hasNews(chain.client, head)) return;
-      await endNode(node, folder);
+      await anvil.end(node);
       await openAgain('restarting anvil without old empty blocks');
     }
   }
@@ -124,15 +124,15 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     await mining.stop();
     await rm(use, { force: true });
     if ((await livingUsers(folder)) > 0) return;
-    if (await isNodeRunning(node.pid, folder)) {
+    if (await anvil.isRunning(node)) {
       // A payment that was just sent is in no block, and only blocks are saved.
       await mineIfDue(chain.client, () => false, Number.NEGATIVE_INFINITY).catch(() => {});
       await saveState(chain.client, folder).catch((error) => {
         logger.warn({ err: error, chain: network.chain }, 'local chain: could not save its state');
       });
-      await endNode(node, folder);
+      await anvil.end(node);
     }
-    await forgetNode(folder, node);
+    await anvil.forget(node);
   }
 
   return {
@@ -147,11 +147,12 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
 /** Finds or starts the chain's anvil and makes sure that the contracts are deployed. */
 async function openNode(folder: string, options: LocalChainOptions, port?: number): Promise<NodeRecord> {
   const { network, logger } = options;
-  const recorded = await readRecord(folder);
+  const anvil = anvilOn(folder);
+  const recorded = await anvil.recorded();
   if (recorded !== undefined) {
     if (await isUsable(recorded, folder, network)) return recorded;
-    await endNode(recorded, folder);
-    await forgetNode(folder, recorded);
+    await anvil.end(recorded);
+    await anvil.forget(recorded);
   }
   const node = await startNode(folder, options, port).catch(async (error) => {
     if (!(error instanceof DamagedState)) throw error;
@@ -160,18 +161,18 @@ async function openNode(folder: string, options: LocalChainOptions, port?: numbe
     await setStateAside(folder);
     return startNode(folder, options, port);
   });
-  const first = await recordNode(folder, node);
+  const first = await anvil.record(node);
   if (first.pid !== node.pid) {
     // Another process was faster, and there must be only one.
-    await endNode(node, folder);
+    await anvil.end(node);
     return openNode(folder, options, port);
   }
   const { client } = localChain(network, node);
   if (await areContractsDeployed(client, network)) return node;
   if ((await client.getBlockNumber()) > 0n) {
     logger.warn({ chain: network.chain }, 'local chain: contracts are missing, starting a new chain');
-    await endNode(node, folder);
-    await forgetNode(folder, node);
+    await anvil.end(node);
+    await anvil.forget(node);
     await setStateAside(folder);
     return openNode(folder, options, port);
   }
@@ -187,7 +188,7 @@ const deploymentTimeoutMs = 15_000;
 
 /** True if this anvil runs, answers, and has the contracts or is about to have them. */
 async function isUsable(node: NodeRecord, folder: string, network: Network): Promise<boolean> {
-  if (!(await isNodeRunning(node.pid, folder))) return false;
+  if (!(await anvilOn(folder).isRunning(node))) return false;
   const client = createChainClient(rpcUrlOf(node), silenceTimeoutMs);
   if (!(await untilTrue(silenceTimeoutMs, () => answers(node.port)))) return false;
   return untilTrue(
