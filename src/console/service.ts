@@ -5,8 +5,6 @@ import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
 import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
-import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
-import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { listApiKeys } from '../merchants/administration.ts';
@@ -86,8 +84,7 @@ const maxEntries = 200;
 /** `GetTimeline`: an intent's deliveries and audited changes, or an endpoint's audited changes. */
 function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
   const { read } = createPreparedStatements(em);
-  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
-  const present = createDeliveryPresenter(em, read);
+  const { columns, present } = createDeliveryPresenter(em);
   const findDeliveries = preparedStatement(
     'find_deliveries_of_intent',
     `with events_of as (
@@ -96,7 +93,7 @@ function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
        select e.id, e.type, r.payment_intent from refunds r join events e on e.merchant_id = $1 and e.refund = r.id
         where r.payment_intent = $2
      )
-     select ${columns.of('d')}, e.type as "eventType", e.payment_intent as "paymentIntent"
+     select ${columns}, e.type as event_type, e.payment_intent
        from events_of e join webhook_deliveries d on d.merchant_id = $1 and d.event_id = e.id
       order by e.id desc limit ${maxEntries}`,
   );
@@ -121,14 +118,13 @@ function getTimeline(em: EntityManager): ConsoleMethod<'getTimeline'> {
       const found = (await read(merchantId, findDeliveries, [merchantId, id])).rows.toReversed();
       // Ten count as a request: each has its endpoint's answers, up to 20 KB.
       context.charge?.(found.length / 10);
-      const deliveries = found.map((each) => ({ ...each, row: columns.read(each) }));
+      const webhookDeliveries = await present(found);
       const targets = [
         paymentIntent,
         ...row.refunds.map((uuid: string) => formatIdentifier('rf', uuid)),
         ...row.transfers.map((uuid: string) => formatIdentifier('tr', uuid)),
-        ...deliveries.map(({ row }) => formatIdentifier('evt', row.eventId)),
+        ...webhookDeliveries.map(({ event }) => event),
       ];
-      const webhookDeliveries = await present(deliveries);
       return { webhookDeliveries, changes: await changesOf(caller, targets, paymentIntent) };
     },
   };

@@ -23,7 +23,6 @@ import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow, WatchedChainEntity } from '../database/entities/settlement.ts';
-import { WebhookDeliveryEntity, type WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -328,23 +327,17 @@ export async function listDeliveries(
   { orm: { em } }: Database,
   options: ListOptions & { status?: DeliveryStatusName; failed?: boolean; endpoint?: string },
 ): Promise<Output> {
-  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+  const { columns, present } = createDeliveryPresenter(em);
   const { rows, note } = await readNewest(em, options, {
     table: 'events',
-    columns: `${columns.of('d')}, t.type as event_type, t.payment_intent, t.mode`,
+    columns: `${columns}, t.type as event_type, t.payment_intent, t.mode`,
     join: 'join webhook_deliveries d on d.merchant_id = t.merchant_id and d.event_id = t.id',
     matching: [
       ['d.status = ?::webhook_delivery_status', options.failed ? 'failed' : options.status],
       ['d.endpoint_id = ?::uuid', options.endpoint && uuidOf('we', options.endpoint)],
     ],
   });
-  const present = createDeliveryPresenter(em, createPreparedStatements(em).read);
-  const shown = rows.map((row) => ({
-    row: columns.read(row),
-    eventType: String(row.event_type),
-    paymentIntent: row.payment_intent as string | null,
-  }));
-  const deliveries = await present(shown);
+  const deliveries = await present(rows);
   const about = rows.map((row) =>
     ofMerchant({ merchantId: String(row.merchant_id), mode: row.mode as ModeName }),
   );

@@ -3,6 +3,7 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
+import type { QueryResultRow } from 'pg';
 import { MAX as highestUuid } from 'uuid';
 import {
   type WebhookDelivery,
@@ -27,7 +28,6 @@ import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entitie
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { newEvent } from '../database/new-events.ts';
-import type { PreparedStatements } from '../database/prepared.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
 import { toEvent } from '../events/event.ts';
@@ -52,9 +52,8 @@ export function createDeliveryMethods(
   onEvent: () => void,
 ): Pick<Methods, 'pingWebhookEndpoint' | 'listWebhookDeliveries'> {
   const { read } = createPreparedStatements(em);
-  const { readShown, list } = statementsOf(em);
+  const { present, list } = statementsOf(em);
   const endpoints = createEndpointReader(em);
-  const present = createDeliveryPresenter(em, read);
   return {
     /** Records an event for the endpoint, which is delivered like any other. */
     pingWebhookEndpoint: {
@@ -87,7 +86,7 @@ export function createDeliveryMethods(
           const { id } = await endpoints.get(identity, parseIdentifier('we', request.id));
           const found = await read(merchantId, list, [merchantId, id, below, status, size + 2]);
           const { rows, next } = pageOfScanned(found.rows, size);
-          return { deliveries: await present(rows.map(readShown)), next: next?.event_id };
+          return { deliveries: await present(rows), next: next?.event_id };
         };
         const page = await chargedByRows(context, size, work, ({ deliveries }) => rowsOf(deliveries));
         return create(ListWebhookDeliveriesResponseSchema, {
@@ -104,9 +103,8 @@ export function createRedeliveryMethods(
   onDeliveries: () => void,
 ): Pick<Methods, 'redeliverEvent' | 'redeliverWebhookEndpoint'> {
   const { run, read } = createPreparedStatements(em);
-  const { readShown, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(em);
+  const { present, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(em);
   const endpoints = createEndpointReader(em);
-  const present = createDeliveryPresenter(em, read);
   const statusOf = (status: WebhookDeliveryStatus) =>
     status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
   return {
@@ -131,7 +129,7 @@ export function createRedeliveryMethods(
           const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
           // Retention has removed the event meanwhile.
           if (rows.length === 0) throw new ServiceError('resource_missing');
-          return present(rows.map(readShown));
+          return present(rows);
         };
         const webhookDeliveries = await chargedByRows(context, isToAll ? maxEndpoints : 1, work, rowsOf);
         onDeliveries();
@@ -178,15 +176,10 @@ function rowsOf(deliveries: readonly WebhookDelivery[]): number {
 }
 
 function statementsOf(em: EntityManager) {
-  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
-  const readShown = (found: Readonly<Record<string, unknown>>): ShownDelivery => ({
-    row: columns.read(found),
-    eventType: found.event_type as string,
-    paymentIntent: found.payment_intent as string | null,
-  });
+  const { columns, present } = createDeliveryPresenter(em);
   /** Selects deliveries with the type and intent of their events, each found by its key. */
   const shown = (deliveries: string, order: string, more = '') =>
-    `select ${columns.of('d')}, e.type as event_type, e.payment_intent${more}
+    `select ${columns}, e.type as event_type, e.payment_intent${more}
        from ${deliveries}
       cross join lateral (
         select e.type, coalesce(e.payment_intent, (select r.payment_intent from refunds r where r.id = e.refund)) as payment_intent
@@ -273,7 +266,7 @@ function statementsOf(em: EntityManager) {
       'd.endpoint_id',
     ),
   );
-  return { readShown, list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
+  return { present, list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
 }
 
 function assertEnabled({ enabled }: WebhookEndpointRow): void {
@@ -281,21 +274,18 @@ function assertEnabled({ enabled }: WebhookEndpointRow): void {
   throw invalidState('The webhook endpoint is disabled. Enable it first, with {"enabled": true}.');
 }
 
-/** A delivery with the type and the intent of its event. */
-interface ShownDelivery {
-  row: WebhookDeliveryRow;
-  eventType: string;
-  /** UUID. */
-  paymentIntent: string | null;
-}
-
-/** Returns a function that reads the attempts of deliveries and converts both to contract messages. */
-export function createDeliveryPresenter(em: EntityManager, read: PreparedStatements['read']) {
-  const columns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
+/**
+ * Converts deliveries to contract messages. Their rows have the columns of `webhook_deliveries d`, and their
+ * event's `event_type` and `payment_intent` (a UUID).
+ */
+export function createDeliveryPresenter(em: EntityManager) {
+  const { read } = createPreparedStatements(em);
+  const columns = entityColumns<WebhookDeliveryRow>(em, WebhookDeliveryEntity);
+  const attemptColumns = entityColumns<WebhookAttemptRow>(em, WebhookAttemptEntity);
   // Finds each delivery by its key: a join planned while the table was small would read all of a large one.
   const findAttempts = preparedStatement(
     'find_webhook_attempts',
-    `select ${columns.of('a')}
+    `select ${attemptColumns.of('a')}
        from unnest($1::uuid[], $2::uuid[]) as wanted (event_id, endpoint_id)
       cross join lateral (
         select * from webhook_attempts a
@@ -304,15 +294,21 @@ export function createDeliveryPresenter(em: EntityManager, read: PreparedStateme
       ) a
       order by a.number`,
   );
-  return async (shown: readonly ShownDelivery[]): Promise<WebhookDelivery[]> => {
-    const [first] = shown;
-    if (first === undefined) return [];
-    const found = await read(first.row.merchantId, findAttempts, [
-      shown.map(({ row }) => row.eventId),
-      shown.map(({ row }) => row.endpointId),
-    ]);
-    const byDelivery = Map.groupBy(found.rows.map(columns.read), keyOf);
-    return shown.map((delivery) => toWebhookDelivery(delivery, byDelivery.get(keyOf(delivery.row)) ?? []));
+  return {
+    /** The columns of a delivery, to be selected with the two of its event. */
+    columns: columns.of('d'),
+    /** Reads the attempts of deliveries, and returns both as messages. */
+    async present(found: readonly QueryResultRow[]): Promise<WebhookDelivery[]> {
+      const [first] = found;
+      if (first === undefined) return [];
+      const ids = [found.map(({ event_id }) => event_id), found.map(({ endpoint_id }) => endpoint_id)];
+      const attempts = (await read(first.merchant_id, findAttempts, ids)).rows.map(attemptColumns.read);
+      const byDelivery = Map.groupBy(attempts, keyOf);
+      return found.map((each) => {
+        const row = columns.read(each);
+        return toWebhookDelivery(row, byDelivery.get(keyOf(row)) ?? [], each);
+      });
+    },
   };
 }
 
@@ -320,8 +316,9 @@ const keyOf = ({ eventId, endpointId }: Pick<WebhookDeliveryRow, 'eventId' | 'en
   `${eventId} ${endpointId}`;
 
 function toWebhookDelivery(
-  { row, eventType, paymentIntent }: ShownDelivery,
+  row: WebhookDeliveryRow,
   attempts: readonly WebhookAttemptRow[],
+  { event_type: eventType, payment_intent: paymentIntent }: QueryResultRow,
 ): WebhookDelivery {
   return create(WebhookDeliverySchema, {
     id: formatIdentifier('del', row.id),
