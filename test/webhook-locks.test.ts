@@ -4,7 +4,6 @@
 import { afterAll, expect, onTestFinished, test } from 'vitest';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createEndpointHealth } from '../src/webhooks/endpoint-health.ts';
-import { deleteEndpoint, type Owner, updateEndpoint } from '../src/webhooks/endpoints.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -47,32 +46,32 @@ async function claimOfShop({ endpoints, events }: { endpoints: number; events: n
   return { merchant, claimed: claimed.toSorted((a, b) => (place(a) < place(b) ? -1 : 1)) };
 }
 
-const answered410 = {
-  at: new Date(),
-  durationMs: 5,
-  statusCode: 410,
-  error: 'answered 410',
-  response: undefined,
-};
+const answer = { at: new Date(), durationMs: 5, response: undefined };
+const answered410 = { ...answer, statusCode: 410, error: 'answered 410' };
 
 test.each<
   [
     string,
     { endpoints: number; events: number },
-    (endpointId: string, owner: Owner, eventId: string, apiKey: string) => Promise<unknown>,
+    (endpointId: string, apiKey: string, eventId: string) => Promise<unknown>,
   ]
 >([
   [
     'a redelivery to all endpoints',
     { endpoints: 4, events: 1 },
-    (_endpoint, _owner, eventId, apiKey) =>
+    (_endpoint, apiKey, eventId) =>
       service.call('redeliverEvent', { id: formatIdentifier('evt', eventId) }, { apiKey }),
   ],
-  ['a deleted endpoint', { endpoints: 1, events: 4 }, (id, owner) => deleteEndpoint(em, owner, id)],
+  [
+    'a deleted endpoint',
+    { endpoints: 1, events: 4 },
+    (id, apiKey) => service.call('deleteWebhookEndpoint', { id: formatIdentifier('we', id) }, { apiKey }),
+  ],
   [
     'an endpoint that its merchant disables',
     { endpoints: 1, events: 4 },
-    (id, owner) => updateEndpoint(em, owner, id, { enabled: false }),
+    (id, apiKey) =>
+      service.call('updateWebhookEndpoint', { id: formatIdentifier('we', id), enabled: false }, { apiKey }),
   ],
   [
     'an endpoint that is disabled by its answer',
@@ -92,13 +91,13 @@ test.each<
     const { merchant, claimed } = await claimOfShop(shop);
     expect(claimed).toHaveLength(4);
     const { event, endpointId } = claimed[0] as (typeof claimed)[number];
-    const { merchantId } = event;
     // Both statements wait for the rows, and get them at the same time.
     const blocker = await openClient(service.location);
     await blocker.query('begin');
-    await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [merchantId]);
-    const { apiKey } = merchant.keys.testnet;
-    const acted = act(endpointId, { merchantId, mode: 'testnet' }, event.id, apiKey);
+    await blocker.query('select from webhook_deliveries where merchant_id = $1 for update', [
+      event.merchantId,
+    ]);
+    const acted = act(endpointId, merchant.keys.testnet.apiKey, event.id);
     await sessionsWaiting(service, 1);
     const order = isReversed ? claimed.toReversed() : claimed;
     const recorded = Promise.all(order.map((one) => worker.queue.record(one, answered410)));

@@ -48,7 +48,7 @@ import type { RequestHeader } from '../requests/request-header.ts';
 import { attributeTransfer, detachTransfer } from '../settlement/change-transfer.ts';
 import { getTransfer, listTransfers } from '../settlement/read-transfers.ts';
 import type { AddressPolicy } from '../webhooks/address-policy.ts';
-import { createDeliveryMethods, createRedeliveryMethods } from '../webhooks/deliveries.ts';
+import { createDeliveryMethods } from '../webhooks/deliveries.ts';
 import { createEndpointMethods } from '../webhooks/endpoints.ts';
 import type { Background } from './background.ts';
 import type { Database } from './open-database.ts';
@@ -158,9 +158,8 @@ function createServices(
       watchEvents: watchEvents(events, cursors, feed),
     }),
     implementService(WebhookEndpointService, {
-      ...createEndpointMethods(em, webhooks.keys, webhooks.policy),
-      ...createDeliveryMethods(em, onEvent),
-      ...createRedeliveryMethods(em, onDeliveries),
+      ...createEndpointMethods(em, webhooks.keys, webhooks.policy, onEvent),
+      ...createDeliveryMethods(em, onDeliveries),
     }),
     implementService(TransferService, {
       getTransfer: getTransfer(em),

@@ -1,4 +1,4 @@
-// The methods that ping endpoints, and list and repeat deliveries.
+// The methods that list and repeat deliveries.
 
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
@@ -18,57 +18,32 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
 import { nameOf } from '../contract/words.ts';
-import { EventEntity } from '../database/entities/event.ts';
-import type {
-  WebhookAttemptRow,
-  WebhookDeliveryRow,
-  WebhookEndpointRow,
-} from '../database/entities/webhook.ts';
+import type { WebhookAttemptRow, WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
-import { newEvent } from '../database/new-events.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
-import { toEvent } from '../events/event.ts';
-import { invalidState, ServiceError } from '../requests/errors.ts';
+import { ServiceError } from '../requests/errors.ts';
 import { wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
 import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '../requests/page-token.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import { isInFlight, maxKeptAttempts, newDeliveryId } from './delivery-queue.ts';
-import { createEndpointReader, maxEndpoints, toWebhookEndpoint } from './endpoints.ts';
+import { assertEnabled, createEndpointReader, maxEndpoints } from './endpoints.ts';
 
 /** Maximum deliveries that one call makes due. */
 const maxRedelivered = 10_000;
 /** Maximum of these in one statement, so that others do not wait for it. */
 const maxRedeliveredAtOnce = 1_000;
 
-type Methods = MethodsOf<typeof WebhookEndpointService>;
-
-export function createDeliveryMethods(
-  em: EntityManager,
-  onEvent: () => void,
-): Pick<Methods, 'pingWebhookEndpoint' | 'listWebhookDeliveries'> {
-  const { read } = createPreparedStatements(em);
-  const { present, list } = statementsOf(em);
+export function createDeliveryMethods(em: EntityManager, onDeliveries: () => void) {
+  const { run, read } = createPreparedStatements(em);
+  const { columns, present } = createDeliveryPresenter(em);
+  const { list, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(columns);
   const endpoints = createEndpointReader(em);
   return {
-    /** Records an event for the endpoint, which is delivered like any other. */
-    pingWebhookEndpoint: {
-      ratePolicy: 'changes',
-      async run({ id }, identity) {
-        const endpoint = await endpoints.get(identity, parseIdentifier('we', id));
-        assertEnabled(endpoint);
-        const data = { webhookEndpoint: toWebhookEndpoint(endpoint) };
-        const about = { data, webhookEndpoint: endpoint.id };
-        const event = newEvent(identity, new Date(), { type: 'webhook_endpoint.ping', ...about });
-        await em.fork().insert(EventEntity, event);
-        onEvent();
-        return toEvent(event);
-      },
-    },
     /** Newest event first. */
     listWebhookDeliveries: {
       ratePolicy: 'reads',
@@ -83,7 +58,7 @@ export function createDeliveryMethods(
         const status = nameOf(webhookDeliveryStatusWords, request.status) ?? null;
         const below = uuidCursorOf(request.pageToken, filter) ?? highestUuid;
         const work = async () => {
-          const { id } = await endpoints.get(identity, parseIdentifier('we', request.id));
+          const { id } = await endpoints.get(identity, request.id);
           const found = await read(merchantId, list, [merchantId, id, below, status, size + 2]);
           const { rows, next } = pageOfScanned(found.rows, size);
           return { deliveries: await present(rows), next: next?.event_id };
@@ -95,19 +70,6 @@ export function createDeliveryMethods(
         });
       },
     },
-  };
-}
-
-export function createRedeliveryMethods(
-  em: EntityManager,
-  onDeliveries: () => void,
-): Pick<Methods, 'redeliverEvent' | 'redeliverWebhookEndpoint'> {
-  const { run, read } = createPreparedStatements(em);
-  const { present, findTargets, redeliver, findAll, redeliverSome, findOfEvent } = statementsOf(em);
-  const endpoints = createEndpointReader(em);
-  const statusOf = (status: WebhookDeliveryStatus) =>
-    status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
-  return {
     /** To one endpoint, or to all enabled ones subscribed to its type. Attempts in flight continue. */
     redeliverEvent: {
       ratePolicy: 'changes',
@@ -117,9 +79,7 @@ export function createRedeliveryMethods(
         const work = async () => {
           const eventId = parseIdentifier('evt', request.id);
           if (eventId === undefined) throw new ServiceError('resource_missing');
-          const endpoint = isToAll
-            ? undefined
-            : await endpoints.get(identity, parseIdentifier('we', request.webhookEndpoint));
+          const endpoint = isToAll ? undefined : await endpoints.get(identity, request.webhookEndpoint);
           const targets = await run(findTargets, [eventId, merchantId, mode, endpoint?.id ?? null]);
           if (targets.rows.length === 0) throw new ServiceError('resource_missing');
           if (endpoint !== undefined) assertEnabled(endpoint);
@@ -140,7 +100,7 @@ export function createRedeliveryMethods(
     redeliverWebhookEndpoint: {
       ratePolicy: 'changes',
       violations: ({ status, createdFrom: created_from, createdBefore: created_before }) => [
-        ...(['failed', 'pending'].includes(statusOf(status) ?? '')
+        ...(['failed', 'pending'].includes(redeliveredStatus(status) ?? '')
           ? []
           : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
         ...momentViolations({ created_from, created_before }),
@@ -148,9 +108,9 @@ export function createRedeliveryMethods(
       async run({ id, status, createdFrom, createdBefore }, identity, { context }) {
         const { merchantId } = identity;
         const work = async () => {
-          const endpoint = await endpoints.get(identity, parseIdentifier('we', id));
+          const endpoint = await endpoints.get(identity, id);
           assertEnabled(endpoint);
-          const find = statusOf(status) === 'pending' ? findAll.pending : findAll.failed;
+          const find = redeliveredStatus(status) === 'pending' ? findAll.pending : findAll.failed;
           const range = [isoOf(wholeMs(createdFrom)), isoOf(wholeMs(createdBefore))];
           const { rows } = await read(merchantId, find, [merchantId, endpoint.id, ...range]);
           const eventIds = rows.map(({ event_id }) => event_id);
@@ -166,8 +126,12 @@ export function createRedeliveryMethods(
         return create(RedeliverWebhookEndpointResponseSchema, { deliveriesCount });
       },
     },
-  };
+  } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;
 }
+
+/** The status of the deliveries to be made due, undefined for an unknown number. */
+const redeliveredStatus = (status: WebhookDeliveryStatus) =>
+  status === WebhookDeliveryStatus.UNSPECIFIED ? 'failed' : nameOf(webhookDeliveryStatusWords, status);
 
 /** The rows that deliveries count as in the rate limit: their number, or that of their attempts if larger. */
 function rowsOf(deliveries: readonly WebhookDelivery[]): number {
@@ -175,8 +139,7 @@ function rowsOf(deliveries: readonly WebhookDelivery[]): number {
   return Math.max(deliveries.length, attempts);
 }
 
-function statementsOf(em: EntityManager) {
-  const { columns, present } = createDeliveryPresenter(em);
+function statementsOf(columns: string) {
   /** Selects deliveries with the type and intent of their events, each found by its key. */
   const shown = (deliveries: string, order: string, more = '') =>
     `select ${columns}, e.type as event_type, e.payment_intent${more}
@@ -266,12 +229,7 @@ function statementsOf(em: EntityManager) {
       'd.endpoint_id',
     ),
   );
-  return { present, list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
-}
-
-function assertEnabled({ enabled }: WebhookEndpointRow): void {
-  if (enabled) return;
-  throw invalidState('The webhook endpoint is disabled. Enable it first, with {"enabled": true}.');
+  return { list, findTargets, redeliver, findAll, redeliverSome, findOfEvent };
 }
 
 /**

@@ -1,4 +1,4 @@
-// The webhook endpoints of a merchant in one mode, for the API and the command line.
+// The webhook endpoints of a merchant in one mode, and their methods.
 
 import { hash } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
@@ -16,6 +16,7 @@ import {
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { modeWords } from '../contract/gen/words.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
+import { EventEntity } from '../database/entities/event.ts';
 import {
   WebhookEndpointEntity,
   type WebhookEndpointRow,
@@ -23,9 +24,11 @@ import {
 } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
+import { newEvent } from '../database/new-events.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
 import { inTurn } from '../database/turns.ts';
+import { toEvent } from '../events/event.ts';
 import { type Fault, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -35,7 +38,7 @@ import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
 import { type SecretGeneration, webhookSecret } from './signature.ts';
 
-export type Owner = Pick<Identity, 'merchantId' | 'mode'>;
+type Owner = Pick<Identity, 'merchantId' | 'mode'>;
 
 interface EndpointSettings {
   url: string;
@@ -155,7 +158,8 @@ export function createEndpointReader(em: EntityManager) {
   );
   return {
     /** Returns an endpoint. Throws `resource_missing` if the owner has none with this id. */
-    async get({ merchantId, mode }: Owner, id: string | undefined): Promise<WebhookEndpointRow> {
+    async get({ merchantId, mode }: Owner, publicId: string): Promise<WebhookEndpointRow> {
+      const id = parseIdentifier('we', publicId);
       const { rows } =
         id === undefined ? { rows: [] } : await read(merchantId, findOne, [merchantId, mode, id]);
       if (rows[0] === undefined) throw new ServiceError('resource_missing');
@@ -170,7 +174,7 @@ export function createEndpointReader(em: EntityManager) {
 }
 
 /** Changes the given settings. Enabling resets the failures; disabling fails the pending deliveries. */
-export async function updateEndpoint(
+async function updateEndpoint(
   em: EntityManager,
   owner: Owner,
   id: string | undefined,
@@ -196,7 +200,7 @@ export async function updateEndpoint(
 }
 
 /** Deletes an endpoint. Idempotent. */
-export async function deleteEndpoint(em: EntityManager, owner: Owner, id: string | undefined): Promise<void> {
+async function deleteEndpoint(em: EntityManager, owner: Owner, id: string | undefined): Promise<void> {
   await em.fork().transactional(async (tx) => {
     const endpoint = await lockEndpoint(tx, owner, id, {});
     endpoint.deletedAt ??= new Date();
@@ -310,7 +314,13 @@ const fingerprintOf = (request: readonly unknown[]): string => hash('sha256', JS
 const defaultOverlapHours = 24;
 const endpointIdOf = ({ id }: { id: string }) => parseIdentifier('we', id);
 
-export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: AddressPolicy) {
+/** `onEvent` is called when an event was recorded. */
+export function createEndpointMethods(
+  em: EntityManager,
+  keys: KeyRing,
+  policy: AddressPolicy,
+  onEvent: () => void,
+) {
   const endpoints = createEndpointReader(em);
   return {
     createWebhookEndpoint: {
@@ -327,8 +337,7 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
     },
     getWebhookEndpoint: {
       ratePolicy: 'reads',
-      run: async (request, identity) =>
-        toWebhookEndpoint(await endpoints.get(identity, endpointIdOf(request))),
+      run: async ({ id }, identity) => toWebhookEndpoint(await endpoints.get(identity, id)),
     },
     /** Newest first. */
     listWebhookEndpoints: {
@@ -378,7 +387,27 @@ export function createEndpointMethods(em: EntityManager, keys: KeyRing, policy: 
         return answerWithSecret(await inTurn(em, 'changes', identity.merchantId, rotate), context);
       },
     },
+    /** Records an event for the endpoint, which is delivered like any other. */
+    pingWebhookEndpoint: {
+      ratePolicy: 'changes',
+      async run({ id }, identity) {
+        const endpoint = await endpoints.get(identity, id);
+        assertEnabled(endpoint);
+        const data = { webhookEndpoint: toWebhookEndpoint(endpoint) };
+        const about = { data, webhookEndpoint: endpoint.id };
+        const event = newEvent(identity, new Date(), { type: 'webhook_endpoint.ping', ...about });
+        await em.fork().insert(EventEntity, event);
+        onEvent();
+        return toEvent(event);
+      },
+    },
   } satisfies Partial<MethodsOf<typeof WebhookEndpointService>>;
+}
+
+/** Throws `invalid_state` if nothing is sent to the endpoint. */
+export function assertEnabled({ enabled }: WebhookEndpointRow): void {
+  if (enabled) return;
+  throw invalidState('The webhook endpoint is disabled. Enable it first, with {"enabled": true}.');
 }
 
 function answerWithSecret({ endpoint, secret, replayed }: EndpointWithSecret, context: RequestContext) {
@@ -387,7 +416,7 @@ function answerWithSecret({ endpoint, secret, replayed }: EndpointWithSecret, co
 }
 
 /** Converts a row to the contract's endpoint. `secret` is empty unless the answer shows it. */
-export function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
+function toWebhookEndpoint(row: WebhookEndpointRow, secret = ''): WebhookEndpoint {
   return create(WebhookEndpointSchema, {
     id: formatIdentifier('we', row.id),
     url: row.url,
