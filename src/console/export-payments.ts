@@ -30,6 +30,8 @@ export interface ExportOptions {
   format: 'csv' | 'jsonl';
   /** Includes transfers that belong to no intent, and the time at which each was recorded. */
   isComplete?: boolean;
+  /** Called before each part of the text, with how much of the range is done with it, from 0 to 1. */
+  onProgress?: (done: number) => void;
 }
 
 /** Small, to save memory. */
@@ -43,18 +45,9 @@ const columns = [
 
 type Line = Record<(typeof columns)[number] | 'recorded_at', string | boolean | number>;
 
-/** A part of the export, and how much of its range of times is done, from 0 to 1. */
-interface ExportedPart {
-  text: string;
-  done: number;
-}
-
 /** The export's text, with the header first. */
-export async function* exportPayments(
-  em: EntityManager,
-  options: ExportOptions,
-): AsyncGenerator<ExportedPart> {
-  const { merchantId, mode, from, before, format, isComplete = false } = options;
+export async function* exportPayments(em: EntityManager, options: ExportOptions): AsyncGenerator<string> {
+  const { merchantId, mode, from, before, format, isComplete = false, onProgress } = options;
   const names = isComplete ? [...columns, 'recorded_at' as const] : columns;
   const { read } = createPreparedStatements(em);
   const transfers = entityColumns<TransferRow>(em, TransferEntity);
@@ -70,7 +63,10 @@ export async function* exportPayments(
        left join payment_intents i on i.id = coalesce(t.payment_intent, r.payment_intent)
       order by t.block_time, t.id`,
   );
-  if (format === 'csv') yield { text: csvOf([names]), done: 0 };
+  if (format === 'csv') {
+    onProgress?.(0);
+    yield csvOf([names]);
+  }
   const rowsBehind = (time: Date, id: string) =>
     read(merchantId, next, [merchantId, mode, time.toISOString(), id, before.toISOString(), isComplete]);
   // The lowest UUID.
@@ -86,8 +82,8 @@ export async function* exportPayments(
     await nextTurn();
     const lines = rows.map((found) => lineOf(transfers.read(found), found));
     const cells = () => lines.map((line) => names.map((name) => cellOf(name, String(line[name]))));
-    const text = format === 'csv' ? csvOf(cells()) : lines.map(jsonOf).join('');
-    yield { text, done: (time.getTime() - from.getTime()) / (before.getTime() - from.getTime()) };
+    onProgress?.((time.getTime() - from.getTime()) / (before.getTime() - from.getTime()));
+    yield format === 'csv' ? csvOf(cells()) : lines.map(jsonOf).join('');
   }
 }
 
@@ -220,16 +216,12 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
     const day = (date: Date, hours: number) =>
       new Date(date.getTime() + hours * 3_600_000).toISOString().slice(0, 10);
     const fileName = `payments-${day(from, 13)}-${day(before, -11)}.csv`;
-    const file = { fileName, texts: textsOf(em, options) };
+    const file = { fileName, texts: exportPayments(em, options) };
     await send(file).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
   };
 }
 
 const usedUp = () => new ServiceError('not_found', { message: 'The link is expired or used: export again.' });
-
-async function* textsOf(em: EntityManager, options: ExportOptions): AsyncGenerator<string> {
-  for await (const { text } of exportPayments(em, options)) yield text;
-}
 
 const hashOf = (ticket: string) => `\\x${hash('sha256', ticket, 'hex')}`;
 

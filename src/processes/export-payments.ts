@@ -11,15 +11,13 @@ export async function writeExport(
   { orm: { em } }: Database,
   { merchant, ...options }: Omit<ExportOptions, 'merchantId'> & { merchant: string },
 ): Promise<void> {
-  const parts = exportPayments(em, { ...options, merchantId: await findMerchant(em, merchant) });
   const isShown = process.stderr.isTTY && !process.stdout.isTTY;
-  async function* texts() {
-    for await (const { text, done } of parts) {
-      if (isShown) process.stderr.write(`\r${barOf(done)}`);
-      yield text;
-    }
-  }
-  await pipeline(Readable.from(texts()), process.stdout, { end: false }).catch((error) => {
+  const texts = exportPayments(em, {
+    ...options,
+    merchantId: await findMerchant(em, merchant),
+    ...(isShown && { onProgress: (done) => void process.stderr.write(`\r${barOf(done)}`) }),
+  });
+  await pipeline(Readable.from(texts), process.stdout, { end: false }).catch((error) => {
     // The reader has closed the pipe.
     if (error.code !== 'EPIPE') throw error;
   });

@@ -54,7 +54,7 @@ export async function sumsOfMoney({ query, database, merchant: { id: merchantId 
   let csv = '';
   const range = { from: new Date(0), before: new Date('2100-01-01') };
   const options = { merchantId, mode: 'testnet', format: 'csv', ...range } as const;
-  for await (const { text } of exportPayments(database.orm.em, options)) csv += text;
+  for await (const text of exportPayments(database.orm.em, options)) csv += text;
   const exported: Record<string, number[]> = {};
   for (const line of csv.split('\r\n').slice(1, -1)) {
     const [time = '', type, , , status, , token, , units] = line.split(',');
