@@ -20,7 +20,6 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { readClockAheadMs } from '../database/replication.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { createMinuteLimit } from '../requests/minute-limit.ts';
-import type { Identity } from '../requests/request-context.ts';
 import { clockAllowanceMs } from '../settlement/ledger/known-transfers.ts';
 import { Node } from '../settlement/node.ts';
 import { type PlainLog, type Receipt, transferTopic } from '../settlement/node-answers.ts';
@@ -39,10 +38,13 @@ function stateOf(row: WatchedChainRow | undefined, settings: ChainSettings, ahea
   return isBehind ? ChainState.BEHIND : ChainState.WATCHED;
 }
 
-/** The rows of all chains that are or were watched, by chain id. */
-async function readWatchedChains(em: EntityManager) {
-  const rows = await em.fork().findAll(WatchedChainEntity);
-  return new Map(rows.map((row) => [row.chainId, row]));
+/** Reads the state of all chains, with the rows of those that are or were watched. */
+async function readChains(em: EntityManager) {
+  const [rows, aheadMs] = await Promise.all([em.fork().findAll(WatchedChainEntity), readClockAheadMs(em)]);
+  return chains.map((settings) => {
+    const row = rows.find(({ chainId }) => chainId === settings.chainId);
+    return { settings, row, state: stateOf(row, settings, aheadMs) };
+  });
 }
 
 /** `ListChains`: all chains, watched or not. */
@@ -54,26 +56,22 @@ export function listChains(
   return {
     ratePolicy: 'reads',
     async run() {
-      const [byId, aheadMs] = await Promise.all([readWatchedChains(em), readClockAheadMs(em)]);
+      const found = await readChains(em);
       return {
-        chains: chains.map((settings) => {
-          const { chainId, rpcVariable } = settings;
-          const row = byId.get(chainId);
-          return {
-            chainId: BigInt(chainId),
-            rpcVariable,
-            nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
-            hasFacilitator: gasless.on(chainId) !== undefined,
-            state: stateOf(row, settings, aheadMs),
-            ...(row && {
-              readNumber: BigInt(row.cursorNumber),
-              readTime: timestampFromDate(row.cursorTime),
-              headNumber: BigInt(row.headNumber),
-              finalizedNumber: BigInt(row.finalizedNumber),
-              seenAt: timestampFromDate(row.seenAt),
-            }),
-          };
-        }),
+        chains: found.map(({ settings: { chainId, rpcVariable }, row, state }) => ({
+          chainId: BigInt(chainId),
+          rpcVariable,
+          nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
+          hasFacilitator: gasless.on(chainId) !== undefined,
+          state,
+          ...(row && {
+            readNumber: BigInt(row.cursorNumber),
+            readTime: timestampFromDate(row.cursorTime),
+            headNumber: BigInt(row.headNumber),
+            finalizedNumber: BigInt(row.finalizedNumber),
+            seenAt: timestampFromDate(row.seenAt),
+          }),
+        })),
       };
     },
   };
@@ -84,12 +82,10 @@ export function listChains(
  * chains of its wallets, and no unwatched ones: these take no new intents.
  */
 export async function chainItems(em: EntityManager, mode: ModeName, merchantId: string | undefined) {
-  const [byId, aheadMs] = await Promise.all([readWatchedChains(em), readClockAheadMs(em)]);
+  const found = await readChains(em);
   const wallets =
     merchantId && (await em.fork().findAll(PayoutWalletEntity, { where: { merchantId, mode } }));
-  return chains.flatMap((chain) => {
-    const row = byId.get(chain.chainId);
-    const state = stateOf(row, chain, aheadMs);
+  return found.flatMap(({ settings: chain, row, state }) => {
     const mayBeUnwatched = mode === 'testnet' || wallets;
     const isHealthy = state === ChainState.WATCHED || (state === ChainState.UNWATCHED && mayBeUnwatched);
     if (chain.mode !== mode || isHealthy) return [];
@@ -122,14 +118,13 @@ export function findTransaction(
   chainNodes: readonly ChainNodes[],
 ): ConsoleMethod<'findTransaction'> {
   const { read } = createPreparedStatements(em);
-  const findRefunded = createFindRefunded(em);
   const takeFromLimit = createMinuteLimit('Too many transactions were asked for within a minute.');
   const findingOf = async (
     { chainId, mode, tokens }: ChainNodes,
     receipt: Receipt,
     { merchantId, mode: wantedMode }: ReturnType<typeof merchantOf>,
   ) => {
-    const row = (await readWatchedChains(em)).get(chainId);
+    const row = await em.fork().findOne(WatchedChainEntity, { chainId });
     const transfers = receipt.logs.filter(isTransfer);
     const wallets = new Set(transfers.flatMap(({ topics }) => topics.slice(1).map(addressOf)));
     const asked = [[...wallets].slice(0, maxWallets).map(byteaOf), merchantId];
@@ -162,8 +157,12 @@ export function findTransaction(
     async run(request, caller) {
       const merchant = merchantOf(caller);
       const hash = request.transactionHash.toLowerCase() as Hash;
-      const refunded = await findRefunded(byteaOf(hash) as string, merchant);
-      if (refunded !== undefined) return { finding: TransactionFinding.OUTGOING, paymentIntent: refunded };
+      const { merchantId, mode } = merchant;
+      const [refunded] = (await read(merchantId, findRefunded, [byteaOf(hash), merchantId, mode])).rows;
+      if (refunded !== undefined) {
+        const paymentIntent = formatIdentifier('pi', refunded.intent);
+        return { finding: TransactionFinding.OUTGOING, paymentIntent };
+      }
       takeFromLimit(caller.session.typeId);
       const answers = await Promise.all(chainNodes.map((nodes) => ask(nodes, hash)));
       const idsOf = (some: readonly Answer[]) => some.map(({ nodes }) => BigInt(nodes.chainId));
@@ -221,15 +220,6 @@ export function findRefundTransfers(em: EntityManager): ConsoleMethod<'findRefun
   };
 }
 
-/** Returns the intent whose refund a transaction has made, or seems to have made. */
-function createFindRefunded(em: EntityManager) {
-  const { read } = createPreparedStatements(em);
-  return async (transaction: string, { merchantId, mode }: Identity): Promise<string | undefined> => {
-    const { rows } = await read(merchantId, findIntentOf, [transaction, merchantId, mode]);
-    return rows[0] && formatIdentifier('pi', rows[0].intent);
-  };
-}
-
 /**
  * Matches transfers since the first refund of this amount to this destination was prepared: it may have been
  * sent and then canceled. The clocks of two machines may differ.
@@ -246,7 +236,8 @@ const findOfRefund = preparedStatement(
     where r.id = $1 and r.merchant_id = $2 and r.mode = $3 and r.status = 'requires_transfer'
     order by t.id desc limit 10`,
 );
-const findIntentOf = preparedStatement(
+/** The intent whose refund a transaction has made, or seems to have made. */
+const findRefunded = preparedStatement(
   'find_refunded_intent',
   `(select r.payment_intent as intent from transfers t join refunds r on r.id = t.refund
      where t.transaction_hash = $1 and r.merchant_id = $2 and r.mode = $3 limit 1)
