@@ -22,26 +22,22 @@ export const validUpTo = (epoch: string) =>
 /** Advisory lock of the transaction that assigns positions, in any process. The number is arbitrary. */
 const lockId = 4_611_733_002_118_207n;
 
-/** Locks positions for this transaction. Also applies its planner settings, to save a round trip. */
-export async function lockPositions(run: RunPrepared): Promise<void> {
-  await run(lock, [String(lockId)]);
-}
-
 /**
- * Begins an epoch if the database's history is not that of the newest one. Call it with the lock of
- * positions, in a later statement than the one that took it, and before assigning positions.
+ * Locks positions for this transaction. Begins an epoch if the database's history is not that of the newest
+ * one, or if `isRestored`. Returns the last position before a new epoch. Also applies the transaction's
+ * planner settings, to save a round trip.
  */
-export async function beginEpochOfHistory(run: RunPrepared): Promise<void> {
-  await run(insertEpoch, [String(newEpochId()), false]);
+export async function lockPositions(run: RunPrepared, isRestored = false): Promise<string | undefined> {
+  await run(lock, [String(lockId)]);
+  // A later statement than the one that took the lock: it must see the epochs of earlier holders.
+  const { rows } = await run(insertEpoch, [String(newEpochId()), isRestored]);
+  return rows[0]?.begins_after;
 }
 
 /** Always begins an epoch: a restore from files cannot be detected. Returns the last position before it. */
-export function beginEpoch(em: EntityManager): Promise<bigint> {
-  return createPreparedStatements(em).transaction(async (run) => {
-    await lockPositions(run);
-    const { rows } = await run(insertEpoch, [String(newEpochId()), true]);
-    return BigInt(rows[0]?.begins_after);
-  });
+export async function beginEpoch(em: EntityManager): Promise<bigint> {
+  const { transaction } = createPreparedStatements(em);
+  return BigInt((await transaction((run) => lockPositions(run, true))) as string);
 }
 
 /** Random, so that two restores of one backup get different ids. */

@@ -8,7 +8,7 @@ import { NIL as lowestUuid } from 'uuid';
 import { eventsPositionedChannel } from '../database/entities/event.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { ring } from '../database/ring.ts';
-import { beginEpochOfHistory, lockPositions } from './event-epochs.ts';
+import { lockPositions } from './event-epochs.ts';
 
 /** Maximum events positioned in one transaction. */
 const maxBatchSize = 1_000;
@@ -30,7 +30,6 @@ export function createPositioner(em: EntityManager, onPositioned?: OnPositioned)
   const positionBatch = () =>
     transaction(async (runInside) => {
       await lockPositions(runInside);
-      await beginEpochOfHistory(runInside);
       const [batch] = (await runInside(position, [lastMerchant, maxBatchSize, maxBatchDeliveries])).rows;
       if (batch === undefined) return { size: 0, hasMore: false };
       const after = BigInt(batch.before);
