@@ -14,7 +14,7 @@ import { createPreparedStatements, jsonOfIds, preparedStatement } from '../datab
 import { presentFields } from '../payment-intents/payment-intent.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
-import { type ImplementedService, implementService } from '../requests/method.ts';
+import { implementService } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
 
 /** Open checkouts ask every few seconds. Those that ask while all statements are in flight share the next. */
@@ -26,16 +26,6 @@ const gatherMs = 10;
 /** True if payers can pay on the network by a signature now. */
 type IsGasless = (network: number) => boolean;
 
-/** Returns what a payer may know of the opened intent. Throws `client_secret_invalid`. */
-type ReadCheckout = (opened: OpenedIntent) => Promise<Checkout>;
-
-/** `payments.v1.CheckoutService`. */
-export function createCheckoutService(read: ReadCheckout): ImplementedService<OpenedIntent> {
-  return implementService<typeof CheckoutService, OpenedIntent>(CheckoutService, {
-    getCheckout: { ratePolicy: 'checkout', run: (_, opened) => read(opened) },
-  });
-}
-
 /** Maximum checkouts remembered: as many as wait for a payment at once in one process; less than 10 MB. */
 const maxRemembered = 4_096;
 
@@ -43,10 +33,10 @@ const maxRemembered = 4_096;
 type Remembered = { version: string; checkout: Checkout };
 
 /**
- * Returns the function that reads a checkout. An unchanged checkout without payments is returned as the same
- * object, whose text the public door keeps: most requests find nothing new.
+ * Makes `payments.v1.CheckoutService`. An unchanged checkout without payments is returned as the same object,
+ * whose text the public door keeps: most requests find nothing new.
  */
-export function createReadCheckout(em: EntityManager, isGasless: IsGasless): ReadCheckout {
+export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const readPayments = createTransfersReader(em, 'payment_intent');
@@ -111,12 +101,17 @@ export function createReadCheckout(em: EntityManager, isGasless: IsGasless): Rea
       return ids.map((id) => byId.get(id)) as Checkout[];
     },
   });
-  return async ({ id }) => {
+  /** Returns what a payer may know of the opened intent. Throws `client_secret_invalid`. */
+  const readCheckout = async ({ id }: OpenedIntent): Promise<Checkout> => {
     const checkout = await checkouts.add(id);
     // The secret is genuine, but its intent was never stored.
     if (checkout === undefined) throw new ServiceError('client_secret_invalid');
     return checkout;
   };
+  const checkoutService = implementService<typeof CheckoutService, OpenedIntent>(CheckoutService, {
+    getCheckout: { ratePolicy: 'checkout', run: (_, opened) => readCheckout(opened) },
+  });
+  return { readCheckout, checkoutService };
 }
 
 /** A row of `find_checkouts`. */

@@ -3,7 +3,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
 import { createPayCheckout } from '../authorizations/pay-checkout.ts';
-import { createCheckoutService, createReadCheckout } from '../checkout/get-checkout.ts';
+import { createCheckout } from '../checkout/get-checkout.ts';
 import type { Config } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
@@ -90,8 +90,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const merchantServices = createServices(em, store, clientSecretKeys, work);
   const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
-  const readCheckout = createReadCheckout(em, isGasless);
-  const checkout = createCheckoutService(readCheckout);
+  const { readCheckout, checkoutService } = createCheckout(em, isGasless);
   const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
   const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
@@ -102,7 +101,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   );
   const services = [
     ...merchantServices.map((service) => authenticated(auditedService(service, audit), byKey)),
-    authenticated(checkout, bySecret),
+    authenticated(checkoutService, bySecret),
   ];
   const sessions = createSessions(em, peppers);
   return {
