@@ -52,7 +52,13 @@ export function createApiKeys(
   /** Lookups in flight, shared by callers with the same key. */
   const lookups = new Map<string, Promise<KnownKey | undefined>>();
 
-  const batchers = createLookupBatchers(em, peppers, maxWaitMs);
+  const run = (batch: readonly Lookup[]) => {
+    const find = () => findKeys(em, peppers, batch);
+    return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, batch, find));
+  };
+  const createBatcher = (slots: number) =>
+    new Batcher({ maxBatchSize, maxWaitMs, slots, isHeldAfter: isServerGone, run });
+  const batchers = { crc32: createBatcher(lookupSlots.crc32), keyed: createBatcher(lookupSlots.keyed) };
 
   const lookUp = (cacheKey: string, format: ApiKeyFormat, lookup: Lookup): Promise<KnownKey | undefined> => {
     const running = lookups.get(cacheKey);
@@ -114,22 +120,6 @@ export function createApiKeys(
 function identityOf(key: KnownKey | undefined): Identity | undefined {
   if (key === undefined || key.revoked || key.expiresAtMs <= Date.now()) return undefined;
   return key.identity;
-}
-
-type LookupBatcher = Batcher<Lookup, KnownKey | undefined>;
-
-function createLookupBatchers(
-  em: EntityManager,
-  peppers: KeyRing,
-  maxWaitMs: number,
-): Record<ApiKeyFormat, LookupBatcher> {
-  const run = (batch: readonly Lookup[]) => {
-    const find = () => findKeys(em, peppers, batch);
-    return orUnavailable(() => traceStatement({ operation: 'SELECT', table: 'api_keys' }, batch, find));
-  };
-  const createLookupBatcher = (slots: number): LookupBatcher =>
-    new Batcher({ maxBatchSize, maxWaitMs, slots, isHeldAfter: isServerGone, run });
-  return { crc32: createLookupBatcher(lookupSlots.crc32), keyed: createLookupBatcher(lookupSlots.keyed) };
 }
 
 /** Finds keys, and their merchants' wallets for every request, in one query. Unknown keys are undefined. */
