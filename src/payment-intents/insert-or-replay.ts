@@ -196,21 +196,12 @@ const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const idempotencyOf = (intent: Pick<NewPaymentIntentRow, 'merchantId' | 'mode' | 'idempotencyKey'>) =>
   `${intent.merchantId} ${intent.mode} ${intent.idempotencyKey}`;
 
-interface Stored {
-  /** Ids of the intents that are stored. */
-  ids: ReadonlySet<string>;
-  /** The first intent of each idempotency key. */
-  firsts: ReadonlyMap<string, NewPaymentIntentRow>;
-}
-
 /**
- * Finds intents by their idempotency keys, and by their own ids if they may have been inserted. Runs in one
- * transaction whose commit waits for the standbys: a row whose own commit was interrupted may be visible but
- * on no standby yet, and must not be reported before it is.
+ * Finds the first intent of each idempotency key, and the ids of those given that are stored, if they may
+ * have been inserted. Runs in one transaction whose commit waits for the standbys: a row whose own commit was
+ * interrupted may be visible but on no standby yet, and must not be reported before it is.
  */
-function createFindStored(
-  em: EntityManager,
-): (intents: readonly NewPaymentIntentRow[], mayBeInserted: boolean) => Promise<Stored> {
+function createFindStored(em: EntityManager) {
   const { transaction } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const findFirsts = preparedStatement(
@@ -219,7 +210,7 @@ function createFindStored(
        join unnest($1::uuid[], $2::payment_mode[], $3::text[]) as k (merchant_id, mode, idempotency_key)
          on i.merchant_id = k.merchant_id and i.mode = k.mode and i.idempotency_key = k.idempotency_key`,
   );
-  return (intents, mayBeInserted) =>
+  return (intents: readonly NewPaymentIntentRow[], mayBeInserted: boolean) =>
     transaction(async (run) => {
       const stored = mayBeInserted ? await run(findIds, [intents.map(({ id }) => id)]) : undefined;
       const ids = new Set(stored?.rows.map(({ id }) => id as string));
