@@ -168,7 +168,7 @@ export function createDeliveryQueue(em: EntityManager) {
         url: row.url,
         failures: row.failures,
         scheduled: row.scheduled,
-        secrets: secretsOf(row.secrets),
+        secrets: row.secrets ?? [],
         claimedAt: new Date(new Date(row.leased_until).getTime() - leaseMs),
         leasedUntil: new Date(row.leased_until),
       }));
@@ -194,14 +194,6 @@ export function createDeliveryQueue(em: EntityManager) {
 
 /** Maximum merchants whose last endpoint is remembered. */
 const maxLastEndpoints = 256;
-
-/** Parses `generation:key version`, newest first. */
-function secretsOf(texts: string[] | null): SecretGeneration[] {
-  return (texts ?? []).map((text) => {
-    const [generation, keyVersion] = text.split(':').map(Number);
-    return { generation: generation ?? 0, keyVersion: keyVersion ?? 0 };
-  });
-}
 
 /** If fewer are due, only their merchants are visited. Otherwise all with pending deliveries are. */
 const maxDueSampled = 500;
@@ -289,7 +281,7 @@ const claimStatement = (eventColumns: string) =>
        returning d.event_id, d.endpoint_id, d.scheduled, d.leased_until
      )
      select ${eventColumns}, c.endpoint_id, c.scheduled, c.leased_until, w.url, w.failures,
-            (select array_agg(s.generation || ':' || s.key_version order by s.generation desc)
+            (select json_agg(json_build_object('generation', s.generation, 'keyVersion', s.key_version) order by s.generation desc)
                from (select * from webhook_secrets s where s.endpoint_id = w.id
                       order by s.generation desc limit ${maxSecrets}) s
               where s.expires_at is null or s.expires_at > now()) as secrets
