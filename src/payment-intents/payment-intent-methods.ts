@@ -17,23 +17,33 @@ import { type Trace, traceparentOf } from '../requests/trace.ts';
 import { changeOf, endOf, type PaymentIntentChange, storeChanges } from './change-payment-intents.ts';
 import { buildPaymentIntent, parseCreatePaymentIntentRequest } from './create-payment-intent-request.ts';
 import type { PaymentIntentStore } from './insert-or-replay.ts';
+import { listPaymentIntents } from './list-payment-intents.ts';
 import { createdPaymentIntent, presentPaymentIntent } from './payment-intent.ts';
 import { createTransfersReader, maxPayments } from './payments.ts';
 import { chainUnwatched, type WatchedChains } from './watched-chains.ts';
 
-/** `GetPaymentIntent`: the current state of the intent. */
-export function getPaymentIntent(
-  reader: PaymentIntentReader,
+export function createPaymentIntentMethods(
+  em: EntityManager,
+  store: PaymentIntentStore,
   clientSecretKeys: KeyRing,
-): MethodsOf<typeof PaymentIntentService>['getPaymentIntent'] {
+  watchedChains: WatchedChains,
+  onEvent: () => void,
+): MethodsOf<typeof PaymentIntentService> {
+  const reader = createPaymentIntentReader(em);
   return {
-    ratePolicy: 'reads',
-    async run(request, identity, { context }) {
-      const row = await reader.find(request.id, identity, context);
-      // Anybody can send payments, so there may be many.
-      chargeRows(context, Math.min(row.paymentsCount, maxPayments));
-      return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
+    createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),
+    /** The current state of the intent. */
+    getPaymentIntent: {
+      ratePolicy: 'reads',
+      async run(request, identity, { context }) {
+        const row = await reader.find(request.id, identity, context);
+        // Anybody can send payments, so there may be many.
+        chargeRows(context, Math.min(row.paymentsCount, maxPayments));
+        return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
+      },
     },
+    listPaymentIntents: listPaymentIntents(em),
+    cancelPaymentIntent: cancelPaymentIntent(em, reader, clientSecretKeys, onEvent),
   };
 }
 
@@ -44,7 +54,7 @@ const keyOf = ({ id, merchantId, mode }: IntentKey) => `${id} ${merchantId} ${mo
 type PaymentIntentReader = ReturnType<typeof createPaymentIntentReader>;
 
 /** Retrieves intents by id. Concurrent requests share a statement. */
-export function createPaymentIntentReader(em: EntityManager) {
+function createPaymentIntentReader(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const readPayments = createTransfersReader(em, 'payment_intent');
@@ -89,7 +99,7 @@ const findSubmitted = preparedStatement(
 );
 
 /** `CancelPaymentIntent`: cancels an unpaid intent. Idempotent. Calls `onEvent` after the commit. */
-export function cancelPaymentIntent(
+function cancelPaymentIntent(
   em: EntityManager,
   reader: PaymentIntentReader,
   clientSecretKeys: KeyRing,

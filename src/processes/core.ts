@@ -30,14 +30,8 @@ import { createEventReader, type EventFeed } from '../events/event-feed.ts';
 import { getEvent, listEvents, watchEvents } from '../events/event-methods.ts';
 import { createApiKeys, createFindMerchant } from '../merchants/api-keys.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
-import { listPaymentIntents } from '../payment-intents/list-payment-intents.ts';
 import { intentOpenedBy } from '../payment-intents/payment-intent.ts';
-import {
-  cancelPaymentIntent,
-  createPaymentIntent,
-  createPaymentIntentReader,
-  getPaymentIntent,
-} from '../payment-intents/payment-intent-methods.ts';
+import { createPaymentIntentMethods } from '../payment-intents/payment-intent-methods.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
 import { createRefund } from '../refunds/create-refund.ts';
 import { cancelRefund, confirmRefund, getRefund, listRefunds } from '../refunds/refund-methods.ts';
@@ -141,16 +135,13 @@ function createServices(
   clientSecretKeys: KeyRing,
   { feed, background: { onEvent, onDeliveries }, webhooks, watchedChains }: Work,
 ): ImplementedService<Identity>[] {
-  const intents = createPaymentIntentReader(em);
   const events = createEventReader(em);
   const cursors = createEventCursors(em);
   return [
-    implementService(PaymentIntentService, {
-      createPaymentIntent: createPaymentIntent(store, clientSecretKeys, watchedChains),
-      getPaymentIntent: getPaymentIntent(intents, clientSecretKeys),
-      listPaymentIntents: listPaymentIntents(em),
-      cancelPaymentIntent: cancelPaymentIntent(em, intents, clientSecretKeys, onEvent),
-    }),
+    implementService(
+      PaymentIntentService,
+      createPaymentIntentMethods(em, store, clientSecretKeys, watchedChains, onEvent),
+    ),
     implementService(EventService, {
       getEvent: getEvent(events),
       listEvents: listEvents(events, cursors),
