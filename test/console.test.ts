@@ -7,7 +7,7 @@ import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { createAudit, entryOfCommand } from '../src/console/audit.ts';
 import { createExport, createOpenExport } from '../src/console/export-payments.ts';
-import { type LinkOptions, revokeSession } from '../src/console/sessions.ts';
+import { revokeSession } from '../src/console/sessions.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -295,7 +295,7 @@ describe('a session', () => {
 
   test('lists the merchants that it may see', async () => {
     const other = await service.newMerchant();
-    const seenBy = async (options: Partial<LinkOptions>) =>
+    const seenBy = async (options: Parameters<typeof open>[0]) =>
       (await (await open(options)).call('ConsoleService/ListMerchants')).json.merchants.map(
         (each: { id: string }) => each.id,
       );

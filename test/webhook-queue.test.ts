@@ -6,7 +6,6 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import type { InFlight } from '../src/webhooks/delivery-queue.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -225,7 +224,7 @@ test('a request without an answer when its process ends is not recorded as an at
   expect(await rowsOf(endpoint)).toEqual([{ status: 'pending', attempts: 0, status_code: null }]);
 });
 
-const inFlight = (settings: Partial<InFlight>): InFlight => ({ ...nothingInFlight, ...settings });
+const inFlight = (settings: Partial<typeof nothingInFlight>) => ({ ...nothingInFlight, ...settings });
 
 test('endpoints take turns across claims', async () => {
   const endpoints = await newEndpoints(5);

@@ -109,7 +109,7 @@ const codeMs = 600_000;
 const maxLastsMs = 7 * 86_400_000;
 const maxName = 100;
 
-export interface LinkOptions {
+interface LinkOptions {
   /** Whose session it will be. */
   name: string;
   /** Without one, an operator's. */

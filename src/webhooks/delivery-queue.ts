@@ -64,7 +64,7 @@ export interface ClaimedDelivery {
 }
 
 /** The attempts in flight in this process, and its limits. */
-export interface InFlight {
+interface InFlight {
   /** Attempts in flight by endpoint, and by merchant. */
   byEndpoint: ReadonlyMap<string, number>;
   byMerchant: ReadonlyMap<string, number>;

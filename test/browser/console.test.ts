@@ -6,7 +6,7 @@ import type { BrowserContext, Page, Response } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { dayOf } from '../../console/page/days.ts';
-import { createLink, type LinkOptions, revokeSession } from '../../src/console/sessions.ts';
+import { createLink, revokeSession } from '../../src/console/sessions.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { createMetadataIndexing } from '../../src/payment-intents/metadata-index.ts';
 import { findProblems } from '../support/axe.ts';
@@ -64,7 +64,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
   const merchant = () => ({ id: world.service.merchant.merchantId, mode: 'testnet' as const });
 
-  async function newLink(options: Partial<LinkOptions> = {}) {
+  async function newLink(options: Partial<Parameters<typeof createLink>[2]> = {}) {
     const { em } = world.service.database.orm;
     const peppers = world.service.database.keyRing('API_KEY_PEPPERS');
     const link = {
@@ -78,7 +78,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     return { link: `${url}/#${code}`, sessionId };
   }
 
-  async function signIn(path = '/', options: Partial<LinkOptions> = {}) {
+  async function signIn(path = '/', options?: Parameters<typeof newLink>[0]) {
     const { link, sessionId } = await newLink(options);
     await page.goto(link.replace('/#', `${path}#`));
     await page.waitForSelector('h1');
@@ -235,7 +235,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
   describe('a refund that waits for its transfer', () => {
     const destination = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
-    const start = async (options: Partial<LinkOptions> = {}) => {
+    const start = async (options?: Parameters<typeof signIn>[1]) => {
       // The wallet that was paid has a key, gas and money.
       const account = await world.createPayer();
       const intent = await createPaid({ wallet_address: account.address });

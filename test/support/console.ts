@@ -1,6 +1,6 @@
 // Calls the console's port as its pages do.
 
-import { createLink, type LinkOptions } from '../../src/console/sessions.ts';
+import { createLink } from '../../src/console/sessions.ts';
 import { httpRequest, type TestService } from './service.ts';
 
 type Headers = Record<string, string | undefined>;
@@ -12,7 +12,7 @@ export function consoleOf(service: TestService) {
   const url = `http://127.0.0.1:${port}`;
   const merchant = { id: service.merchant.merchantId, mode: 'testnet' } as const;
 
-  const newLink = (options: Partial<LinkOptions> = {}) =>
+  const newLink = (options: Partial<Parameters<typeof createLink>[2]> = {}) =>
     createLink(em, peppers, { name: 'Anna Meier', isReadOnly: false, lastsMs: 3_600_000, ...options });
 
   async function post(path: string, body: object | string, headers: Headers = {}) {
@@ -29,7 +29,7 @@ export function consoleOf(service: TestService) {
 
   const exchange = (code: string) => post('/console/session', { code });
 
-  async function open(options: Partial<LinkOptions> = {}) {
+  async function open(options?: Parameters<typeof newLink>[0]) {
     const { code, sessionId } = await newLink(options);
     const { json } = await exchange(code);
     const call = (method: string, request: object | string = {}, headers: Headers = {}) =>

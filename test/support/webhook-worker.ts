@@ -11,7 +11,6 @@ import {
   createDeliveries,
   createDeliveryQueue,
   type DeliveryQueue,
-  type InFlight,
 } from '../../src/webhooks/delivery-queue.ts';
 import { createEndpointHealth, type EndpointHealth } from '../../src/webhooks/endpoint-health.ts';
 import { type AttemptResult, createSender, type Sender } from '../../src/webhooks/sender.ts';
@@ -121,7 +120,7 @@ export function createWebhookWorker(
 }
 
 /** The state of a worker that has nothing in flight, with room for a whole claim. */
-export const nothingInFlight: InFlight = {
+export const nothingInFlight: Parameters<DeliveryQueue['claim']>[0] = {
   byEndpoint: new Map(),
   byMerchant: new Map(),
   slow: new Set(),
