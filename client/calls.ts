@@ -1,23 +1,25 @@
-// Makes a call in one or more tries, with pauses between them.
+// Makes calls and follows streams, in one or more tries with pauses between them.
 
 import { PaymentIntentsError } from './error.ts';
-import type { CheckedCallOptions, CheckedOptions } from './options.ts';
-import type { Answer, Method, Send, Try } from './protocol.ts';
-
-/** What a call asks for. */
-export type CallTarget = Pick<Try, 'id' | 'request'>;
+import type { WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
+import { describe } from './metadata.ts';
+import { type CheckedCallOptions, namedOptions, readSignal } from './options.ts';
+import type { Answer, Method, OpenStream, Send, Try } from './protocol.ts';
 
 /** Makes a call: tries until it is answered or fails for good. */
-export type Call = (method: Method, asked: CallTarget, options: CheckedCallOptions) => Promise<Answer>;
+export type Call = (
+  method: Method,
+  asked: CheckedCallOptions & Pick<Try, 'id' | 'request'>,
+) => Promise<Answer>;
 
 const firstPauseMs = 100;
-export const maxPauseMs = 5_000;
+const maxPauseMs = 5_000;
 /** If the server asks for a longer pause, a call fails. A watch waits this long and goes on. */
 const maxRetryAfterMs = 60_000;
 
 /** Returns a function that makes calls with `send`, and retries them after a temporary failure. */
-export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send: Send): Call {
-  return async (method, asked, { idempotencyKey, signal, timeoutMs, callTimeoutMs }) => {
+export function createCall(maxTries: number, send: Send): Call {
+  return async (method, { signal, timeoutMs, callTimeoutMs, ...asked }) => {
     const startedAtMs = performance.now();
     const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
     for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -25,10 +27,10 @@ export function createCall({ maxTries }: Pick<CheckedOptions, 'maxTries'>, send:
       const tryTimeout = AbortSignal.timeout(timeoutMs);
       try {
         const ended = anyOf(tryTimeout, callTimeout, signal);
-        return await send({ method, ...asked, idempotencyKey, signal: ended });
+        return await send({ method, ...asked, signal: ended });
       } catch (reason) {
         signal?.throwIfAborted();
-        const failure = PaymentIntentsError.from(reason, idempotencyKey);
+        const failure = PaymentIntentsError.from(reason, asked.idempotencyKey);
         if (failure.code !== 'network') last = failure;
         else if (callTimeout?.aborted)
           last = timeoutError(`${callTimeoutMs} ms (callTimeoutMs)`, failure, last);
@@ -53,7 +55,7 @@ export function pauseMsAfter(tried: number, { retryAfterMs }: PaymentIntentsErro
 }
 
 /** `AbortSignal.any`, with a fallback for edge runtimes that lack it. */
-export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
+function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
   const given = signals.filter((signal) => signal !== undefined);
   if (AbortSignal.any !== undefined) return AbortSignal.any(given);
   const either = new AbortController();
@@ -76,7 +78,7 @@ function timeoutError(
 }
 
 /** Resolves after `ms`. Rejects with the signal's reason if the signal is aborted first. */
-export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const abort = () => {
@@ -88,5 +90,93 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
       resolve();
     }, ms);
     signal?.addEventListener('abort', abort, { once: true });
+  });
+}
+
+/** Where to begin watching, and when to stop. */
+export interface WatchEvents {
+  /**
+   * Where to resume: the last `position` that you have stored, or the id of the last event that you have
+   * handled. Leave it out to begin now.
+   */
+  after?: string | undefined;
+  /** Ends the watch, which then throws the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** Called each time the stream is lost, before it is reopened; for your log. */
+  onInterruption?: ((error: PaymentIntentsError) => void) | undefined;
+}
+
+/** The service sends a message every 30 s. After this time without one, the connection is dead. */
+const silenceMs = 65_000;
+
+const names = ['after', 'signal', 'onInterruption'] as const;
+
+/**
+ * Watches events. Reopens a lost stream after its last message. Throws a TypeError for a wrong option.
+ * `firstMessageMs` limits the wait for a stream's first message, which the service sends at once.
+ */
+export function watchEvents(
+  openStream: OpenStream,
+  options: unknown,
+  firstMessageMs: number,
+): AsyncIterable<WatchedEvent> {
+  const { after, signal, onInterruption } = namedOptions(options, names);
+  if (after != null && (typeof after !== 'string' || after === '')) {
+    const given = after === '' ? 'empty; leave it out to begin now' : describe(after);
+    throw new TypeError(`after must be a position or the id of an event, not ${given}`);
+  }
+  if (onInterruption !== undefined && typeof onInterruption !== 'function') {
+    throw new TypeError(`onInterruption must be a function, not ${describe(onInterruption)}`);
+  }
+  return resumed(openStream, firstMessageMs, {
+    after: after ?? undefined,
+    signal: readSignal(signal),
+    onInterruption: onInterruption as WatchEvents['onInterruption'],
+  });
+}
+
+async function* resumed(
+  openStream: OpenStream,
+  firstMessageMs: number,
+  { after, signal, onInterruption }: WatchEvents,
+) {
+  let position = after;
+  for (let tried = 1; ; tried++) {
+    signal?.throwIfAborted();
+    const ended = new AbortController();
+    const openedAtMs = performance.now();
+    const stream = openStream(position, anyOf(ended.signal, signal))[Symbol.asyncIterator]();
+    let failure: PaymentIntentsError;
+    try {
+      for (let limitMs = firstMessageMs; ; limitMs = silenceMs) {
+        const { done, value } = await rejectAfter(limitMs, stream.next());
+        signal?.throwIfAborted();
+        if (done) throw new PaymentIntentsError('network', 'The stream has ended');
+        position = value.position;
+        if (value.event !== undefined) tried = 0;
+        yield value;
+        signal?.throwIfAborted();
+      }
+    } catch (reason) {
+      signal?.throwIfAborted();
+      failure = PaymentIntentsError.from(reason, undefined);
+    } finally {
+      ended.abort();
+    }
+    if (!failure.isRetryable) throw failure;
+    onInterruption?.(failure);
+    // A stream that lasted does not count as a failed try.
+    if (performance.now() - openedAtMs > maxPauseMs) tried = 0;
+    await pause(pauseMsAfter(tried, failure), signal);
+  }
+}
+
+/** Rejects with `network` if the promise takes longer than `ms`. */
+function rejectAfter<Value>(ms: number, promise: Promise<Value>): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      reject(new PaymentIntentsError('network', `No message came within ${ms} ms`));
+    }, ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

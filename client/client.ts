@@ -1,12 +1,11 @@
-import { anyOf, type Call, createCall, maxPauseMs, pause, pauseMsAfter } from './calls.ts';
+import { type Call, createCall, type WatchEvents, watchEvents } from './calls.ts';
 import { PaymentIntentsError } from './error.ts';
 import { type Methods, methods } from './gen/methods.ts';
 import type { Payment, Transfer, WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
 import { createList } from './list.ts';
-import { describe } from './metadata.ts';
-import { type CheckedOptions, namedOptions, readCallOptions, readSignal } from './options.ts';
+import { type CheckedOptions, readCallOptions } from './options.ts';
 import type { Method, OpenStream, Send } from './protocol.ts';
-import { readId, readRequest } from './request-fields.ts';
+import { type CheckedRequest, readId, readRequest } from './request-fields.ts';
 
 /** A transfer on the chain, whether or not it is the payment of an intent. */
 export type AnyTransfer = Payment | Transfer;
@@ -48,7 +47,7 @@ export function createClient(
   send: Send,
   openStream?: OpenStream,
 ): GrpcPaymentIntentsClient {
-  const call = createCall(options, send);
+  const call = createCall(options.maxTries, send);
   const all = Object.entries<Method>(methods);
   const made = all.map(([name, method]) => [name, callable(method, call, options)]);
   return {
@@ -73,7 +72,7 @@ function callable(method: Method, call: Call, options: CheckedOptions) {
       const isLeftOut = request === undefined && isRequestOptional !== false;
       const named = takesId ? readId(id) : undefined;
       const filled = readRequest(method.request ?? {}, isLeftOut ? {} : request);
-      return { asked: { id: named, request: filled }, checked };
+      return { ...checked, id: named, request: filled };
     } catch (refusal) {
       throw refusal instanceof PaymentIntentsError
         ? PaymentIntentsError.from(refusal, checked.idempotencyKey)
@@ -82,106 +81,26 @@ function callable(method: Method, call: Call, options: CheckedOptions) {
   };
   if (lists !== undefined) {
     return (...given: unknown[]) => {
-      const { asked, checked } = read(given);
-      return createList(call, { ...method, lists }, asked, checked);
+      const asked = read(given);
+      return createList(async (pageToken) => {
+        const request = withToken(asked.request, pageToken);
+        const { resource } = await call(method, { ...asked, request });
+        const answer = resource as Record<string, unknown[]> & { nextPageToken: string | undefined };
+        return { items: answer[lists] ?? [], nextPageToken: answer.nextPageToken };
+      });
     };
   }
   return async (...given: unknown[]) => {
-    const { asked, checked } = read(given);
-    const { resource, replayed } = await call(method, asked, checked);
+    const { resource, replayed } = await call(method, read(given));
     if (method.returns === null) return undefined;
     if (method.returns !== undefined) return (resource as Record<string, unknown>)[method.returns];
     return takesKey ? Object.assign(resource, { replayed }) : resource;
   };
 }
 
-export type { WatchedEvent };
-
-/** Where to begin watching, and when to stop. */
-export interface WatchEvents {
-  /**
-   * Where to resume: the last `position` that you have stored, or the id of the last event that you have
-   * handled. Leave it out to begin now.
-   */
-  after?: string | undefined;
-  /** Ends the watch, which then throws the signal's reason. */
-  signal?: AbortSignal | undefined;
-  /** Called each time the stream is lost, before it is reopened; for your log. */
-  onInterruption?: ((error: PaymentIntentsError) => void) | undefined;
-}
-
-/** The service sends a message every 30 s. After this time without one, the connection is dead. */
-const silenceMs = 65_000;
-
-const names = ['after', 'signal', 'onInterruption'] as const;
-
-/**
- * Watches events. Reopens a lost stream after its last message. Throws a TypeError for a wrong option.
- * `firstMessageMs` limits the wait for a stream's first message, which the service sends at once.
- */
-export function watchEvents(
-  openStream: OpenStream,
-  options: unknown,
-  firstMessageMs: number,
-): AsyncIterable<WatchedEvent> {
-  const { after, signal, onInterruption } = namedOptions(options, names);
-  if (after != null && (typeof after !== 'string' || after === '')) {
-    const given = after === '' ? 'empty; leave it out to begin now' : describe(after);
-    throw new TypeError(`after must be a position or the id of an event, not ${given}`);
-  }
-  if (onInterruption !== undefined && typeof onInterruption !== 'function') {
-    throw new TypeError(`onInterruption must be a function, not ${describe(onInterruption)}`);
-  }
-  return resumed(openStream, {
-    after: after ?? undefined,
-    signal: readSignal(signal),
-    onInterruption: onInterruption as WatchEvents['onInterruption'],
-    firstMessageMs,
-  });
-}
-
-interface Checked extends WatchEvents {
-  firstMessageMs: number;
-}
-
-async function* resumed(openStream: OpenStream, { after, signal, onInterruption, firstMessageMs }: Checked) {
-  let position = after;
-  for (let tried = 1; ; tried++) {
-    signal?.throwIfAborted();
-    const ended = new AbortController();
-    const openedAtMs = performance.now();
-    const stream = openStream(position, anyOf(ended.signal, signal))[Symbol.asyncIterator]();
-    let failure: PaymentIntentsError;
-    try {
-      for (let limitMs = firstMessageMs; ; limitMs = silenceMs) {
-        const { done, value } = await rejectAfter(limitMs, stream.next());
-        signal?.throwIfAborted();
-        if (done) throw new PaymentIntentsError('network', 'The stream has ended');
-        position = value.position;
-        if (value.event !== undefined) tried = 0;
-        yield value;
-        signal?.throwIfAborted();
-      }
-    } catch (reason) {
-      signal?.throwIfAborted();
-      failure = PaymentIntentsError.from(reason, undefined);
-    } finally {
-      ended.abort();
-    }
-    if (!failure.isRetryable) throw failure;
-    onInterruption?.(failure);
-    // A stream that lasted does not count as a failed try.
-    if (performance.now() - openedAtMs > maxPauseMs) tried = 0;
-    await pause(pauseMsAfter(tried, failure), signal);
-  }
-}
-
-/** Rejects with `network` if the promise takes longer than `ms`. */
-function rejectAfter<Value>(ms: number, promise: Promise<Value>): Promise<Value> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      reject(new PaymentIntentsError('network', `No message came within ${ms} ms`));
-    }, ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
+/** Replaces `after`, which sets where the first page begins, with the page token. */
+function withToken(request: CheckedRequest, pageToken: string | undefined): CheckedRequest {
+  if (pageToken === undefined) return request;
+  const [{ after: _, ...json }, { after: __, ...message }] = [request.json, request.message];
+  return { json: { ...json, page_token: pageToken }, message: { ...message, pageToken } };
 }

@@ -5,7 +5,9 @@ import { grpc } from './grpc-protocol.ts';
 import { json } from './json-protocol.ts';
 import { type PaymentIntentsClientOptions, readOptions } from './options.ts';
 
-export type { GrpcPaymentIntentsClient, WatchEvents, WatchedEvent } from './client.ts';
+export type { WatchEvents } from './calls.ts';
+export type { GrpcPaymentIntentsClient } from './client.ts';
+export type { WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
 export * from './json.ts';
 export type { PaymentIntentsClientOptions } from './options.ts';
 
