@@ -20,11 +20,11 @@ import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
-import { type HttpAnswer, maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
+import { maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import { watchEventsResponseFields } from './gen/fields.ts';
-import { userAgent } from './json-protocol.ts';
-import type { Target } from './options.ts';
+import { headersOf } from './json-protocol.ts';
+import type { CheckedOptions } from './options.ts';
 import type { Method, OpenStream, Send } from './protocol.ts';
 import { FieldFault, type Fields, readMessage } from './resource-fields.ts';
 
@@ -45,21 +45,17 @@ function descriptorOf({ rpc }: Method): DescMethodUnary {
 const pings = { pingIntervalMs: 3_000, pingTimeoutMs: 3_000 };
 
 /** The internal port: gRPC over HTTP/2. */
-export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: OpenStream } {
-  const headersOf = (idempotencyKey?: string) => ({
-    Authorization: `Bearer ${apiKey}`,
-    ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
-    'User-Agent': userAgent(),
-  });
+export function grpc({ baseUrl, apiKey }: CheckedOptions): { send: Send; openStream: OpenStream } {
   const httpClient = httpClientOf(new Http2SessionManager(baseUrl, pings));
 
   return {
     async send({ method, id, request, idempotencyKey, signal }) {
       const received: Received = {};
-      const transport = transportOf(baseUrl, recording(httpClient, received));
+      const transport = transportOf(baseUrl, httpClient, received);
       const input = { ...request.message, ...(id !== undefined && { id }) };
       try {
-        const [descriptor, headers] = [descriptorOf(method), headersOf(idempotencyKey)];
+        const headers = headersOf(apiKey, idempotencyKey);
+        const descriptor = descriptorOf(method);
         const { message, header } = await transport.unary(descriptor, signal, undefined, headers, input);
         const replayed = header.get('Idempotent-Replayed') === 'true';
         return { resource: resourceIn(method.answer, message), replayed };
@@ -72,11 +68,12 @@ export function grpc({ baseUrl, apiKey }: Target): { send: Send; openStream: Ope
       // A connection of its own: a dead one must not be reused, and closing it must not end other calls.
       const sessions = new Http2SessionManager(baseUrl);
       const end = () => sessions.abort();
-      const transport = transportOf(baseUrl, recording(httpClientOf(sessions), received));
+      const transport = transportOf(baseUrl, httpClientOf(sessions), received);
       signal.addEventListener('abort', end, { once: true });
       try {
         const { watchEvents } = createClient(EventService, transport);
-        const stream = watchEvents(after === undefined ? {} : { after }, { headers: headersOf(), signal });
+        const headers = headersOf(apiKey);
+        const stream = watchEvents(after === undefined ? {} : { after }, { headers, signal });
         for await (const message of stream) yield resourceIn(watchEventsResponseFields, message);
       } catch (reason) {
         throw failureOf(reason, received);
@@ -126,16 +123,16 @@ function recording(httpClient: UniversalClientFn, received: Received): Universal
     if (status === 200 && headers.get('Content-Type')?.startsWith('application/grpc')) {
       return { status, header: headers, body, trailer: trailers };
     }
-    const answer: HttpAnswer = { status, headers, text: await readText(body) };
+    const answer = { status, headers, text: await readText(body) };
     received.unexpected = status === 200 ? unexpectedAnswer(answer) : refusalOf(answer);
     throw received.unexpected;
   };
 }
 
-function transportOf(baseUrl: string, httpClient: UniversalClientFn) {
+function transportOf(baseUrl: string, httpClient: UniversalClientFn, received: Received) {
   return createTransport({
     baseUrl,
-    httpClient,
+    httpClient: recording(httpClient, received),
     useBinaryFormat: true,
     interceptors: [],
     acceptCompression: [compressionGzip, compressionBrotli],

@@ -1,20 +1,18 @@
 import { type HttpAnswer, maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
-import type { Target } from './options.ts';
+import type { CheckedOptions } from './options.ts';
 import type { Send, Try } from './protocol.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
 /** The public port: JSON over HTTP. */
-export function json({ baseUrl, apiKey }: Target): Send {
+export function json({ baseUrl, apiKey }: CheckedOptions): Send {
   return async (tried) => {
     const { method, idempotencyKey, signal } = tried;
     const { verb, path, body } = routeOf(tried);
     const response = await fetch(baseUrl + path, {
       method: verb,
       headers: {
-        Authorization: `Bearer ${apiKey}`,
+        ...headersOf(apiKey, idempotencyKey),
         ...(body !== undefined && { 'Content-Type': 'application/json' }),
-        ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
-        'User-Agent': userAgent(),
       },
       ...(body !== undefined && { body }),
       // Following a redirect would turn a POST into a GET, or send the API key elsewhere.
@@ -69,8 +67,17 @@ function resourceIn(answer: HttpAnswer, { method }: Try): object {
 /** The version in package.json. */
 const version = '0.1.0';
 
-/** Returns the User-Agent: this client's version and its runtime. */
-export function userAgent(): string {
+/** Returns the headers of a request over either protocol. */
+export function headersOf(apiKey: string, idempotencyKey?: string) {
+  return {
+    Authorization: `Bearer ${apiKey}`,
+    ...(idempotencyKey !== undefined && { 'Idempotency-Key': idempotencyKey }),
+    'User-Agent': userAgent(),
+  };
+}
+
+/** Returns this client's version and its runtime. */
+function userAgent(): string {
   const { process, navigator } = globalThis as {
     process?: { versions?: { node?: string } };
     navigator?: { userAgent?: string };

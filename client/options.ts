@@ -50,19 +50,8 @@ export interface CreateOptions extends CallOptions {
   idempotencyKey?: string;
 }
 
-/** Where requests are sent, and with which API key. */
-export interface Target {
-  /** Without a `/` at its end. */
-  baseUrl: string;
-  apiKey: string;
-}
-
-export interface CheckedOptions extends Target {
-  protocol: string;
-  timeoutMs: number;
-  callTimeoutMs: number | undefined;
-  maxTries: number;
-}
+export type CheckedOptions = ReturnType<typeof readOptions>;
+export type CheckedCallOptions = ReturnType<typeof readCallOptions>;
 
 const defaultTimeoutMs = 10_000;
 const defaultMaxTries = 6;
@@ -73,7 +62,7 @@ const maxTimerMs = 2 ** 31 - 1;
  * Reads the options of a client. Throws a TypeError that names the faulty option and never shows the API key,
  * and an Error in a browser, where a payer could read the key.
  */
-export function readOptions(options: unknown, protocols: readonly string[]): CheckedOptions {
+export function readOptions(options: unknown, protocols: readonly string[]) {
   if ('window' in globalThis || 'importScripts' in globalThis) {
     throw new Error(
       'The payment intents client runs on servers only: anybody could read an API key in a browser. Call your own server, and let it call this.',
@@ -88,6 +77,7 @@ export function readOptions(options: unknown, protocols: readonly string[]): Che
     throw new TypeError(`maxTries must be an integer from 1 on, not ${describe(maxTries)}`);
   }
   return {
+    /** Without a `/` at its end. */
     baseUrl: readBaseUrl(given.baseUrl),
     apiKey: readApiKey(given.apiKey),
     protocol,
@@ -97,27 +87,18 @@ export function readOptions(options: unknown, protocols: readonly string[]): Che
   };
 }
 
-export interface CheckedCallOptions {
-  /** Undefined for a call that is safe to repeat without one. */
-  idempotencyKey: string | undefined;
-  signal: AbortSignal | undefined;
-  timeoutMs: number;
-  callTimeoutMs: number | undefined;
-}
-
-type CallDefaults = Pick<CheckedCallOptions, 'timeoutMs' | 'callTimeoutMs'>;
-
 /**
  * Reads the options of one call. Throws a TypeError that names the faulty option, and
  * `idempotency_key_invalid` for a key that cannot be sent in a header.
  */
-export function readCallOptions(options: unknown, takesKey: boolean, defaults: CallDefaults) {
+export function readCallOptions(options: unknown, takesKey: boolean, defaults: CheckedOptions) {
   const given = namedOptions(options, takesKey ? createOptions : callOptions);
   const keyOf = () => ('idempotencyKey' in given ? readKey(given.idempotencyKey) : crypto.randomUUID());
   return {
     signal: readSignal(given.signal),
     timeoutMs: readTimeout('timeoutMs', given.timeoutMs) ?? defaults.timeoutMs,
     callTimeoutMs: readTimeout('callTimeoutMs', given.callTimeoutMs) ?? defaults.callTimeoutMs,
+    /** Undefined for a call that is safe to repeat without one. */
     idempotencyKey: takesKey ? keyOf() : undefined,
   };
 }
