@@ -1,7 +1,7 @@
 // Errors for HTTP answers other than the expected one, over either protocol.
 
+import { secrets } from './describe.ts';
 import { codeOf, PaymentIntentsError } from './error.ts';
-import { secrets } from './metadata.ts';
 
 export interface HttpAnswer {
   status: number;

@@ -1,8 +1,8 @@
 // Makes calls and follows streams, in one or more tries with pauses between them.
 
+import { describe } from './describe.ts';
 import { PaymentIntentsError } from './error.ts';
 import type { WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
-import { describe } from './metadata.ts';
 import { type CheckedCallOptions, namedOptions, readSignal } from './options.ts';
 import type { Answer, Method, OpenStream, Send, Try } from './protocol.ts';
 

@@ -1,6 +1,6 @@
 import { notAName } from '../src/contract/nearest-name.ts';
+import { describe } from './describe.ts';
 import { PaymentIntentsError } from './error.ts';
-import { describe } from './metadata.ts';
 
 /** Time limits for every call of a client, or for one call. */
 export interface Timeouts {

@@ -2,9 +2,10 @@
 
 import { notAName } from '../src/contract/nearest-name.ts';
 import { unitsHint } from '../src/contract/units.ts';
+import { describe } from './describe.ts';
 import { PaymentIntentsError } from './error.ts';
-import { copyMetadata, describe, type Violate } from './metadata.ts';
 import { type Field, type Fields, snakeCase, toJson } from './resource-fields.ts';
+import type { JsonValue } from './values.ts';
 
 /** A request, read once so that every try sends the same. The server checks the values. */
 export interface CheckedRequest {
@@ -13,6 +14,11 @@ export interface CheckedRequest {
 }
 
 const maxFaults = 20;
+/** The contract's own limit for metadata. It also keeps a deep object from overflowing the stack. */
+const maxLevels = 15;
+
+/** Reports a faulty field. Returns undefined as its value. */
+type Violate = (field: string, message: string) => undefined;
 
 /**
  * Reads the caller's object. Throws `invalid_body` with up to 20 faults: unknown fields, and values that one
@@ -95,7 +101,10 @@ function read(field: Field, given: unknown, path: string, violate: Violate): unk
       return violate(path, `must be a Date, not ${what}`);
     }
     case 'metadata':
-      return copyMetadata(given, violate);
+      if (typeof given === 'object' && given !== null && !Array.isArray(given)) {
+        return copyValue(given, path, [], violate);
+      }
+      return violate(path, `must be an object, not ${describe(given)}`);
     case 'word': {
       const known = Object.keys(words).map((word) => `"${word}"`);
       return unchanged(known.join(' or '), typeof given === 'string' && Object.hasOwn(words, given));
@@ -103,6 +112,77 @@ function read(field: Field, given: unknown, path: string, violate: Violate): unk
     default:
       throw new Error(`a request has no ${type}`);
   }
+}
+
+/**
+ * Copies metadata as JSON values, identically for both protocols. Retries do not see later changes to the
+ * caller's object. Members that are undefined are left out, and -0 becomes 0. Anything else that JSON cannot
+ * represent is reported with its path, such as `metadata.items[2].at`.
+ */
+function copyValue(
+  value: unknown,
+  path: string,
+  ancestors: readonly object[],
+  violate: Violate,
+): JsonValue | undefined {
+  switch (typeof value) {
+    case 'boolean':
+      return value;
+    case 'string':
+      if (!value.isWellFormed()) violate(path, 'must not contain a lone surrogate, which is not text');
+      return value;
+    case 'number':
+      if (!Number.isFinite(value)) violate(path, `must be a number that JSON can write, not ${value}`);
+      return value === 0 ? 0 : value;
+    case 'object':
+      return value === null ? null : copyObject(value, path, ancestors, violate);
+    default:
+      return violate(path, `must be a JSON value, not ${describe(value)}${hintFor(value)}`);
+  }
+}
+
+function copyObject(
+  object: object,
+  path: string,
+  ancestors: readonly object[],
+  violate: Violate,
+): JsonValue | undefined {
+  const isArray = Array.isArray(object);
+  if (!isArray && !isPlain(object)) {
+    return violate(path, `must be a JSON value, not ${describe(object)}${hintFor(object)}`);
+  }
+  if (ancestors.includes(object)) return violate(path, 'must not contain itself');
+  if (ancestors.length === maxLevels) {
+    return violate(path, `must not be nested deeper than ${maxLevels} levels`);
+  }
+  const inside = [...ancestors, object];
+  if (isArray) {
+    // Not map(): it skips the gaps of a sparse array.
+    return Array.from(object, (item, i) => copyValue(item, `${path}[${i}]`, inside, violate) ?? null);
+  }
+  const copies: [string, JsonValue][] = [];
+  for (const [name, member] of Object.entries(object)) {
+    if (member === undefined) continue;
+    const memberPath = /^[\w$]+$/.test(name) ? `${path}.${name}` : `${path}[${JSON.stringify(name)}]`;
+    if (!name.isWellFormed()) violate(memberPath, 'must not have a lone surrogate in its name');
+    copies.push([name, copyValue(member, memberPath, inside, violate) ?? null]);
+  }
+  // Unlike an assignment, this keeps a member named __proto__.
+  return Object.fromEntries(copies);
+}
+
+/** True for an object literal of any realm, and for an object without a prototype. */
+function isPlain(object: object): boolean {
+  const prototype: object | null = Object.getPrototypeOf(object);
+  if (prototype === null) return true;
+  return Object.getPrototypeOf(prototype) === null && Object.hasOwn(prototype, 'isPrototypeOf');
+}
+
+function hintFor(value: unknown): string {
+  if (value instanceof Date) return '; send its toISOString()';
+  if (typeof value === 'bigint') return '; send it as a string';
+  if (typeof value === 'object') return '; send a plain object';
+  return '';
 }
 
 function toMessage({ type, words = {} }: Field, value: unknown): unknown {

@@ -1,9 +1,9 @@
 // Verifies webhooks. Needs neither gRPC nor a server framework, and runs on edge runtimes too.
 
 import { Webhook } from 'standardwebhooks';
+import { describe } from './describe.ts';
 import { eventFields } from './gen/fields.ts';
 import type { Event } from './gen/resources.ts';
-import { describe } from './metadata.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
 export type { Mode, PaymentIntentStatus, PaymentStatus } from '../src/contract/gen/words.ts';
