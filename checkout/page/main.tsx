@@ -8,9 +8,8 @@ import { followCheckout } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
-import { rememberedSignature } from './sign.ts';
-import { createSigning, createTestWallet, type PayingContext } from './signing.ts';
-import type { Facts, Session, Transfer } from './state.ts';
+import { createSigning, createTestWallet, rememberedSignature } from './signing.ts';
+import type { Facts, Transfer } from './state.ts';
 import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
 import {
   isBeingAsked,
@@ -192,7 +191,7 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
   const { checkout } = facts;
   if (checkout === undefined) return;
   const number = ++sessionNumber;
-  const set = (session: Session) => {
+  const set = (session: Facts['session']) => {
     if (number === sessionNumber) change({ session });
   };
   const connected = { step: 'connected', wallet, account } as const;
@@ -318,7 +317,7 @@ function pay(isFeeChecked: boolean): void {
 
 let isPaying = false;
 
-const context: PayingContext = {
+const context = {
   facts,
   secret: () => opening.secret ?? '',
   change,

@@ -20,7 +20,7 @@ export type Funds =
   | { kind: 'refused'; reason: keyof typeof refusals };
 
 /** What is going on with a wallet in this tab. */
-export type Session =
+type Session =
   | { step: 'none' }
   | { step: 'connecting'; wallet: WalletLabel }
   | {
@@ -63,7 +63,7 @@ type TransferPhase =
   | 'sent';
 
 /** The last failure, until the payer goes on. */
-export type Failure =
+type Failure =
   | 'rejected'
   | 'transfer-rejected'
   | 'wallet-busy'
