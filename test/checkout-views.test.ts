@@ -65,7 +65,7 @@ const connected = (
   funds: { kind: 'enough' },
   ...fields,
 });
-const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000, paidBefore: [] };
+const transfer = { from: payer, wallet: 'io.example', askedAtMs: expiresAtMs - 700_000 };
 const sent = { ...transfer, hash: ownHash };
 const submitted = {
   status: 'submitted',

@@ -8,16 +8,10 @@ import { followCheckout } from './feed.ts';
 import { Page } from './page.tsx';
 import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
-import { createSigning, createTestWallet, rememberedSignature } from './signing.ts';
+import { createSigning, createTestWallet, storedSignatures } from './signing.ts';
 import type { Facts, Transfer } from './state.ts';
 import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
-import {
-  isBeingAsked,
-  onChangeOfAnotherTab,
-  rememberedTransfer,
-  rememberTransfer,
-  withWalletLock,
-} from './transfer.ts';
+import { isBeingAsked, onChangeOfAnotherTab, storedTransfers, withWalletLock } from './transfer.ts';
 import {
   accountOf,
   chainIdOf,
@@ -130,7 +124,7 @@ function readMemory(intentId: string): Promise<void> {
 /** Reads what this browser remembers of a transfer. */
 async function readTransfer(intentId: string): Promise<void> {
   const isAsking = facts.transferPhase === 'asking' && facts.transfer !== undefined;
-  const transfer = rememberedTransfer(intentId);
+  const transfer = storedTransfers.get(intentId);
   if (transfer?.hash !== undefined) {
     // The payer also has to reject what this tab still asks for.
     const sent = isAsking ? { ...transfer, isAskedAgain: true } : transfer;
@@ -139,7 +133,7 @@ async function readTransfer(intentId: string): Promise<void> {
   // This tab is asking a wallet: nothing stored is newer.
   if (isAsking) return;
   const transferPhase = (await isBeingAsked(intentId)) ? 'asking-elsewhere' : 'unknown';
-  const now = rememberedTransfer(intentId);
+  const now = storedTransfers.get(intentId);
   if (now?.askedAtMs !== transfer?.askedAtMs || now?.hash !== undefined) return readTransfer(intentId);
   change({ transfer, transferPhase });
 }
@@ -154,13 +148,13 @@ function forgetArrivedTransfer(checkout: Checkout): void {
 
 /** Forgets what was only asked for, unless another tab has sent something since. */
 function forgetUnsent(intentId: string): void {
-  const stored = rememberedTransfer(intentId);
+  const stored = storedTransfers.get(intentId);
   if (stored?.hash === undefined || stored.hash === facts.transfer?.hash) forgetTransfer(intentId);
   else change({ transfer: stored, transferPhase: 'sent' });
 }
 
 function forgetTransfer(intentId: string): void {
-  rememberTransfer(intentId, undefined);
+  storedTransfers.set(intentId, undefined);
   change({ transfer: undefined, transferPhase: 'unknown' });
 }
 
@@ -245,8 +239,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     checkout.amount_received_units === before.amount_received_units &&
     chainId === checkout.chain_id &&
     facts.connection === 'ok' &&
-    rememberedTransfer(checkout.id) === undefined &&
-    rememberedSignature(checkout.id) === undefined &&
+    storedTransfers.get(checkout.id) === undefined &&
+    storedSignatures.get(checkout.id) === undefined &&
     ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
     change({ failure: 'changed' });
@@ -259,7 +253,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   const asked = { from: account, wallet: wallet.id, askedAtMs: serverNowMs(), amountUnits, paidBefore };
   const transfer = { ...asked, ...(hasOwners && { hasOwners }) };
   try {
-    rememberTransfer(checkout.id, transfer);
+    storedTransfers.set(checkout.id, transfer);
   } catch {
     return change({ failure: 'storage' });
   }
@@ -281,7 +275,7 @@ function noteHash(intentId: string, transfer: Transfer, hash: string): void {
 }
 
 function noteSent(intentId: string, sent: Transfer): void {
-  rememberTransfer(intentId, sent);
+  storedTransfers.set(intentId, sent);
   change({ transfer: sent, transferPhase: 'sent' });
   if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
 }

@@ -1,6 +1,6 @@
-// Payments by signature (EIP-3009, x402): the wallet signs one, and the service has it sent. One at a time, and
-// not while a transfer may arrive; `facts.signing` holds the progress. The signature is remembered until the
-// service has answered: sent again, it still pays only once. Also pays from the test wallet.
+// Payments by signature (EIP-3009, x402): the wallet signs one, and the service has it sent. One at a time,
+// and not while a transfer may arrive; `facts.signing` holds the progress. The signature is remembered until
+// the service has answered: sent again, it still pays only once. Also pays from the test wallet.
 
 import { fromString, toUUIDBytes } from 'typeid-js';
 import type { Hex } from 'viem';
@@ -10,7 +10,7 @@ import type { PaymentRequirements, RefusalReason } from '../../src/contract/x402
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { TestAmount } from './parts.tsx';
 import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
-import { rememberedTransfer, withWalletLock } from './transfer.ts';
+import { memoryOf, storedTransfers, withWalletLock } from './transfer.ts';
 import { inTime, isRefusal, refusalOf, type Wallet } from './wallets.ts';
 
 /** Longer than the service lets a request wait for the chain. */
@@ -44,7 +44,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       await new Promise((resolve) => setTimeout(resolve, retryMs));
       await refresh();
     }
-    rememberSignature(intentId, undefined);
+    storedSignatures.set(intentId, undefined);
     const { checkout } = facts;
     const isAccepted = checkout === undefined || isSettling(checkout) || checkout.authorization !== undefined;
     // The service has accepted nothing: it no longer has a facilitator.
@@ -58,7 +58,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     return (
       now !== undefined &&
       missingUnits(now) === missingUnits(then) &&
-      rememberedTransfer(then.id) === undefined &&
+      storedTransfers.get(then.id) === undefined &&
       views.includes(viewOf({ ...facts, signing: 'none' }))
     );
   };
@@ -72,7 +72,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     const isSame =
       facts.connection === 'ok' &&
       isConnectedTo(facts.session, wallet.id, account) &&
-      rememberedSignature(checkout.id) === undefined &&
+      storedSignatures.get(checkout.id) === undefined &&
       isOpen(checkout, ['ready-to-sign']);
     if (!isSame) {
       change({ signing: 'none', failure: 'changed' });
@@ -86,7 +86,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       return change({ signing: 'none', failure: 'changed' });
     }
     try {
-      rememberSignature(checkout.id, signature);
+      storedSignatures.set(checkout.id, signature);
     } catch {
       // Nothing was sent. Without a memory, a reload could lead to a second payment.
       return change({ signing: 'none', failure: 'storage' });
@@ -96,7 +96,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
 
   /** Resumes with a signature that this browser has stored. */
   const resume = (intentId: string): void => {
-    const signature = rememberedSignature(intentId);
+    const signature = storedSignatures.get(intentId);
     if (signature !== undefined && facts.signing === 'none') void send(intentId, signature);
   };
 
@@ -138,26 +138,13 @@ interface Signature {
   validUntilMs: number;
 }
 
-const path = '/v1/checkout/pay';
-const keyOf = (intentId: string) => `payment-intents-signature:${intentId}`;
-
-export function rememberedSignature(intentId: string): Signature | undefined {
-  try {
-    const found = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');
-    return typeof found?.header === 'string' && typeof found.validUntilMs === 'number' ? found : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Throws if this browser stores nothing. */
-function rememberSignature(intentId: string, signature: Signature | undefined): void {
-  if (signature === undefined) localStorage.removeItem(keyOf(intentId));
-  else localStorage.setItem(keyOf(intentId), JSON.stringify(signature));
-}
+export const storedSignatures = memoryOf<Signature>(
+  'payment-intents-signature',
+  ({ header, validUntilMs }) => typeof header === 'string' && typeof validUntilMs === 'number',
+);
 
 const post = (secret: string, signature: string) =>
-  fetch(path, {
+  fetch('/v1/checkout/pay', {
     method: 'POST',
     headers: { Authorization: `Bearer ${secret}`, 'PAYMENT-SIGNATURE': signature },
     cache: 'no-store',
@@ -295,7 +282,7 @@ export function createTestWallet({ facts, secret, change, refresh, serverNowMs }
     change({ failure: undefined, ...(amount === 'signed' && { signing: 'sending' }) });
     try {
       const hash = await payFromTestWallet(secret(), amount);
-      const transfer = { from: '', wallet: '', askedAtMs: serverNowMs(), paidBefore: [] };
+      const transfer = { from: '', wallet: '', askedAtMs: serverNowMs() };
       if (hash !== undefined) change({ transfer: { ...transfer, hash }, transferPhase: 'sent' });
       await refresh();
     } catch {

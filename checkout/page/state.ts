@@ -46,7 +46,7 @@ export interface Transfer {
   /** The account is a contract: other owners may have to confirm. */
   hasOwners?: boolean;
   /** Transactions that had paid for the intent before: none of them is this one. */
-  paidBefore: readonly string[];
+  paidBefore?: readonly string[];
   /** The transaction's hash, once the wallet has returned it. */
   hash?: string;
   /** It was given up for another one, which the wallet still shows. */
@@ -185,7 +185,7 @@ export function hasArrived(transfer: Transfer, { payments = [] }: Checkout): boo
         (payment.from_address.toLowerCase() === transfer.from.toLowerCase() &&
           !isWrongToken(payment) &&
           payment.amount_units === (transfer.amountUnits ?? payment.amount_units) &&
-          !transfer.paidBefore.includes(payment.transaction_hash) &&
+          !transfer.paidBefore?.includes(payment.transaction_hash) &&
           Date.parse(payment.block_time) > transfer.askedAtMs - maxClockSkewMs)),
   );
 }

@@ -1,26 +1,33 @@
-// The transfer that a wallet was asked for, remembered until its outcome is known: while it may still arrive,
-// the page offers no other. Every tab of this browser sees it. It holds no secret.
+// What this browser remembers of an intent, for all its tabs; above all the transfer that a wallet was asked
+// for, until its outcome is known: while it may still arrive, the page offers no other. It holds no secret.
 
 import type { Transfer } from './state.ts';
 
-const keyOf = (intentId: string) => `payment-intents-checkout:${intentId}`;
-
-export function rememberedTransfer(intentId: string): Transfer | undefined {
-  try {
-    const transfer = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? 'null');
-    return typeof transfer?.from === 'string' && typeof transfer.askedAtMs === 'number'
-      ? { paidBefore: [], ...transfer }
-      : undefined;
-  } catch {
-    return undefined;
-  }
+/** What this browser stores for each intent. Anything that is not valid was stored by something else. */
+export function memoryOf<Kept extends object>(name: string, isValid: (found: Kept) => boolean) {
+  const keyOf = (intentId: string) => `${name}:${intentId}`;
+  return {
+    keyOf,
+    get(intentId: string): Kept | undefined {
+      try {
+        const found = JSON.parse(localStorage.getItem(keyOf(intentId)) ?? '');
+        return isValid(found) ? found : undefined;
+      } catch {
+        return undefined;
+      }
+    },
+    /** Stores it, or forgets it. Throws if this browser stores nothing. */
+    set(intentId: string, kept: Kept | undefined): void {
+      if (kept === undefined) localStorage.removeItem(keyOf(intentId));
+      else localStorage.setItem(keyOf(intentId), JSON.stringify(kept));
+    },
+  };
 }
 
-/** Remembers the transfer, or forgets it. Throws if this browser stores nothing. */
-export function rememberTransfer(intentId: string, transfer: Transfer | undefined): void {
-  if (transfer === undefined) localStorage.removeItem(keyOf(intentId));
-  else localStorage.setItem(keyOf(intentId), JSON.stringify(transfer));
-}
+export const storedTransfers = memoryOf<Transfer>(
+  'payment-intents-checkout',
+  ({ from, askedAtMs }) => typeof from === 'string' && typeof askedAtMs === 'number',
+);
 
 /** Calls back when another tab changes an intent's transfer or signature, until what it returns is called. */
 export function onChangeOfAnotherTab(intentId: string, callback: () => void): () => void {
@@ -38,7 +45,7 @@ export async function withWalletLock(intentId: string, ask: () => Promise<void>)
     await ask();
     return true;
   }
-  return navigator.locks.request(keyOf(intentId), { ifAvailable: true }, async (lock) => {
+  return navigator.locks.request(storedTransfers.keyOf(intentId), { ifAvailable: true }, async (lock) => {
     if (lock === null) return false;
     await ask();
     return true;
@@ -48,5 +55,5 @@ export async function withWalletLock(intentId: string, ask: () => Promise<void>)
 /** True while a tab of this browser is asking a wallet for this intent. */
 export async function isBeingAsked(intentId: string): Promise<boolean> {
   const { held = [] } = (await navigator.locks?.query()) ?? {};
-  return held.some(({ name }) => name === keyOf(intentId));
+  return held.some(({ name }) => name === storedTransfers.keyOf(intentId));
 }

@@ -4,12 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { plainAmount } from '../../checkout/page/amount.ts';
 import { QrCode } from '../../checkout/page/qr-code.tsx';
 import type { Transfer } from '../../checkout/page/state.ts';
-import {
-  onChangeOfAnotherTab,
-  rememberedTransfer,
-  rememberTransfer,
-  withWalletLock,
-} from '../../checkout/page/transfer.ts';
+import { onChangeOfAnotherTab, storedTransfers, withWalletLock } from '../../checkout/page/transfer.ts';
 import {
   accountOf,
   chainIdOf,
@@ -263,7 +258,7 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   /** When the wallet was asked for the transfer that the user says was never sent. */
   const [unsentMs, setUnsentMs] = useState<number>();
   const [, setDrawn] = useState({});
-  const sent = rememberedTransfer(id);
+  const sent = storedTransfers.get(id);
   const action = useAction();
   useEffect(() => findWallets((...found) => setFound(found)), []);
   useEffect(() => onChangeOfAnotherTab(id, () => setDrawn({})), [id]);
@@ -316,7 +311,7 @@ const mayBeSent = (transfer: Transfer | undefined, unsentMs: number | undefined)
 
 /** Asks the wallet to send it, once. What may be on its way is stored first, for every tab. */
 async function send(wallet: Wallet, id: string, unsentMs: number | undefined): Promise<void> {
-  const before = rememberedTransfer(id);
+  const before = storedTransfers.get(id);
   if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
   const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
   if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
@@ -332,14 +327,14 @@ async function send(wallet: Wallet, id: string, unsentMs: number | undefined): P
     }
     const chain = Number(chainId);
     if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);
-    const asked = { from, wallet: wallet.id, askedAtMs: Date.now(), paidBefore: [] };
-    rememberTransfer(id, asked);
+    const asked = { from, wallet: wallet.id, askedAtMs: Date.now() };
+    storedTransfers.set(id, asked);
     const hash = await sendTransaction(wallet, from, { to, data } as Call, chain);
-    rememberTransfer(id, { ...asked, hash });
+    storedTransfers.set(id, { ...asked, hash });
   } catch (reason) {
     if (reason instanceof Advice) throw reason;
     // Without a clear refusal it may still be sent. After one, an earlier request may still be.
-    if (isRefusal(reason)) rememberTransfer(id, before);
+    if (isRefusal(reason)) storedTransfers.set(id, before);
     throw new Advice(refusals[refusalOf(reason)]);
   }
 }
