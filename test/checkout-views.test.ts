@@ -2,7 +2,7 @@
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Checkout, Payment } from '../checkout/page/checkout.ts';
+import type { Checkout } from '../checkout/page/checkout.ts';
 import {
   type Facts,
   factsAtFirst,
@@ -29,6 +29,7 @@ const checkoutOf = (fields: Partial<Checkout> = {}): Checkout => ({
   ...fields,
 });
 
+type Payment = NonNullable<Checkout['payments']>[number];
 const paymentOf = (fields: Partial<Payment> = {}): Payment => ({
   transaction_hash: otherHash,
   log_index: 0,
@@ -55,9 +56,8 @@ const factsOf = (fields: Partial<Facts> = {}): Facts => ({
   ...fields,
 });
 
-const connected = (
-  fields: Partial<Extract<Facts['session'], { step: 'connected' }>> = {},
-): Facts['session'] => ({
+type Connected = Extract<Facts['session'], { step: 'connected' }>;
+const connected = (fields: Partial<Connected> = {}): Connected => ({
   step: 'connected',
   wallet,
   account: payer,

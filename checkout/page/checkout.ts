@@ -10,11 +10,7 @@ export interface Checkout extends AnyCheckout {
   chain: Chain;
   token_address: `0x${string}`;
   expected_wallet: `0x${string}`;
-  payments?: Payment[];
-}
-
-export interface Payment extends CheckoutPayment {
-  status: PaymentStatus;
+  payments?: (CheckoutPayment & { status: PaymentStatus })[];
 }
 
 /** What is still missing, in the token's smallest unit. */

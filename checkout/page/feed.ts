@@ -6,9 +6,8 @@ import type { Checkout } from './checkout.ts';
 const pollMs = 2_500;
 /** While a transfer is on its way. */
 const pollAwaitedMs = 1_000;
-const everyHiddenMs = 15_000;
-/** Once it has ended, only late money can arrive. */
-const everyEndedMs = 15_000;
+/** In a hidden tab, and once it has ended: then only late money can arrive. */
+const pollSeldomMs = 15_000;
 const timeoutMs = 10_000;
 const maxWaitMs = 30_000;
 
@@ -61,11 +60,11 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     observer.onConnection(answer.kind !== 'no-answer' ? 'ok' : navigator.onLine ? 'unreachable' : 'offline');
   };
   const waitMsAfter = (answer: Answer): number => {
-    const openMs = observer.isAwaiting() ? pollAwaitedMs : pollMs;
-    const usualMs = document.hidden ? everyHiddenMs : isEnded ? everyEndedMs : openMs;
-    return answer.kind === 'no-answer'
-      ? Math.min(maxWaitMs, Math.max(answer.retryAfterMs, pollMs * failures))
-      : usualMs;
+    if (answer.kind === 'no-answer') {
+      return Math.min(maxWaitMs, Math.max(answer.retryAfterMs, pollMs * failures));
+    }
+    if (document.hidden || isEnded) return pollSeldomMs;
+    return observer.isAwaiting() ? pollAwaitedMs : pollMs;
   };
   let next: Promise<void> | undefined;
   const start = (): Promise<void> => {

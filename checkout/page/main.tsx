@@ -193,7 +193,7 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
   set({ ...connected, chainId, funds: { kind: 'unknown' } });
   if (!subscribed.has(wallet.id)) {
     subscribed.add(wallet.id);
-    wallet.onChange?.(() => void onWalletChange(wallet));
+    wallet.onChange(() => void onWalletChange(wallet));
   }
   if (chainId !== checkout.chain_id) return;
   set({ ...connected, chainId, funds: await fundsOf(wallet, account, checkout) });
@@ -224,10 +224,9 @@ async function attempt(work: () => Promise<void>): Promise<void> {
 
 /** Asks the wallet for the transfer, unless something has changed meanwhile. */
 async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<void> {
-  const before = facts.checkout;
-  const { session } = facts;
+  const { checkout: before, session } = facts;
   if (before === undefined || session.step !== 'connected') return;
-  const account = session.account as `0x${string}`;
+  const { account } = session;
   const chainId = await inTime(chainIdOf(wallet));
   const hasOwners = await inTime(isContract(wallet, account)).catch(() => false);
   // Gets the service's newest answer, right before asking.
@@ -365,14 +364,14 @@ const actions: Actions = {
       })
       .then(() => {
         // The payer may have gone on without it.
-        if (choice === choices) void attempt(() => connectWith(wallet, session.account as `0x${string}`));
+        if (choice === choices) void attempt(() => connectWith(wallet, session.account));
       });
   },
   checkAgain() {
     const { session } = facts;
     const wallet = walletOfSession();
     if (wallet === undefined || session.step !== 'connected') return;
-    void attempt(() => connectWith(wallet, session.account as `0x${string}`));
+    void attempt(() => connectWith(wallet, session.account));
   },
   pay: () => pay(true),
   sign: () => void signing.sign(walletOfSession()),

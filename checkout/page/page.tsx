@@ -5,7 +5,7 @@ import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
 import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
 import type { Look, PageProps, StepProps } from './parts.tsx';
-import { amountWithToken, Button, ReturnLink, Row, ShortAddress } from './parts.tsx';
+import { amountWithToken, Button, Row, ShortAddress } from './parts.tsx';
 import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
 import { type Facts, noticesOf, offeringViews, returnedIn, type ViewName, viewOf } from './state.ts';
 import { labels, notices, refusals, views, type Words } from './texts.ts';
@@ -353,4 +353,12 @@ function OtherWallet({ act }: StepProps) {
 function WayBack({ returnUrl, isPopup, words, look }: StepProps & { look: Look }) {
   if (returnUrl !== undefined) return <ReturnLink url={returnUrl} label={labels.back(words)} look={look} />;
   return isPopup ? <p>{labels.closeWindow}</p> : null;
+}
+
+function ReturnLink({ url, label, look }: { url: string; label: string; look: Look }) {
+  return (
+    <a class={look} data-action="return" href={url}>
+      {label}
+    </a>
+  );
 }

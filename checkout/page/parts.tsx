@@ -88,11 +88,3 @@ export function Row({ name, children }: { name: string; children: ComponentChild
 export function ShortAddress({ of }: { of: string }) {
   return <code title={of} translate={false}>{`${of.slice(0, 6)}…${of.slice(-4)}`}</code>;
 }
-
-export function ReturnLink({ url, label, look }: { url: string; label: string; look: Look }) {
-  return (
-    <a class={look} data-action="return" href={url}>
-      {label}
-    </a>
-  );
-}

@@ -107,7 +107,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
       if (signing !== 'none') return;
       const own = number;
-      const account = session.account as `0x${string}`;
+      const { account } = session;
       const asked = () =>
         ask(wallet, account, checkout).catch((reason) => {
           if (own !== number) return;

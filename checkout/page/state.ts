@@ -26,7 +26,7 @@ type Session =
   | {
       step: 'connected';
       wallet: WalletLabel;
-      account: string;
+      account: `0x${string}`;
       chainId: number;
       funds: Funds;
       /** The wallet shows a request to change its network. */

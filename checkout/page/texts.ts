@@ -24,14 +24,11 @@ export interface Words {
 /** A title, and the sentences below it. */
 type Said = readonly [title: string, ...lines: string[]];
 
-/** A table of texts, by name. */
-const said = <Name extends string>(table: Readonly<Record<Name, (words: Words) => Said>>) => table;
-
 const leaving = (merchant: string) =>
   `You can close this page: we will let ${merchant} know when it arrives. To look again, open it from there.`;
 
 /** The title and the sentences of each view. */
-export const views = said({
+export const views = {
   loading: () => ['Loading your payment'],
   'waiting-for-shop': () => [
     'Preparing your payment',
@@ -151,7 +148,7 @@ export const views = said({
     'This payment was canceled',
     `${merchant} canceled it. Do not send any money now. If you have sent it already, contact them.`,
   ],
-});
+} satisfies Record<string, (words: Words) => Said>;
 
 /** What the page says besides its view. */
 export const notices = {

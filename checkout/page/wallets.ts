@@ -14,7 +14,7 @@ type Call = { to: Address; data: Hex };
 export interface Wallet extends WalletLabel {
   request(call: { method: string; params?: readonly unknown[] }): Promise<unknown>;
   /** Calls back when the wallet has changed its account or its chain. */
-  onChange?(callback: () => void): void;
+  onChange(callback: () => void): void;
 }
 
 const answerMs = 10_000;
@@ -73,8 +73,7 @@ function textOf(said: unknown): string {
   return typeof said === 'string' ? said : '';
 }
 
-function walletOf(label: { id: string; name: string; icon?: string }, provider: EIP1193Provider): Wallet {
-  const { id, name, icon } = label;
+function walletOf({ id, name, icon }: WalletLabel, provider: EIP1193Provider): Wallet {
   return {
     id,
     name: textOf(name).slice(0, maxNameLength) || 'Unnamed wallet',
