@@ -4,22 +4,19 @@ import { describe } from './describe.ts';
 import { PaymentIntentsError } from './error.ts';
 import type { WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
 import { type CheckedCallOptions, namedOptions, readSignal } from './options.ts';
-import type { Answer, Method, OpenStream, Send, Try } from './protocol.ts';
-
-/** Makes a call: tries until it is answered or fails for good. */
-export type Call = (
-  method: Method,
-  asked: CheckedCallOptions & Pick<Try, 'id' | 'request'>,
-) => Promise<Answer>;
+import type { OpenStream, Send, Try } from './protocol.ts';
 
 const firstPauseMs = 100;
 const maxPauseMs = 5_000;
 /** If the server asks for a longer pause, a call fails. A watch waits this long and goes on. */
 const maxRetryAfterMs = 60_000;
 
-/** Returns a function that makes calls with `send`, and retries them after a temporary failure. */
-export function createCall(maxTries: number, send: Send): Call {
-  return async (method, { signal, timeoutMs, callTimeoutMs, ...asked }) => {
+/** What a call asks for, and how. */
+type Asked = CheckedCallOptions & Pick<Try, 'method' | 'id' | 'request'>;
+
+/** Returns a function that makes a call with `send`: it tries until it is answered or fails for good. */
+export function createCall(maxTries: number, send: Send) {
+  return async ({ signal, timeoutMs, callTimeoutMs, ...asked }: Asked) => {
     const startedAtMs = performance.now();
     const callTimeout = callTimeoutMs === undefined ? undefined : AbortSignal.timeout(callTimeoutMs);
     for (let tried = 1, last: PaymentIntentsError | undefined; ; tried++) {
@@ -27,7 +24,7 @@ export function createCall(maxTries: number, send: Send): Call {
       const tryTimeout = AbortSignal.timeout(timeoutMs);
       try {
         const ended = anyOf(tryTimeout, callTimeout, signal);
-        return await send({ method, ...asked, signal: ended });
+        return await send({ ...asked, signal: ended });
       } catch (reason) {
         signal?.throwIfAborted();
         const failure = PaymentIntentsError.from(reason, asked.idempotencyKey);

@@ -1,4 +1,4 @@
-import { type Call, createCall, type WatchEvents, watchEvents } from './calls.ts';
+import { createCall, type WatchEvents, watchEvents } from './calls.ts';
 import { PaymentIntentsError } from './error.ts';
 import { type Methods, methods } from './gen/methods.ts';
 import type { Payment, Transfer, WatchEventsResponse as WatchedEvent } from './gen/resources.ts';
@@ -62,7 +62,7 @@ export function createClient(
 }
 
 /** Returns a method's function, which takes an id, a request and options, as far as the method has them. */
-function callable(method: Method, call: Call, options: CheckedOptions) {
+function callable(method: Method, call: ReturnType<typeof createCall>, options: CheckedOptions) {
   const { takesId, takesKey, isRequestOptional, lists } = method;
   const read = (given: unknown[]) => {
     const [id, ...others] = takesId ? given : [undefined, ...given];
@@ -72,7 +72,7 @@ function callable(method: Method, call: Call, options: CheckedOptions) {
       const isLeftOut = request === undefined && isRequestOptional !== false;
       const named = takesId ? readId(id) : undefined;
       const filled = readRequest(method.request ?? {}, isLeftOut ? {} : request);
-      return { ...checked, id: named, request: filled };
+      return { ...checked, method, id: named, request: filled };
     } catch (refusal) {
       throw refusal instanceof PaymentIntentsError
         ? PaymentIntentsError.from(refusal, checked.idempotencyKey)
@@ -84,14 +84,14 @@ function callable(method: Method, call: Call, options: CheckedOptions) {
       const asked = read(given);
       return createList(async (pageToken) => {
         const request = withToken(asked.request, pageToken);
-        const { resource } = await call(method, { ...asked, request });
+        const { resource } = await call({ ...asked, request });
         const answer = resource as Record<string, unknown[]> & { nextPageToken: string | undefined };
         return { items: answer[lists] ?? [], nextPageToken: answer.nextPageToken };
       });
     };
   }
   return async (...given: unknown[]) => {
-    const { resource, replayed } = await call(method, read(given));
+    const { resource, replayed } = await call(read(given));
     if (method.returns === null) return undefined;
     if (method.returns !== undefined) return (resource as Record<string, unknown>)[method.returns];
     return takesKey ? Object.assign(resource, { replayed }) : resource;

@@ -33,16 +33,13 @@ export interface Try {
   signal: AbortSignal;
 }
 
-/** What one try has returned. */
-export interface Answer {
+/** Sends one try, and returns its answer. Throws PaymentIntentsError, or the signal's reason. */
+export type Send = (tried: Try) => Promise<{
   /** As the method's table of fields reads it. */
   resource: object;
   /** True if an earlier call with the same idempotency key did the work. */
   replayed: boolean;
-}
-
-/** Sends one try. Throws PaymentIntentsError, or the signal's reason. */
-export type Send = (tried: Try) => Promise<Answer>;
+}>;
 
 /**
  * Opens one stream of the events that follow `after`, or of those from now on. It throws PaymentIntentsError,
