@@ -25,7 +25,7 @@ interface Caller {
 
 const timeoutMs = 30_000;
 
-let caller: Caller | undefined;
+let caller: Caller;
 
 export function callAs(next: Caller): void {
   caller = next;
@@ -40,7 +40,6 @@ let touchedMs = Date.now();
 for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
 
 const identify: Interceptor = (next) => async (request) => {
-  if (caller === undefined) throw new Error('nobody has signed in');
   const { token, merchant, onEnd } = caller;
   request.header.set('Authorization', `Bearer ${token}`);
   if (Date.now() - touchedMs > attendedMs) request.header.set('X-Unattended', '1');
@@ -114,7 +113,7 @@ export function wordsOf(reason: unknown): string {
   if (reason instanceof Advice) return reason.message;
   const error = ConnectError.from(reason);
   if (error.code === Code.Internal) return 'The service could not do this. Its log says why.';
-  if (isLostConnection(error)) return 'The service does not answer.';
+  if (isLostConnection(error.code)) return 'The service does not answer.';
   const faults = error.findDetails(BadRequestSchema).flatMap(({ fieldViolations }) => fieldViolations);
   return faults.length === 0
     ? error.rawMessage
@@ -125,16 +124,14 @@ export function wordsOf(reason: unknown): string {
 export class Advice extends Error {}
 
 /** True if the service was not reached, or could not answer now. */
-function isLostConnection(reason: unknown): boolean {
-  if (reason instanceof Advice) return false;
-  const { code } = ConnectError.from(reason);
+function isLostConnection(code: Code): boolean {
   return [Code.Unavailable, Code.Unknown, Code.DeadlineExceeded, Code.Aborted, Code.Canceled].includes(code);
 }
 
 /** True if the same call may succeed later. */
 export function isWorthAsking(reason: unknown): boolean {
   const { code } = ConnectError.from(reason);
-  return isLostConnection(reason) || code === Code.Internal || code === Code.ResourceExhausted;
+  return isLostConnection(code) || code === Code.Internal || code === Code.ResourceExhausted;
 }
 
 /** True if the idempotency key was used before, for something else. */

@@ -3,24 +3,19 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-const moved = new EventTarget();
-
 /** Goes to a path of the console. With `replaces`, it replaces the current entry of the history. */
 export function go(path: string, { replaces = false } = {}): void {
   history[replaces ? 'replaceState' : 'pushState'](null, '', path);
-  moved.dispatchEvent(new Event('move'));
+  // The browser reports only its own moves.
+  dispatchEvent(new Event('popstate'));
 }
 
 export function useLocation(): URL {
   const [href, setHref] = useState(location.href);
   useEffect(() => {
     const update = () => setHref(location.href);
-    moved.addEventListener('move', update);
     addEventListener('popstate', update);
-    return () => {
-      moved.removeEventListener('move', update);
-      removeEventListener('popstate', update);
-    };
+    return () => removeEventListener('popstate', update);
   }, []);
   return new URL(href);
 }
