@@ -25,21 +25,16 @@ import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import { watchEventsResponseFields } from './gen/fields.ts';
 import { headersOf } from './json-protocol.ts';
 import type { CheckedOptions } from './options.ts';
-import type { Method, OpenStream, Send } from './protocol.ts';
+import type { OpenStream, Send } from './protocol.ts';
 import { FieldFault, type Fields, readMessage } from './resource-fields.ts';
 
+/** By their names in the contract. */
 const descriptors = new Map<string, DescMethodUnary>(
   [PaymentIntentService, EventService, RefundService, WebhookEndpointService, TransferService]
     .flatMap((service) => service.methods)
     .filter(isUnary)
     .map((descriptor) => [descriptor.localName, descriptor]),
 );
-
-function descriptorOf({ rpc }: Method): DescMethodUnary {
-  const descriptor = descriptors.get(rpc);
-  if (descriptor === undefined) throw new Error(`the contract has no method ${rpc}`);
-  return descriptor;
-}
 
 /** Pings a silent connection. A dead one is found within one try, and the next try opens a new one. */
 const pings = { pingIntervalMs: 3_000, pingTimeoutMs: 3_000 };
@@ -55,7 +50,7 @@ export function grpc({ baseUrl, apiKey }: CheckedOptions): { send: Send; openStr
       const input = { ...request.message, ...(id !== undefined && { id }) };
       try {
         const headers = headersOf(apiKey, idempotencyKey);
-        const descriptor = descriptorOf(method);
+        const descriptor = descriptors.get(method.rpc) as DescMethodUnary;
         const { message, header } = await transport.unary(descriptor, signal, undefined, headers, input);
         const replayed = header.get('Idempotent-Replayed') === 'true';
         return { resource: resourceIn(method.answer, message), replayed };
