@@ -90,8 +90,6 @@ export function codeOf(word: string): PaymentIntentsErrorCode {
 /** For OpenSSL's "wrong version number": the other side does not speak TLS. */
 const noTls = 'this port does not speak TLS; use http in place of https in baseUrl';
 
-const codeIn = (error: Error) => (error as { code?: unknown }).code;
-
 /** Returns the messages of the root causes: of "fetch failed", or of each of several attempts to connect. */
 export function rootOf(reason: unknown): string {
   const messages: string[] = [];
@@ -102,7 +100,7 @@ export function rootOf(reason: unknown): string {
     if (!(error instanceof Error)) messages.push(String(error));
     else if (error instanceof AggregateError && error.errors.length > 0) error.errors.forEach(visit);
     else if (error.cause !== undefined && error.cause !== null) visit(error.cause);
-    else if (codeIn(error) === 'ERR_SSL_WRONG_VERSION_NUMBER') messages.push(noTls);
+    else if ('code' in error && error.code === 'ERR_SSL_WRONG_VERSION_NUMBER') messages.push(noTls);
     else messages.push(error.message || error.name);
   };
   visit(reason);

@@ -18,7 +18,7 @@ export interface List<Item> extends AsyncIterable<Item> {
 /** Returns the list whose pages `page` returns, each for the token of the one before. */
 export function createList<Item>(page: (pageToken?: string) => Promise<Page<Item>>): List<Item> {
   return {
-    page: (pageToken) => page(pageToken),
+    page,
     async *[Symbol.asyncIterator]() {
       for (let token: string | undefined; ; ) {
         const { items, nextPageToken } = await page(token);
