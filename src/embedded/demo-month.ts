@@ -300,8 +300,8 @@ class DemoMonth {
       await storeRefundedUnits(this.#run, await readReturnedMoney(this.#run, [row.id]));
       const fields = { status: 'succeeded' as const, succeededAt: succeeded };
       const step = { type: 'succeeded' as const, fields };
-      const sent = { ...refund, ...begun.fields, eventCount: 1 };
-      await this.#refunds.apply(this.#run, new Map([[sent, [step]]]), succeeded);
+      const processed = { ...refund, ...begun.fields, eventCount: 1 };
+      await this.#refunds.apply(this.#run, new Map([[processed, [step]]]), succeeded);
     }
   }
 
