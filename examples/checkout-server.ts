@@ -1,4 +1,4 @@
-// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` returns the one value a frontend may see.
+// A merchant's backend: `POST /checkout {"order_id":"order-1001"}` returns the only value that a frontend may see.
 //
 //   PAYMENTS_API_KEY=sk_testnet_… node examples/checkout-server.ts
 //
@@ -26,10 +26,11 @@ interface PaymentIntent {
  * retry, by this process or by another one, gets the same intent.
  *
  * The key lives as long as its intent. After the intent has expired unpaid (`expires_at`), the key still
- * finds it, but it can no longer be paid. Then use a new key, such as `order-1001/2`, and store its number.
+ * returns it, but nobody can pay it. Then use a new key, such as `order-1001/2`: examples/shop does this.
  */
 async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
-  const maxTries = 8;
+  // The payer is waiting. A client that gives up and asks again gets the same intent.
+  const giveUpAt = Date.now() + 25_000;
   for (let tryNumber = 1; ; tryNumber++) {
     let wait = Math.min(2 ** tryNumber * 50, 5_000) * (0.5 + Math.random() / 2);
     try {
@@ -45,15 +46,15 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
       });
       const body = await answer.text();
       if (answer.status === 201) return JSON.parse(body);
-      // 408, 429 and 5xx, which may be a proxy's, are temporary. Other errors need a changed request.
+      // 408, 429 and 5xx, some of them a proxy's, are temporary. Any other error needs a changed request.
       const isTemporary = [408, 429].includes(answer.status) || answer.status >= 500;
-      if (!isTemporary || tryNumber === maxTries) {
+      wait = Math.max(wait, (Number(answer.headers.get('Retry-After')) || 0) * 1_000);
+      if (!isTemporary || Date.now() + wait > giveUpAt) {
         throw new PaymentRefused(`${answer.status} ${body}`);
       }
-      wait = Math.max(wait, (Number(answer.headers.get('Retry-After')) || 0) * 1_000);
     } catch (error) {
-      // The connection broke, or no answer came: the intent may or may not exist. The next try finds out.
-      if (error instanceof PaymentRefused || tryNumber === maxTries) throw error;
+      // The connection broke, or no answer came in time. The intent may exist: the next try finds it or creates it.
+      if (error instanceof PaymentRefused || Date.now() + wait > giveUpAt) throw error;
     }
     await sleep(wait);
   }
@@ -61,7 +62,7 @@ async function createPaymentIntent(orderId: string): Promise<PaymentIntent> {
 
 class PaymentRefused extends Error {}
 
-/** A mistake of the frontend, answered with this status. */
+/** The frontend's request is wrong. It is answered with this status. */
 class BadRequest extends Error {
   readonly status: number;
   constructor(status: number, message: string) {
@@ -73,8 +74,8 @@ class BadRequest extends Error {
 const maxBodyBytes = 10_000;
 
 /**
- * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so it is checked first: without one,
- * the key would be "undefined", and two payers would get the same intent.
+ * Reads `{"order_id":"order-1001"}`. The id becomes the idempotency key, so it is checked: if it were missing,
+ * the key would be "undefined", and all such payers would share one intent.
  */
 async function readOrderId(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
@@ -108,13 +109,13 @@ const server = createServer(async (request, response) => {
   try {
     const orderId = await readOrderId(request);
     const intent = await createPaymentIntent(orderId);
-    // Store the order, the intent's id, its mode and chain here. The status comes by webhook, or by
-    // retrieving it: a repeated creation returns the first answer, even if the intent is paid by now.
+    // Store the intent's id, mode and chain with the order here. Learn its status from webhooks, or retrieve
+    // it: a repeated creation returns the first answer, even if the intent has been paid since.
     console.log({ orderId, id: intent.id, mode: intent.mode, chain: intent.chain });
     return reply(200, { client_secret: intent.client_secret });
   } catch (error) {
     if (error instanceof BadRequest) {
-      // The rest of a body that is too large is not read.
+      // The rest of a body that is too large is never read.
       if (!request.complete) response.setHeader('Connection', 'close');
       return reply(error.status, { error: error.message });
     }

@@ -1,8 +1,9 @@
-// A merchant's backend that receives events: verify, store the event once, answer, then do the stored work.
+// A merchant's backend that receives events: it verifies each, stores it once, answers, and then does the work.
 //
 //   PAYMENTS_API_KEY=sk_testnet_… npm run -s webhook-receiver
 //
-// Creates its own webhook endpoint unless WEBHOOK_SECRET is set. Needs only Node.js 24 and standardwebhooks.
+// Creates its own webhook endpoint unless WEBHOOK_SECRET is set. Needs only Node.js 24 and standardwebhooks. The
+// endpoint's address is of this machine, for a trial: in production, use the https address of your shop.
 
 import { mkdirSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -21,10 +22,10 @@ const {
 
 mkdirSync(dirname(EVENTS_FILE), { recursive: true });
 const database = new DatabaseSync(EVENTS_FILE, { timeout: 5_000 });
-// Each event is a job, due at a time until it is done. In a real shop: a table in the orders' database.
+// Each event is a job. It has a due time until it is done. In a real shop: a table in the database of the orders.
 database.exec('create table if not exists jobs (id text primary key, event text not null, due_at integer)');
 const storeOnce = database.prepare('insert into jobs values (?, ?, 0) on conflict do nothing');
-// No other process takes it for a minute. If the work fails, or this process ends, it is then taken again.
+// No other process takes this job for a minute. If the work fails or this process ends, the job is then taken again.
 const takeJob = database.prepare(`
   update jobs set due_at = unixepoch() + 60
   where id = (select id from jobs where due_at <= unixepoch() order by due_at limit 1) returning event`);
@@ -40,16 +41,16 @@ interface Event {
 }
 
 /**
- * The work of an event, repeated until it succeeds once, or if the process ends before it is marked as done.
- * So doing it twice has to be harmless: fulfil an order by its id. It takes less than a minute.
+ * The work of an event. It is repeated after an error, and if the process ends before the job is marked as done, so
+ * doing it twice must be harmless: fulfil an order by its id. It must take less than a minute.
  */
 async function work({ id, type, data: { payment_intent: intent, refund } }: Event): Promise<void> {
   console.log(`${type} ${intent?.id ?? refund?.id ?? ''} ${id}`);
-  // Each intent succeeds once. Later events, such as `.overpaid` and `.reorged`, have this status too.
+  // Decide by the type: each intent has this event once. Later events, such as `.reorged`, have the same status.
   if (type === 'payment_intent.succeeded') console.log(`fulfil ${intent?.metadata.order_id ?? intent?.id}`);
 }
 
-/** Does the work that is due. Other calls of this, here and in other processes, take other jobs. */
+/** Does the work that is due. Concurrent calls, here and in other processes, take different jobs. */
 async function workOff(): Promise<void> {
   for (let job = takeJob.get(); job !== undefined; job = takeJob.get()) {
     const event = JSON.parse(String(job.event)) as Event;
@@ -64,10 +65,10 @@ async function workOff(): Promise<void> {
 
 const startWork = () => void workOff().catch(console.error);
 
-/** The largest event that is read. */
+/** Anybody may send a body. Events are smaller than this. */
 const maxBodyBytes = 256 * 1024;
 
-/** The body as it was sent. A parsed body cannot be verified: written again, it may differ in a space. */
+/** The body as it was sent. A body that was parsed and written again may differ in a space, and fails verification. */
 async function rawBody(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -90,12 +91,12 @@ const server = createServer(async (request, response) => {
     if (secret === undefined) return response.writeHead(503).end();
     const headers = request.headers as Record<string, string>;
     const event = new Webhook(secret).verify(body, headers) as Event;
-    // Stored, with its work, before the answer: after a 200 it is not sent again. It may come twice.
+    // Store the event before the answer: after a 200 it is not sent again. An event that comes twice is stored once.
     storeOnce.run(event.id, body);
     response.writeHead(200).end();
     startWork();
   } catch (error) {
-    // Not from the service, or changed on its way.
+    // A webhook that fails verification is not from the service, was changed on its way, or is older than 5 minutes.
     if (error instanceof WebhookVerificationError) console.error(`refused: ${error.message}`);
     else console.error(error);
     response.writeHead(error instanceof WebhookVerificationError ? 400 : 500).end();
@@ -103,9 +104,11 @@ const server = createServer(async (request, response) => {
 });
 
 /**
- * Creates the endpoint, unless WEBHOOK_SECRET is set, and enables it. The idempotency key makes a repeated
- * call return the same one and its first secret. The service gives up on what has failed for three days, and
- * in the end on the endpoint: what has happened is listed here.
+ * Creates the endpoint, unless WEBHOOK_SECRET is set, and enables it. The idempotency key makes a repeated call
+ * return the same endpoint with its first secret. The service stops sending an event after three days of failures,
+ * and disables an endpoint that keeps failing, so this also stores the events that were missed. It reads all that are
+ * kept, 30 days by default, so the work of all is done again if EVENTS_FILE is lost. With many events, send `after`
+ * with the id of one from before the outage.
  */
 async function openEndpoint(url: string): Promise<string> {
   const ask = async (method: string, path: string, body?: object) => {
@@ -114,7 +117,10 @@ async function openEndpoint(url: string): Promise<string> {
       'Content-Type': 'application/json',
       ...(method === 'POST' && { 'Idempotency-Key': `webhook-receiver/${url}` }),
     };
-    const answer = await fetch(`${PAYMENTS_URL}${path}`, { method, headers, body: JSON.stringify(body) });
+    const answer = await fetch(`${PAYMENTS_URL}${path}`, {
+      ...{ method, headers, body: JSON.stringify(body) },
+      signal: AbortSignal.timeout(10_000),
+    });
     if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
     return (await answer.json()) as Record<string, string> & {
       events: Event[];
@@ -124,17 +130,20 @@ async function openEndpoint(url: string): Promise<string> {
   const path = '/v1/webhook_endpoints';
   const create = () => ask('POST', path, { url, description: 'examples/webhook-receiver.ts' });
   const secret = WEBHOOK_SECRET ?? (await create()).secret;
-  // There can be no more than this.
+  // A merchant can have at most 100 endpoints.
   const { webhook_endpoints } = await ask('GET', `${path}?page_size=100`);
   const own = webhook_endpoints.filter((endpoint) => endpoint.url === url);
   if (own.length === 0 && WEBHOOK_SECRET === undefined) {
-    throw new Error(`that of ${url} was deleted: create another, and set WEBHOOK_SECRET to its secret`);
+    throw new Error(
+      `the endpoint of ${url} was deleted: create another, and set WEBHOOK_SECRET to its secret`,
+    );
   }
   for (const { id } of own) await ask('PATCH', `${path}/${id}`, { enabled: true });
-  for (let page: string | undefined = '/v1/events'; page !== undefined; ) {
+  const first = '/v1/events?page_size=100';
+  for (let page: string | undefined = first; page !== undefined; ) {
     const { events, next_page_token: token } = await ask('GET', page);
     for (const event of events) storeOnce.run(event.id, JSON.stringify(event));
-    page = token && `/v1/events?page_token=${token}`;
+    page = token && `${first}&page_token=${encodeURIComponent(token)}`;
   }
   return secret as string;
 }
@@ -149,7 +158,7 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     process.exit(1);
   }
   console.log(`receiving at ${url}`);
-  // What is left from before the start, and what has failed.
+  // Jobs that were left before the start, and jobs that failed.
   startWork();
   setInterval(startWork, 1_000);
 });

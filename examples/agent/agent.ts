@@ -1,8 +1,8 @@
-// A program that pays: given the link of a checkout, it pays by x402 from an account that needs no coin for
-// fees, and waits until the payment is final.
+// A program that pays: it takes the link of a checkout, pays by x402 from an account that needs no coin for fees,
+// and waits until the payment is final.
 //
 //   AGENT_KEY=0x… node examples/agent/agent.ts 'https://pay.example/checkout#pi_…'
-//   npm run -s agent      without a link: an order of the demo merchant, with test money, beside npm start
+//   npm run -s agent      without a link, while npm start runs: pays an order of the demo merchant with test money
 //
 // Needs Node.js 24, viem, and x402's published packages: @x402/fetch, @x402/evm.
 
@@ -19,17 +19,17 @@ const { link, key } = process.argv[2]
   : await orderOfDemoMerchant();
 if (key === undefined) throw new Error('set AGENT_KEY to the private key of the account that pays');
 const { origin, hash } = new URL(link);
-// The secret opens this one checkout, and nothing else.
+// The secret opens this one checkout and nothing else.
 const [clientSecret = ''] = hash.slice(1).split('&');
 const headers = { Authorization: `Bearer ${clientSecret}` };
 const readCheckout = async () => {
-  const answer = await fetch(`${origin}/v1/checkout`, { headers });
+  const answer = await fetch(`${origin}/v1/checkout`, { headers, signal: AbortSignal.timeout(10_000) });
   if (!answer.ok) throw new Error(`no checkout: ${answer.status} ${await answer.text()}`);
   return (await answer.json()) as Checkout;
 };
 
-// What the agent may spend. By default the client refuses more than $1, and USDC of Polygon Amoy. The link
-// may be anybody's, so it must not choose which token counts as a dollar.
+// What the agent may spend. By default the client refuses more than $1, and USDC on Polygon Amoy. Anybody may have
+// made the link, so it must not choose which token counts as a dollar.
 const usdc: Readonly<Record<number, string>> = {
   8453: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
   84532: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
@@ -50,11 +50,15 @@ const client = new x402Client()
   .setSpendControls({ allowedAssets: [allowed] });
 const pay = wrapFetchWithPayment(fetch, client);
 
-const answer = await pay(`${origin}/v1/checkout/pay`, { method: 'POST', headers });
-// 200: it is on the chain. 202: not seen yet; a second payment is refused while this one can still arrive.
+// If this fails without an answer, the payment may still arrive: run the agent again, but do not pay another way.
+const answer = await pay(`${origin}/v1/checkout/pay`, {
+  ...{ method: 'POST', headers },
+  signal: AbortSignal.timeout(60_000),
+});
+// 200: it is on the chain. 202: not seen yet. The service refuses a second payment while this one can still arrive.
 if (![200, 202].includes(answer.status)) throw new Error(`not paid: ${answer.status} ${await answer.text()}`);
 for (;;) {
-  // The payment is made: from here on, a failed request is repeated.
+  // The payment was sent, so a failed request is repeated from here on.
   const { status, payments = [] } = await readCheckout().catch(
     ({ message }) => ({ status: message }) as Checkout,
   );

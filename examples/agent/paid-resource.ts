@@ -1,10 +1,11 @@
-// A resource with a price: a request by an x402 client is paid by an intent that is created on the fly. It is
-// a middleware for Express, and for anything else with Node's requests and responses:
+// A resource with a price: this middleware creates an intent for a request, and an x402 client pays it. It works with
+// Express and with anything else that uses Node's requests and responses:
 //
 //   app.get('/report', payFor(payments, { baseUrl, publicUrl, amountUnits: 250_000, isFulfilled }), (request, response) => …);
 //
-// The next handler runs once the payment is final: `isFulfilled` looks for the intent among those for which
-// the webhook has stored a `payment_intent.succeeded`.
+// The next handler runs once the payment is final: `isFulfilled` asks whether your webhook has stored a
+// `payment_intent.succeeded` of the intent. Limit the requests of a client before it, because each unpaid one creates
+// an intent.
 
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -15,32 +16,32 @@ import type { PaymentIntentsClient } from '../../client/json.ts';
 export interface Price {
   /** Address of the payment service. */
   baseUrl: string;
-  /** Address of this server, as clients reach it. */
+  /** Address at which clients reach this server. */
   publicUrl: string;
   amountUnits: number;
   /**
-   * How long a request waits for its payment to be final, in milliseconds. Default: a minute. A client that
-   * gives up sooner, such as Python's httpx after 5 s, sees no answer and pays again: stay below its timeout.
-   * After a 202, the client gets the resource at `Location`, without another signature.
+   * How long a request waits for its payment to be final, in milliseconds. Default: a minute. Stay below the
+   * client's timeout: a client that gives up sooner, such as Python's httpx after 5 s, pays again when it repeats
+   * the request. After a 202, the client gets the resource at `Location`, without another signature.
    */
   waitMs?: number;
-  /** True once the webhook `payment_intent.succeeded` of this intent was received. */
+  /** True once your webhook has received `payment_intent.succeeded` of this intent. */
   isFulfilled: (paymentIntent: string) => boolean | Promise<boolean>;
 }
 
-/** A final payment takes some 20 s. */
+/** A payment is final after about 20 s. */
 const defaultWaitMs = 60_000;
 const maxOrders = 10_000;
-/** A client that has paid can ask again within an hour after the end of the intent. */
+/** A client that has paid can ask again until an hour after the intent's expiry. */
 const keptMs = 3_600_000;
 const base64 = (json: unknown) => Buffer.from(JSON.stringify(json)).toString('base64');
 
 export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, waitMs, ...price }: Price) {
-  /** Offers that are not served yet, by their order. In a database, if a restart must lose none. */
+  /** Offers that are neither paid nor served, by order. Use a database if a restart must lose none. */
   const orders = new Map<string, { id: string; clientSecret: string; expiresAt: Date }>();
-  /** Orders that are paid, or may be. New offers do not evict them. */
+  /** Orders that are paid or may be paid. New offers do not evict them. */
   const paidOrders: typeof orders = new Map();
-  /** Signatures on their way to the service, by order: until it has one, it reports the order as unpaid. */
+  /** Signatures on their way to the service, by order. Until the service has one, it reports the order as unpaid. */
   const paying = new Map<string, Promise<unknown>>();
   const pay = (secret: string, signature?: string) =>
     fetch(`${baseUrl}/v1/checkout/pay`, {
@@ -50,7 +51,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       signal: AbortSignal.timeout(40_000),
     });
 
-  /** Creates an intent and asks for its payment. The client signs the offer and returns it with the order. */
+  /** Creates an intent and asks for its payment. The client signs the offer, which contains the order. */
   async function ask(path: string, response: ServerResponse): Promise<void> {
     const order = randomUUID();
     const intent = await payments.createPaymentIntent(
@@ -58,7 +59,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       { idempotencyKey: order },
     );
     const asked = await pay(intent.clientSecret);
-    if (asked.status !== 402) return end(response, 503, 'cannot be paid by a signature now');
+    if (asked.status !== 402) return end(response, 503, 'payment by a signature is not possible now');
     const required = (await asked.json()) as PaymentRequired;
     orders.set(order, intent);
     for (const oldest of orders.keys()) if (orders.size > maxOrders) orders.delete(oldest);
@@ -68,7 +69,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
     }
     const accepts = required.accepts.map((offer) => ({ ...offer, extra: { ...offer.extra, order } }));
     const own = { ...required, resource: { url: `${publicUrl}${path}` }, accepts };
-    response.setHeader('PAYMENT-REQUIRED', base64(own));
+    response.setHeader('PAYMENT-REQUIRED', base64(own)).setHeader('Content-Type', 'application/json');
     end(response, 402, JSON.stringify(own));
   }
 
@@ -101,8 +102,9 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       }
       const paid = await Promise.race([asked, sleep(leftMs(), undefined)]);
       if (paid === undefined) return later();
-      if (signature === undefined && paid.status === 402) return end(response, 410, 'not paid: ask anew');
-      // It may still be paid: another request may be on its way, or the service has not checked this one.
+      if (signature === undefined && paid.status === 402)
+        return end(response, 410, 'not paid: request the resource again');
+      // After these the order may still be paid: by another request, or by this one, which was not checked yet.
       const mayBePaid = paid.ok || paid.status >= 500 || paid.status === 409 || paid.status === 429;
       if (signature !== undefined && !mayBePaid && paidOrders.delete(order)) orders.set(order, intent);
       if (!paid.ok && signature !== undefined) return end(response, paid.status, await paid.text());
@@ -115,7 +117,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
     }
     // A client that has hung up repeats the request.
     if (response.destroyed) return;
-    // Of the requests that wait for the same payment, only one is served.
+    // If several requests wait for the same payment, only one is served.
     if (!paidOrders.delete(order)) return end(response, 400, 'this order was served');
     next();
   }
@@ -123,7 +125,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
   return (request: IncomingMessage, response: ServerResponse, next: () => void): Promise<void> =>
     serve(request, response, next).catch((reason) => {
       console.error(reason);
-      if (!response.headersSent) end(response, 503, 'the payment could not be looked at: repeat this');
+      if (!response.headersSent) end(response, 503, 'the payment could not be checked: repeat this request');
     });
 }
 

@@ -12,12 +12,12 @@ const repository = resolve(import.meta.dirname, '../..');
 const { DATA_DIR = '.data', PAYMENTS_URL: baseUrl = 'http://127.0.0.1:8080' } = process.env;
 const amountUnits = 12_500_000;
 
-/** Returns the link of a checkout of 12.50 USDC, and the key of a new account with just that amount. */
+/** Returns the link of a checkout of 12.50 USDC, and the key of a new account that has exactly that amount. */
 export async function orderOfDemoMerchant(): Promise<{ link: string; key: `0x${string}` }> {
   const apiKey = readDemoMerchant(resolve(DATA_DIR)).testnet_key;
   const payments = createPaymentIntentsClient({ baseUrl, apiKey });
   const key = generatePrivateKey();
-  // The test wallet gives it the money as the payment of an intent of its own.
+  // The test wallet can only pay intents, so it gives the account its money by paying one to its address.
   const gift = await payments.createPaymentIntent({
     amountUnits,
     walletAddress: privateKeyToAccount(key).address,

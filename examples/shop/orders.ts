@@ -1,4 +1,4 @@
-// The shop's orders, in one file. An event, and what it changes, are stored in one transaction.
+// The shop's orders, in one file. An event and the changes that it causes are stored in one transaction.
 
 import { randomBytes } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
@@ -14,10 +14,10 @@ export interface Order {
   amount_units: number;
   /** Each attempt at a payment has an intent of its own. */
   attempt: number;
-  /** As reported by events. Null before the first. */
+  /** The status in the newest event. Null before the first. */
   payment_status: string | null;
   payment_intent: string | null;
-  /** Of its newest refund, whose id is the highest. Null without one. */
+  /** The status of its newest refund, which has the highest id. Null without a refund. */
   refund_status: string | null;
   shipped_at: string | null;
 }
@@ -62,7 +62,7 @@ export function openOrders(file: string) {
     `insert into jobs select ?1, 0 where not exists (select 1 from shipments where order_id = ?1)
      on conflict do nothing`,
   );
-  // No other process takes it for a minute. If shipping fails, or this process ends, it is then taken again.
+  // No other process takes this job for a minute. If shipping fails or this process ends, it is then taken again.
   const takeJob = database.prepare(
     `update jobs set due_at = unixepoch() + 60
      where order_id = (select order_id from jobs where due_at <= unixepoch() order by due_at limit 1) returning order_id`,
@@ -85,17 +85,17 @@ export function openOrders(file: string) {
     }
   }
 
-  /** Stores an event and what it changes, and the job if the order has to be shipped now. */
-  function apply({ id, sequence, data: { paymentIntent: intent, refund } }: Event): void {
-    // It was handled before.
+  /** Stores an event, the changes that it causes, and the job to ship the order if it is paid. */
+  function apply({ id, type, sequence, data: { paymentIntent: intent, refund } }: Event): void {
+    // A repeated event was handled before.
     if (storeEvent.run(id).changes === 0) return;
     if (refund !== undefined) storeRefund.run(refund.id, refund.paymentIntent, refund.status, sequence ?? 0);
     const order = find(String(intent?.metadata.order_id ?? ''));
     if (intent === undefined || order === undefined) return;
-    // Events may come in another order than they happened.
+    // Events may arrive out of order, so an older one does not replace the status.
     storeStatus.run(intent.id, intent.status, sequence ?? 0, order.id);
-    // Success is final, whichever attempt has succeeded.
-    if (intent.status === 'succeeded' && intent.amountUnits >= BigInt(order.amount_units))
+    // Any attempt may succeed. Later events, such as `.reorged`, have the status `succeeded` too, and ship nothing.
+    if (type === 'payment_intent.succeeded' && intent.amountUnits >= BigInt(order.amount_units))
       insertJob.run(order.id);
   }
 
@@ -112,7 +112,7 @@ export function openOrders(file: string) {
 
     storeIntent: (order: Order, intentId: string) => storeIntent.run(intentId, order.id, intentId),
 
-    /** Returns the order at its next attempt. Requests that find the same attempt over begin the same one. */
+    /** Returns the order at its next attempt. Concurrent requests that end the same attempt begin the same next one. */
     nextAttempt({ id, attempt }: Order): Order {
       nextAttempt.run(id, attempt);
       return find(id) as Order;
@@ -126,8 +126,8 @@ export function openOrders(file: string) {
     handle: (event: Event) => transaction(() => apply(event)),
 
     /**
-     * Ships every paid order that waits. If `ship` fails, or the process ends during it, it is called again
-     * after a minute, so shipping an order twice has to be harmless.
+     * Ships every paid order that waits. If `ship` fails or the process ends meanwhile, it is called again
+     * after a minute, so shipping an order twice must be harmless.
      */
     async shipAll(ship: (order: Order) => void | Promise<void>): Promise<void> {
       for (let job = takeJob.get(); job !== undefined; job = takeJob.get()) {
@@ -139,7 +139,7 @@ export function openOrders(file: string) {
             deleteJob.run(order.id);
           });
         } catch (error) {
-          console.error(`${order.id} is shipped later:`, error);
+          console.error(`${order.id} could not be shipped and is tried again in a minute:`, error);
         }
       }
     },

@@ -7,16 +7,16 @@
 //
 //   1. The payer clicks. The backend creates the order and its payment intent; the idempotency key is the
 //      order's id. Only the client_secret goes to the browser.
-//   2. The checkout opens, in a popup or instead of the page (pages/shop.js).
-//   3. The payer pays. The service sends a webhook: it is verified and stored once, with the job to ship. The
-//      job is done after the answer, and again if it fails or the process ends.
+//   2. The checkout opens in a popup, or replaces the page (pages/shop.js).
+//   3. The payer pays, and the service sends a webhook. The backend verifies it, stores it once together with the job
+//      to ship, and answers. Then it does the job, and repeats it if it fails or the process ends.
 //   4. The order's page shows what the backend knows, and nothing that a callback in the browser says.
-//   5. The money goes back: the backend creates a refund, with the order's id in the idempotency key, and the
-//      shop's wallet sends it; here, the service's test wallet. The webhook `refund.succeeded` ends it.
+//   5. To return the money, the backend creates a refund, with the order's id in the idempotency key, and the shop's
+//      wallet sends it; here, that is the service's test wallet. The webhook `refund.succeeded` says that it has arrived.
 //
-// Needs only Node.js 24 and the package payment-intents-client, here from its source. PAYMENTS_API_KEY is the
-// demo merchant's unless it is set; PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE can be set too, and
-// WEBHOOK_SECRET if the secret of the shop's endpoint was rotated.
+// Needs only Node.js 24 and the package payment-intents-client, here from its source. Without PAYMENTS_API_KEY it uses
+// the demo merchant's key. You can also set PAYMENTS_URL, PORT, DATA_DIR and ORDERS_FILE, and must set WEBHOOK_SECRET
+// once the secret of the shop's endpoint was rotated.
 
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync } from 'node:fs';
@@ -41,13 +41,15 @@ const demo = PAYMENTS_API_KEY === undefined ? readDemoMerchant(dataDir) : undefi
 const payments = createPaymentIntentsClient({
   baseUrl: PAYMENTS_URL,
   apiKey: PAYMENTS_API_KEY ?? demo?.testnet_key ?? '',
+  // A payer is waiting.
+  callTimeoutMs: 15_000,
 });
 if (ORDERS_FILE !== ':memory:') mkdirSync(dirname(ORDERS_FILE), { recursive: true });
 const orders = openOrders(ORDERS_FILE);
 /** The secret of the shop's webhook endpoint, once there is one. */
 let webhookSecret: string | undefined;
 
-/** A fault of the request, answered with this status. */
+/** The request is wrong. It is answered with this status. */
 class BadRequest extends Error {
   readonly status: number;
   constructor(status: number, message: string) {
@@ -58,8 +60,8 @@ class BadRequest extends Error {
 
 /**
  * Returns the client secret of an order's payment. The order's id is the idempotency key, so every call finds
- * the same intent. A key lives as long as its intent: once that has expired, the order's next attempt has a
- * key of its own, `order-1001/2`.
+ * the same intent. A key lives as long as its intent: after the intent has expired, the order's next attempt
+ * has a key of its own, `order-1001/2`.
  */
 async function clientSecretOf(order: Order): Promise<string> {
   const { id, amount_units: amountUnits, attempt } = order;
@@ -68,7 +70,7 @@ async function clientSecretOf(order: Order): Promise<string> {
     { idempotencyKey: attempt === 1 ? id : `${id}/${attempt}` },
   );
   if (intent.replayed) {
-    // The current state: a repeated creation returns the first answer.
+    // A repeated creation returns the first answer, so ask for the current state.
     const { status } = await payments.retrievePaymentIntent(intent.id);
     if (status === 'expired' || status === 'canceled') return clientSecretOf(orders.nextAttempt(order));
   }
@@ -86,22 +88,22 @@ async function createOrder(request: IncomingMessage) {
 }
 
 /**
- * `POST /orders/ORDER/refund {"destination":"0x…"}`: gives the money of an order back. In a shop of your own,
- * only the shop's people may do this.
+ * `POST /orders/ORDER/refund {"destination":"0x…"}`: returns the money of an order. In your own shop, require a
+ * login here: only the shop's staff may do this.
  */
 async function refundOrder(order: Order, request: IncomingMessage) {
   const { destination } = (JSON.parse(await readBody(request)) ?? {}) as { destination?: unknown };
   if (order.payment_intent === null || order.payment_status !== 'succeeded') {
-    throw new BadRequest(409, 'only what is paid can be given back');
+    throw new BadRequest(409, 'only a paid order can be refunded');
   }
   try {
     const refund = await openRefund(order.id, order.payment_intent, String(destination));
-    // Sent once, however often anyone clicks.
+    // Only the first request sends it.
     if (orders.claimRefund(refund.id)) {
       await sendRefund(refund.id);
       orders.storeRefund(refund.id, order.payment_intent, 'requires_transfer');
     } else if (refund.status === 'requires_transfer') {
-      throw new BadRequest(409, 'the wallet was asked to send it already: look there whether it has');
+      throw new BadRequest(409, 'the wallet has already been asked to send it: check there whether it did');
     }
     return { refund_id: refund.id };
   } catch (error) {
@@ -110,20 +112,20 @@ async function refundOrder(order: Order, request: IncomingMessage) {
   }
 }
 
-/** The refund of an order: the same at every click, unless it was canceled or has expired. */
+/** Returns the refund of an order: the same one at every click, unless it was canceled or has expired. */
 async function openRefund(orderId: string, paymentIntent: string, destination: string) {
   for (let attempt = 1; ; attempt++) {
     const { id } = await payments.createRefund(
       { paymentIntent, destination, reason: 'Returned' },
       { idempotencyKey: `${orderId}/refund/${attempt}` },
     );
-    // A repeated call gets the first answer.
+    // A repeated creation returns the first answer, so ask for the current state.
     const refund = await payments.retrieveRefund(id);
     if (refund.status !== 'canceled' && refund.status !== 'expired') return refund;
   }
 }
 
-/** The states of a refund that the order's page shows in place of its own. */
+/** The states of a refund that the page shows in place of the order's own. */
 const refundStates = new Map([
   ['requires_transfer', 'returning'],
   ['processing', 'returning'],
@@ -137,10 +139,10 @@ function stateOf({ id, product, amount_units, payment_status, refund_status, shi
   return { id, product: products.get(product)?.name, amount_units, state };
 }
 
-/** Ships what is paid. In a real shop: tells the warehouse, which knows an order by its id. */
+/** Ships paid orders. In a real shop: tells the warehouse, which identifies an order by its id. */
 const ship = () => void orders.shipAll(({ id }) => console.log(`ship ${id}`)).catch(console.error);
 
-/** `POST /webhooks`: verify the raw body, store the event once with its work, answer, then do the work. */
+/** `POST /webhooks`: verifies the raw body, stores the event once with its work, answers, and then does the work. */
 async function receiveWebhook(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const body = await readBody(request);
   // Not ready. The service tries again.
@@ -193,7 +195,7 @@ const importMaps = [...files.values()].flatMap(({ body }) =>
 
 const headers = {
   'Cache-Control': 'no-store',
-  // Scripts: the shop's own, the checkout's SDK, and the import map, which names it.
+  // Scripts: the shop's own, the checkout's SDK, and the import map with the SDK's address.
   'Content-Security-Policy': `default-src 'none'; script-src 'self' ${new URL(PAYMENTS_URL).origin} ${[...new Set(importMaps)].join(' ')}; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'`,
   // 'same-origin' would cut the connection to the checkout's popup.
   'Cross-Origin-Opener-Policy': 'same-origin-allow-popups',
@@ -230,8 +232,8 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     }
     case 'GET': {
       if (files.has(pathname) && pathname !== '/order') return show(pathname);
-      // The link back from the checkout names the intent, and says nothing about its payment. Anyone can read
-      // the intent's id on the chain, so it finds the order only in the browser that placed it.
+      // The checkout's link back contains the intent's id and says nothing about its payment. Anybody can read
+      // the id on the chain, so it leads to the order only in the browser that placed the order.
       const returned = pathname === '/orders' && orders.find(searchParams.get('payment_intent') ?? '');
       const isOwn = returned && request.headers.cookie?.split('; ').includes(`${returned.id}=1`);
       if (returned && isOwn)
@@ -247,7 +249,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
 const server = createServer((request, response) => {
   answer(request, response).catch((error) => {
     const status = error instanceof BadRequest ? error.status : error instanceof SyntaxError ? 400 : 502;
-    // The payer is not told why the service has refused; the merchant is.
+    // Why the service has refused is for the merchant's log, not for the payer.
     if (status === 502) console.error(error);
     const message = status === 502 ? 'The payment could not be prepared. Try again.' : error.message;
     if (!request.complete) response.setHeader('Connection', 'close');
@@ -268,12 +270,12 @@ server.listen(Number(PORT), '127.0.0.1', async () => {
     const problem =
       code === 'network'
         ? `no payment service answers at ${PAYMENTS_URL}: run "npm start" in another terminal first`
-        : `the payment service at ${PAYMENTS_URL} does not take this shop`;
+        : `the payment service at ${PAYMENTS_URL} refuses this shop`;
     console.error(`${problem} (${code}: ${error instanceof Error ? error.message : error})`);
     process.exit(1);
   }
   console.log(`the shop is open: http://127.0.0.1:${port}`);
-  // What is left from before the start, and what has failed.
+  // Jobs that were left before the start, and jobs that failed.
   ship();
   setInterval(ship, 1_000);
 });

@@ -1,4 +1,4 @@
-// What the shop tells the payment service once, at its start.
+// What the shop registers with the payment service when it starts.
 
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -14,7 +14,7 @@ interface DemoMerchant {
   testnet_key: string;
 }
 
-/** Returns the demo merchant that `npm start` has made in this folder. */
+/** Returns the demo merchant that `npm start` has created in this folder. */
 export function readDemoMerchant(dataDir: string): DemoMerchant {
   const file = join(dataDir, 'demo.json');
   try {
@@ -27,9 +27,9 @@ export function readDemoMerchant(dataDir: string): DemoMerchant {
 }
 
 /**
- * Creates the shop's webhook endpoint, unless its secret is known. The idempotency key makes a repeated call
- * return the same endpoint with its first secret. Your own shop stores the secret, because a rotation
- * replaces it. Events that the service has not sent are handled here.
+ * Creates the shop's webhook endpoint, unless its secret is known, and enables it. The idempotency key makes a
+ * repeated call return the same endpoint with its first secret. Your own shop should store the secret, because
+ * a rotation replaces it. This also handles events that the service could not deliver.
  */
 export async function registerWebhook(
   payments: PaymentIntentsClient,
@@ -40,8 +40,7 @@ export async function registerWebhook(
   const options = { idempotencyKey: `examples/shop/${url}` };
   const create = () => payments.createWebhookEndpoint({ url, description: 'examples/shop' }, options);
   const secret = known ?? (await create()).secret;
-  // The service gives up on events that fail for three days, and in the end on the endpoint. A shop with many
-  // events a month starts after the last one that it has stored.
+  // The service stops sending an event after three days of failures, and disables an endpoint that keeps failing.
   let isThere = false;
   for await (const endpoint of payments.listWebhookEndpoints()) {
     if (endpoint.url !== url) continue;
@@ -51,19 +50,20 @@ export async function registerWebhook(
   if (!isThere && known === undefined) {
     throw new Error(`the webhook endpoint of ${url} was deleted: create another, and set WEBHOOK_SECRET`);
   }
-  for await (const event of payments.listEvents()) handle(event);
+  // With many events a month, begin with `after`, the id of an event from before the outage.
+  for await (const event of payments.listEvents({ pageSize: 100 })) handle(event);
   return secret;
 }
 
 /**
- * Lets the checkout return to these origins and message them. Replaces the merchant's earlier origins. Only
- * the service's operator can run this command: without the demo merchant, the shop prints it instead.
+ * Allows the checkout to return to these origins and to send them messages. Replaces the merchant's earlier
+ * origins. Only the service's operator can run this command: without the demo merchant, the shop prints it instead.
  */
 export async function registerOrigins(merchantId: string | undefined, origins: string[]): Promise<void> {
   const options = ['--mode', 'testnet', '--origins', origins.join(',')];
   const command = ['merchant', 'set-origins', '--merchant', merchantId ?? 'mer_…', ...options];
   if (merchantId === undefined) {
-    console.log(`let the checkout come back to this shop, once: npm run -s admin -- ${command.join(' ')}`);
+    console.log(`allow the checkout to return to this shop, once: npm run -s admin -- ${command.join(' ')}`);
     return;
   }
   await admin(...command);
@@ -71,7 +71,7 @@ export async function registerOrigins(merchantId: string | undefined, origins: s
 
 /**
  * Sends a refund from the test wallet of the local chain. In your own shop, the wallet that receives the
- * payments signs `refund.transaction` instead.
+ * payments signs and sends `refund.transaction` instead.
  */
 export const sendRefund = (refundId: string) => admin('test-refund', '--refund', refundId);
 

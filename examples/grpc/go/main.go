@@ -54,7 +54,7 @@ func create(client paymentsv1.PaymentIntentServiceClient, order string, amountUn
 }
 
 // retryDelay returns how long to wait, at least as long as RetryInfo says, and whether the same call may succeed later.
-// After UNAVAILABLE, a deadline or INTERNAL the intent may or may not exist: the next try finds out.
+// After UNAVAILABLE, DEADLINE_EXCEEDED or INTERNAL the intent may exist: the next try finds it or creates it.
 func retryDelay(err error, try int) (time.Duration, bool) {
 	wait := time.Duration(float64(50*time.Millisecond) * float64(int(1)<<try) * (0.5 + rand.Float64()/2))
 	refusal := status.Convert(err)
@@ -62,7 +62,7 @@ func retryDelay(err error, try int) (time.Duration, bool) {
 	for _, detail := range refusal.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.ErrorInfo:
-			// RESOURCE_EXHAUSTED is also the code of a body that is too large, which is permanent.
+			// A body that is too large has the same code, RESOURCE_EXHAUSTED, and stays refused.
 			retryable = retryable || detail.Reason == "RATE_LIMITED"
 		case *errdetails.RetryInfo:
 			if asked := detail.RetryDelay.AsDuration(); asked > wait {
@@ -73,7 +73,7 @@ func retryDelay(err error, try int) (time.Duration, bool) {
 	return wait, retryable
 }
 
-// describe returns the parts of a refusal: the reason is for the program, the fields for the log, the request id for our support.
+// describe returns the parts of a refusal. Decide by the reason, and log the rest: our support needs the request id.
 func describe(err error) map[string]interface{} {
 	refusal := status.Convert(err)
 	described := map[string]interface{}{"code": refusal.Code().String(), "message": refusal.Message()}
@@ -95,7 +95,7 @@ func describe(err error) map[string]interface{} {
 }
 
 func main() {
-	// For a trusted network; use credentials.NewTLS(nil) if the service has a certificate.
+	// Without TLS, for a trusted network. If the service has a certificate, use credentials.NewTLS(nil).
 	connection, err := grpc.Dial(os.Args[1], grpc.WithInsecure())
 	if err != nil {
 		log.Fatal(err)

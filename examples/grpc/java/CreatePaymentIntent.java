@@ -17,6 +17,7 @@ import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.MetadataUtils;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
@@ -77,13 +78,13 @@ public final class CreatePaymentIntent {
     return (long) (50 * Math.pow(2, attempt) * ThreadLocalRandom.current().nextDouble(0.5, 1));
   }
 
-  /** The parts of an error: the reason for the program, the fields for the log, the request id for our support. */
+  /** The parts of an error. Decide by the reason, and log the rest: our support needs the request id. */
   static final class Refusal {
     final Status.Code code;
     final List<String> fields = new ArrayList<>();
     String reason = "";
     String requestId = "";
-    /** The shortest time that the server asks the client to wait. */
+    /** How long the server asks the client to wait, at least. */
     long retryDelayMs = 0;
 
     Refusal(StatusRuntimeException error) {
@@ -110,8 +111,9 @@ public final class CreatePaymentIntent {
     }
 
     /**
-     * Whether the same call may succeed later. After UNAVAILABLE, a deadline or INTERNAL the intent may or may not
-     * exist: the next attempt finds out. RESOURCE_EXHAUSTED is also the code of a body that is too large.
+     * Whether the same call may succeed later. After UNAVAILABLE, DEADLINE_EXCEEDED or INTERNAL the intent may exist:
+     * the next attempt finds it or creates it. A body that is too large has the same code as the rate limit,
+     * RESOURCE_EXHAUSTED, and stays refused.
      */
     boolean isRetryable() {
       return switch (code) {
@@ -122,10 +124,11 @@ public final class CreatePaymentIntent {
   }
 
   public static void main(String[] args) throws InterruptedException {
-    // For a trusted network; omit usePlaintext() if the service has a certificate.
+    var apiKey = Objects.requireNonNull(System.getenv("PAYMENTS_API_KEY"), "set PAYMENTS_API_KEY to your secret key");
+    // Without TLS, for a trusted network. If the service has a certificate, omit usePlaintext().
     var channel = NettyChannelBuilder.forTarget(args[0]).usePlaintext().build();
     try {
-      var client = new CreatePaymentIntent(channel, System.getenv("PAYMENTS_API_KEY"));
+      var client = new CreatePaymentIntent(channel, apiKey);
       var order = "order-" + UUID.randomUUID();
       var intent = client.create(order, 12_500_000);
       var again = client.create(order, 12_500_000);

@@ -5,11 +5,12 @@ import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
 import io.grpc.netty.NettyChannelBuilder;
 import io.grpc.stub.MetadataUtils;
+import java.util.Objects;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A gRPC client in Java: retrieves an intent in its present state.
+ * A gRPC client in Java: retrieves the current state of an intent.
  *
  * <pre>PAYMENTS_API_KEY=sk_testnet_... java -cp ... RetrievePaymentIntent 127.0.0.1:50051 pi_...</pre>
  *
@@ -20,7 +21,7 @@ public final class RetrievePaymentIntent {
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
 
-  /** Returns an intent. Retrieving changes nothing, so any failure that may pass is tried again. */
+  /** Returns an intent. Retrieving changes nothing, so it is repeated after every temporary failure. */
   static PaymentIntent retrieve(
       PaymentIntentServiceGrpc.PaymentIntentServiceBlockingStub stub, String id) throws InterruptedException {
     var request = GetPaymentIntentRequest.newBuilder().setId(id).build();
@@ -28,14 +29,14 @@ public final class RetrievePaymentIntent {
       try {
         return stub.withDeadlineAfter(10, TimeUnit.SECONDS).getPaymentIntent(request);
       } catch (StatusRuntimeException error) {
-        var mayPass =
+        var isTemporary =
             switch (error.getStatus().getCode()) {
-              // RESOURCE_EXHAUSTED: the rate limit.
+              // RESOURCE_EXHAUSTED: the rate limit. CreatePaymentIntent shows how to read the pause that it asks for.
               case UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL, RESOURCE_EXHAUSTED -> true;
-              // NOT_FOUND: there is no such intent of this merchant in this mode.
+              // NOT_FOUND: this merchant has no such intent in this mode.
               default -> false;
             };
-        if (!mayPass || attempt == MAX_TRIES) throw error;
+        if (!isTemporary || attempt == MAX_TRIES) throw error;
         Thread.sleep((long) (50 * Math.pow(2, attempt) * ThreadLocalRandom.current().nextDouble(0.5, 1)));
       }
     }
@@ -43,8 +44,9 @@ public final class RetrievePaymentIntent {
 
   public static void main(String[] args) throws InterruptedException {
     var headers = new Metadata();
-    headers.put(AUTHORIZATION, "Bearer " + System.getenv("PAYMENTS_API_KEY"));
-    // For a trusted network; omit usePlaintext() if the service has a certificate.
+    var apiKey = Objects.requireNonNull(System.getenv("PAYMENTS_API_KEY"), "set PAYMENTS_API_KEY to your secret key");
+    headers.put(AUTHORIZATION, "Bearer " + apiKey);
+    // Without TLS, for a trusted network. If the service has a certificate, omit usePlaintext().
     var channel = NettyChannelBuilder.forTarget(args[0]).usePlaintext().build();
     try {
       var stub =

@@ -25,7 +25,7 @@ from grpc.reflection.v1 import reflection_pb2
 from health.v1 import health_pb2
 from payments.v1 import payment_intent_pb2, payment_intent_service_pb2
 
-# For a trusted network; use grpc.secure_channel if the service has a certificate.
+# Without TLS, for a trusted network. If the service has a certificate, use grpc.secure_channel.
 channel = grpc.insecure_channel(sys.argv[1])
 api_key = os.environ["PAYMENTS_API_KEY"]
 MAX_TRIES = 8
@@ -47,7 +47,7 @@ def create(order, **fields):
     metadata = [("authorization", f"Bearer {api_key}"), ("idempotency-key", order)]
     for attempt in range(1, MAX_TRIES + 1):
         try:
-            # With wait_for_ready a call waits for a new connection; others fail while the channel pauses between tries.
+            # With wait_for_ready the call waits for a new connection. Others fail while the channel reconnects.
             return create_payment_intent(request, metadata=metadata, timeout=10, wait_for_ready=True)
         except grpc.RpcError as error:
             wait = retry_delay(error, attempt)
@@ -58,10 +58,10 @@ def create(order, **fields):
 
 
 def retry_delay(error, attempt):
-    """Returns the seconds to wait before the same call, or None if it cannot succeed.
+    """Returns the seconds to wait before repeating the call, or None if it stays refused.
 
-    After UNAVAILABLE, a deadline or INTERNAL the intent may or may not exist: the next attempt finds out.
-    RESOURCE_EXHAUSTED is also the code of a body that is too large.
+    After UNAVAILABLE, DEADLINE_EXCEEDED or INTERNAL the intent may exist: the next attempt finds it or creates it.
+    A body that is too large has the same code as the rate limit, RESOURCE_EXHAUSTED, and stays refused.
     """
     details = refusal_of(error)["details"]
     retryable = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL}
@@ -86,7 +86,7 @@ def refusal_of(error):
     details = {}
     for packed in status.details:
         name = packed.type_url.split("/")[-1]
-        # A newer service, or a proxy, may add others.
+        # A newer service or a proxy may add other types.
         if name in known:
             details[name] = json_format.MessageToDict(known[name].FromString(packed.value))
     return {"code": error.code().name, "message": error.details(), "details": details}
@@ -118,11 +118,14 @@ reflect = channel.stream_stream(
 )
 [listed] = reflect(iter([reflection_pb2.ServerReflectionRequest(list_services="")]), timeout=10)
 
+same_again = intent == again
+# The client_secret is for the payer's browser only. Keep it out of logs.
+intent.ClearField("client_secret")
 print(
     json.dumps(
         {
             "intent": json_format.MessageToDict(intent, preserving_proto_field_name=True),
-            "same_again": intent == again,
+            "same_again": same_again,
             "refusal": refusal,
             "health": health_pb2.HealthCheckResponse.ServingStatus.Name(health.status),
             "services": sorted(s.name for s in listed.list_services_response.service),

@@ -1,4 +1,4 @@
-"""A gRPC client in Python: retrieves an intent in its present state.
+"""A gRPC client in Python: retrieves the current state of an intent.
 
     npx buf generate --template examples/grpc/buf.gen.python.local.yaml --output /tmp/python
     PAYMENTS_API_KEY=sk_testnet_… PYTHONPATH=/tmp/python/gen python3 examples/grpc/python/retrieve.py 127.0.0.1:50051 pi_…
@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from payments.v1 import payment_intent_pb2, payment_intent_service_pb2
 
 _, target, intent_id = sys.argv
-# For a trusted network; use grpc.secure_channel if the service has a certificate.
+# Without TLS, for a trusted network. If the service has a certificate, use grpc.secure_channel.
 channel = grpc.insecure_channel(target)
 metadata = [("authorization", f"Bearer {os.environ['PAYMENTS_API_KEY']}")]
 MAX_TRIES = 8
@@ -29,9 +29,9 @@ get_payment_intent = channel.unary_unary(
 
 
 def retrieve(id):
-    """Returns an intent. Retrieving changes nothing, so any failure that may pass is tried again."""
+    """Returns an intent. Retrieving changes nothing, so it is repeated after every temporary failure."""
     request = payment_intent_service_pb2.GetPaymentIntentRequest(id=id)
-    # RESOURCE_EXHAUSTED: the rate limit.
+    # RESOURCE_EXHAUSTED: the rate limit. To wait as long as it asks, read RetryInfo as in client.py.
     codes = grpc.StatusCode
     retryable = {codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED, codes.INTERNAL, codes.RESOURCE_EXHAUSTED}
     for attempt in range(1, MAX_TRIES + 1):
@@ -46,6 +46,8 @@ def retrieve(id):
 try:
     intent = retrieve(intent_id)
 except grpc.RpcError as error:
-    # NOT_FOUND: there is no such intent of this merchant in this mode.
+    # NOT_FOUND: this merchant has no such intent in this mode.
     sys.exit(f"{error.code().name}: {error.details()}")
+# The client_secret is for the payer's browser only. Keep it out of logs.
+intent.ClearField("client_secret")
 print(json_format.MessageToJson(intent, preserving_proto_field_name=True))

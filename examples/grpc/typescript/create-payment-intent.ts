@@ -46,10 +46,10 @@ async function createPaymentIntent(order: string, amountUnits: bigint): Promise<
 }
 
 /**
- * Returns whether the same call may succeed later. After `unavailable`, a deadline or `internal`, the intent
- * may or may not exist: the next attempt finds out. The service never answers `canceled` or `aborted`, and
- * this program cancels no calls: connect-node reports a connection that broke during a call that way.
- * `resource_exhausted` is also the code of a body that is too large.
+ * Returns whether the same call may succeed later. After `unavailable`, `deadline_exceeded` or `internal` the
+ * intent may exist: the next attempt finds it or creates it. `canceled` and `aborted` are how connect-node
+ * reports a connection that broke during a call: the service never answers them, and this program cancels no
+ * calls. A body that is too large has the same code as the rate limit, `resource_exhausted`, and stays refused.
  */
 function isRetryable(error: ConnectError): boolean {
   const [info] = error.findDetails(ErrorInfoSchema);
@@ -60,13 +60,13 @@ function isRetryable(error: ConnectError): boolean {
   );
 }
 
-/** Returns the shortest time that the server asks the client to wait. */
+/** Returns how long the server asks the client to wait, at least. */
 function retryDelayMs(error: ConnectError): number {
   const [info] = error.findDetails(RetryInfoSchema);
   return Number(info?.retryDelay?.seconds ?? 0) * 1_000 + (info?.retryDelay?.nanos ?? 0) / 1e6;
 }
 
-/** The parts of a refusal: the reason for the program, the fields for the log, the request id for support. */
+/** The parts of a refusal. Decide by the reason, and log the rest: our support needs the request id. */
 function describe(error: ConnectError) {
   const [info] = error.findDetails(ErrorInfoSchema);
   const [badRequest] = error.findDetails(BadRequestSchema);

@@ -6,6 +6,12 @@ const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const path = location.pathname;
 const find = (id) => document.querySelector(`#${id}`);
 
+/** The smallest units as USDC, without rounding: 12500000 is 12.50. */
+function inUsdc(units) {
+  const fraction = String(units % 1e6).padStart(6, '0');
+  return `${Math.trunc(units / 1e6)}.${fraction.replace(/0{1,4}$/, '')}`;
+}
+
 /** For each state: the title, the text, how many steps are done, and whether the order can be paid. */
 const states = {
   requires_payment: [
@@ -26,13 +32,13 @@ const states = {
   returned: ['Your money is back', 'Open the payment again to see when, and by which transaction.', 4, false],
   expired: [
     'Not paid in time',
-    'If you have sent money, do not pay again: contact us. Else you can still pay.',
+    'If you have sent money, do not pay again: contact us. Otherwise you can still pay.',
     1,
     true,
   ],
   canceled: [
     'The payment was canceled',
-    'If you have sent money, contact us. Else you can still pay.',
+    'If you have sent money, do not pay again: contact us. Otherwise you can still pay.',
     1,
     true,
   ],
@@ -43,7 +49,7 @@ function show({ product, amount_units, state }) {
   if (main.dataset.state === state) return;
   main.dataset.state = state;
   const [title, text, done, canBePaid] = states[state] ?? states.requires_payment;
-  find('what').textContent = `${product}, ${(amount_units / 1e6).toFixed(2)} USDC`;
+  find('what').textContent = `${product}, ${inUsdc(amount_units)} USDC`;
   find('title').textContent = title;
   find('text').textContent = text;
   [...find('steps').children].forEach((step, i) => {
@@ -91,7 +97,7 @@ find('refund').addEventListener('submit', async (event) => {
     find('message').textContent = error ?? '';
   } catch {
     find('message').textContent =
-      'The shop did not answer. Look whether the money is on its way before you try again.';
+      'The shop did not answer. Check whether the money is on its way before you try again.';
   }
 });
 

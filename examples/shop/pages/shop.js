@@ -1,4 +1,4 @@
-// The product's page. It knows the client_secret of one order and nothing else.
+// The product's page. It gets the client_secret of one order, and no other secret.
 
 import { openCheckout, redirectToCheckout } from 'payment-intents-checkout';
 
@@ -6,7 +6,7 @@ const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const message = document.querySelector('#message');
 const popupButton = document.querySelector('#popup');
 const redirectButton = document.querySelector('#redirect');
-/** The order of this page. A second click pays the same one. */
+/** The order that this page has placed. A second click pays the same one. */
 let orderId;
 
 /** Asks the shop's backend for the order's client_secret. The first call places the order. */
@@ -22,13 +22,13 @@ async function clientSecret() {
   return body.client_secret;
 }
 
-// A signal for the eyes only: it may come twice, be forged, or never come. The order's page asks the backend, which knows
-// the truth from the service's webhook.
+// For the user interface only: a callback may come twice, be forged, or never come. The order's page asks the
+// backend, which relies on the service's webhook.
 const showOrder = () => location.assign(`/orders/${orderId}`);
 
 popupButton.addEventListener('click', async () => {
   try {
-    // Nothing is awaited before this: browsers open a popup only within the click.
+    // Await nothing before this: browsers open a popup only during the click.
     const way = await openCheckout({
       baseUrl,
       clientSecret,

@@ -1,4 +1,4 @@
-// A gRPC client in Go: retrieves an intent in its present state.
+// A gRPC client in Go: retrieves the current state of an intent.
 //
 //	PAYMENTS_API_KEY=sk_testnet_… go run ./retrieve 127.0.0.1:50051 pi_…
 //
@@ -24,7 +24,7 @@ import (
 
 const maxTries = 8
 
-// retrieve returns an intent. Retrieving changes nothing, so any failure that may pass is tried again.
+// retrieve returns an intent. Retrieving changes nothing, so it is repeated after every temporary failure.
 func retrieve(client paymentsv1.PaymentIntentServiceClient, id string) (*paymentsv1.PaymentIntent, error) {
 	for try := 1; ; try++ {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -32,21 +32,21 @@ func retrieve(client paymentsv1.PaymentIntentServiceClient, id string) (*payment
 		intent, err := client.GetPaymentIntent(ctx, &paymentsv1.GetPaymentIntentRequest{Id: id})
 		cancel()
 		switch status.Code(err) {
-		// ResourceExhausted: the rate limit.
+		// ResourceExhausted: the rate limit. To wait as long as it asks, read RetryInfo as ../main.go does.
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted:
 			if try == maxTries {
 				return nil, err
 			}
 			time.Sleep(time.Duration(float64(50*time.Millisecond) * float64(int(1)<<try) * (0.5 + rand.Float64()/2)))
 		default:
-			// NotFound: there is no such intent of this merchant in this mode.
+			// NotFound: this merchant has no such intent in this mode.
 			return intent, err
 		}
 	}
 }
 
 func main() {
-	// For a trusted network; use credentials.NewTLS(nil) if the service has a certificate.
+	// Without TLS, for a trusted network. If the service has a certificate, use credentials.NewTLS(nil).
 	connection, err := grpc.Dial(os.Args[1], grpc.WithInsecure())
 	if err != nil {
 		log.Fatal(err)
