@@ -55,6 +55,19 @@ function noteHead(of: Health, head: number): void {
   of.head = head;
 }
 
+/** Asks nodes for their newest block, without awaiting the answers. The watcher asks the reader itself. */
+function probe(health: readonly Health[], everyMs: number): void {
+  for (const of of health) {
+    if (performance.now() - of.askedAtMs < everyMs) continue;
+    of.askedAtMs = performance.now();
+    // The node tracks its own failures.
+    of.node.header('latest').then(
+      (header) => header && noteHead(of, header.number),
+      () => {},
+    );
+  }
+}
+
 /** Prefers a node that has answered, also for old blocks. One that began with no requests left has not. */
 function bestConfirmer(others: readonly Health[], isWorking: (of: Health) => boolean, restMs: number) {
   const working = others.filter(isWorking);
@@ -86,19 +99,6 @@ export function createNodeChoice(
     const best = Math.max(head, ...others.map((other) => other.head));
     if (best - head >= behindBlocks) return `${best - head} blocks behind another node`;
     return best > head && now - movedAtMs >= standsStillMs ? 'no new block' : undefined;
-  };
-
-  /** Asks nodes for their newest block, without awaiting the answers. The watcher asks the reader itself. */
-  const probe = (): void => {
-    for (const of of health) {
-      if (performance.now() - of.askedAtMs < probeEveryMs) continue;
-      of.askedAtMs = performance.now();
-      // The node tracks its own failures.
-      of.node.header('latest').then(
-        (header) => header && noteHead(of, header.number),
-        () => {},
-      );
-    }
   };
 
   const noteHealth = (): void => {
@@ -151,7 +151,7 @@ export function createNodeChoice(
     /** Chooses the reader; true if it moved. `isSame` checks a node for the recorded blocks. Never rejects. */
     async decide(isSame: (node: Node) => Promise<boolean>): Promise<boolean> {
       if (nodes.length === 1) return false;
-      probe();
+      probe(health, probeEveryMs);
       const current = health[place] as Health;
       const problem = problemOf(current);
       if (problem === failing) current.failedAtMs = performance.now();

@@ -37,14 +37,18 @@ interface CandidatesOptions {
   isFatal: (reason: unknown) => boolean;
 }
 
-/**
- * Returns the function that attributes the transfers of a block, in order. It awaits `beforeRetry` before it
- * halves a failed lookup.
- */
+/** Attributes a block's transfers in order. Awaits `beforeRetry` before it halves a failed lookup. */
+type AttributeTransfers = (
+  blockTime: Date,
+  transfers: readonly TransferToAttribute[],
+  beforeRetry: () => Promise<void>,
+) => Promise<Attribution[]>;
+
+/** Returns the function that attributes the transfers of a chain. */
 export function createAttribution(
   run: RunPrepared,
   { networkIds, onFailedAlone, isFatal }: CandidatesOptions,
-) {
+): AttributeTransfers {
   /** Runs the lookups in chunks, which are halved on failure. Returns the items that failed alone. */
   const ask = async <T>(
     beforeRetry: () => Promise<void>,
@@ -111,11 +115,7 @@ export function createAttribution(
     return found;
   };
 
-  return async (
-    blockTime: Date,
-    transfers: readonly TransferToAttribute[],
-    beforeRetry: () => Promise<void>,
-  ): Promise<Attribution[]> => {
+  return async (blockTime, transfers, beforeRetry) => {
     const named = await findNamed(transfers, beforeRetry);
     const provenOf = ({ named: publicId = '', wallet }: TransferToAttribute) => {
       const intent = named.get(publicId);
