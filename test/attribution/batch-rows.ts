@@ -8,6 +8,7 @@ import { idBytes } from '../support/settlement.ts';
 import {
   amount,
   approveData,
+  attachments,
   type Expected,
   type Intent,
   paired,
@@ -183,16 +184,11 @@ export const batchRows: Row[] = [
     await stage.chain.safeExec(stage.callWithId(intent), { suffix: stage.callWithId(thief).data });
     return [pays(intent)];
   }),
-  paired('a Safe, with an id that the submitter appends', async (stage, thief) => {
-    await stage.chain.safeExec(stage.plainCall(thief), { suffix: idBytes(thief.id) });
-    return [unattributed(stage.shop)];
-  }),
-  paired(
-    'a Safe, with the whole call of a transfer and an id that the submitter appends',
-    async (stage, thief) => {
-      await stage.chain.safeExec(stage.plainCall(thief), { suffix: stage.callWithId(thief).data });
+  ...attachments.map(([what, suffixOf]) =>
+    paired(`a Safe, with ${what} that the submitter appends`, async (stage, thief) => {
+      await stage.chain.safeExec(stage.plainCall(thief), { suffix: suffixOf(thief, stage) });
       return [unattributed(stage.shop)];
-    },
+    }),
   ),
   paired("a Safe that spends somebody's allowance, with an id", async (stage, thief) => {
     const { chain, shop } = stage;
@@ -233,57 +229,33 @@ function rowsOf(version: EntryPointVersion): Row[] {
       await stage.chain.bundle(users.map((account, i) => ({ account, ...(calls[i] as Call) })));
       return [pays(intents[1]), unattributed(stage.shop, [amount, amount])];
     }),
-    row('an operation carries an id and pays nothing', async ({ stage, users, intents: [thief] }) => {
-      const { data } = stage.callWithId(thief);
-      await stage.chain.bundle([
-        { account: users[0], to: stranger, data },
-        { account: users[1], ...stage.plainCall(thief) },
-        { account: users[2], to: stranger, data },
-      ]);
-      return [unattributed(stage.shop)];
-    }),
-    row(
-      'an operation of the same nonce carries an id and pays nothing',
-      async ({ stage, users, intents }) => {
-        const [thief] = intents;
-        const nonce = randomNonce();
-        const { data } = stage.callWithId(thief);
+    ...(
+      [
+        ['an operation', [0, 1, 2], () => ({})],
+        ['an operation of the same nonce', [0, 1, 2], () => ({ nonce: randomNonce() })],
+        ['an operation of the same account', [0, 0, 0], () => ({})],
+      ] as const
+    ).map(([what, [before, paying, after], nonceOf]) =>
+      row(`${what} carries an id and pays nothing`, async ({ stage, users, intents: [thief] }) => {
+        const other = { to: stranger, data: stage.callWithId(thief).data, ...nonceOf() } as const;
         await stage.chain.bundle([
-          { account: users[0], to: stranger, data, nonce },
-          { account: users[1], ...stage.plainCall(thief), nonce },
-          { account: users[2], to: stranger, data, nonce },
+          { account: users[before], ...other },
+          { account: users[paying], ...other, ...stage.plainCall(thief) },
+          { account: users[after], ...other },
         ]);
         return [unattributed(stage.shop)];
-      },
-    ),
-    row(
-      'an operation of the same account carries an id and pays nothing',
-      async ({ stage, users, intents }) => {
-        const [thief] = intents;
-        const { data } = stage.callWithId(thief);
-        await stage.chain.bundle([
-          { account: users[0], to: stranger, data },
-          { account: users[0], ...stage.plainCall(thief) },
-          { account: users[0], to: stranger, data },
-        ]);
-        return [unattributed(stage.shop)];
-      },
+      }),
     ),
     row('one account pays twice, with two ids', async ({ stage, users: [account], intents }) => {
       await stage.chain.bundle(intents.map((intent) => ({ account, ...stage.callWithId(intent) })));
       return intents.map((intent) => pays(intent));
     }),
-    row('the bundler appends an id', async ({ stage, users: [account], intents: [thief] }) => {
-      await stage.chain.bundle([{ account, ...stage.plainCall(thief) }], { suffix: idBytes(thief.id) });
-      return [unattributed(stage.shop)];
-    }),
-    row(
-      'the bundler appends the whole call and an id',
-      async ({ stage, users: [account], intents: [thief] }) => {
-        const suffix = stage.callWithId(thief).data;
+    ...attachments.map(([what, suffixOf]) =>
+      row(`the bundler appends ${what}`, async ({ stage, users: [account], intents: [thief] }) => {
+        const suffix = suffixOf(thief, stage);
         await stage.chain.bundle([{ account, ...stage.plainCall(thief) }], { suffix });
         return [unattributed(stage.shop)];
-      },
+      }),
     ),
     row('the bundler appends another id', async ({ stage, users: [account], intents: [intent, thief] }) => {
       const suffix = stage.callWithId(thief).data;

@@ -7,6 +7,7 @@ import { deployAt, readArtifact } from '../../src/embedded/contracts.ts';
 import { idBytes } from '../support/settlement.ts';
 import {
   amount,
+  attachments,
   type Expected,
   endedBefore,
   type Intent,
@@ -139,56 +140,30 @@ export const directRows: Row[] = [
     }),
   ),
 
-  paired('transferFrom by somebody else, with an id', async (stage, intent) => {
-    const { address: from } = stage.chain.accounts[1];
-    await stage.chain.transferFrom({
-      from,
-      to: intent.wallet,
-      amountUnits: amount,
-      suffix: idBytes(intent.id),
-    });
-    return [unattributed(stage.shop)];
-  }),
-  paired(
-    'transferFrom by somebody else, with the whole call of a transfer and an id after it',
-    async (stage, intent) => {
+  ...attachments.flatMap(([what, suffixOf]) => [
+    paired(`transferFrom by somebody else, with ${what}`, async (stage, intent) => {
       const { address: from } = stage.chain.accounts[1];
-      const suffix = stage.callWithId(intent).data;
+      const suffix = suffixOf(intent, stage);
       await stage.chain.transferFrom({ from, to: intent.wallet, amountUnits: amount, suffix });
       return [unattributed(stage.shop)];
-    },
-  ),
+    }),
+    paired(`an authorization that a relayer submits with ${what} of its own`, async (stage, thief) => {
+      const [, , from] = stage.chain.accounts;
+      const suffix = suffixOf(thief, stage);
+      await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
+      return [unattributed(stage.shop)];
+    }),
+  ]),
   paired('transferFrom by the owner of the money, with an id', async (stage, intent) => {
     const { address: from } = stage.chain.accounts[1];
     const suffix = idBytes(intent.id);
     await stage.chain.transferFrom({ from, to: intent.wallet, amountUnits: amount, by: from, suffix });
     return [unattributed(stage.shop)];
   }),
-  paired('an authorization that a relayer submits with an id of its own', async (stage, thief) => {
-    const [, , from] = stage.chain.accounts;
-    const suffix = idBytes(thief.id);
-    await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
-    return [unattributed(stage.shop)];
-  }),
-  paired(
-    'an authorization that a relayer submits with a transfer call and an id of its own',
-    async (stage, thief) => {
-      const [, , from] = stage.chain.accounts;
-      const suffix = stage.callWithId(thief).data;
-      await stage.chain.transferWithAuthorization({ from, to: thief.wallet, amountUnits: amount, suffix });
-      return [unattributed(stage.shop)];
-    },
-  ),
   paired('an authorization that its signer submits with an id', async (stage, intent) => {
     const [, , from] = stage.chain.accounts;
-    const suffix = idBytes(intent.id);
-    await stage.chain.transferWithAuthorization({
-      from,
-      to: intent.wallet,
-      amountUnits: amount,
-      by: from.address,
-      suffix,
-    });
+    const other = { to: intent.wallet, by: from.address, suffix: idBytes(intent.id) };
+    await stage.chain.transferWithAuthorization({ from, amountUnits: amount, ...other });
     return [unattributed(stage.shop)];
   }),
 ];
@@ -228,6 +203,12 @@ const changed = (
     await stage.change(intent, columns);
     return expected(intent, stage);
   },
+});
+
+/** Columns of an intent that was created so long after the newest block. */
+const createdAfter = (interval: string) => ({
+  created_at: `$2::timestamptz + interval '${interval}'`,
+  expires_at: `$2::timestamptz + interval '5 minutes ${interval}'`,
 });
 
 /** The only intent that ever named a wallet. */
@@ -286,6 +267,11 @@ export const candidateRows: Row[] = [
     await intent({ wallet, chain: 'polygon' });
     return nobody;
   }),
+  toPayoutWallet('what is missing of an intent of another chain', async ({ change, intent, wallet }) => {
+    const partly = await intent({ wallet, chain: 'polygon', amountUnits: amount + part });
+    await change(partly, { amount_received_units: String(part) });
+    return nobody;
+  }),
   toPayoutWallet('a candidate of another mode only', async ({ intent, wallet }) => {
     await intent({ wallet, mode: 'mainnet' });
     return nobody;
@@ -303,6 +289,12 @@ export const candidateRows: Row[] = [
     await intent({ wallet: newWallet() });
     const only = await intent();
     return () => [pays(only)];
+  }),
+  way('equal transfers of one block to two wallets, each with one candidate', async (stage) => {
+    const wallets = [stage.newWallet(), stage.newWallet()];
+    const intents = await Promise.all(wallets.map((wallet) => stage.intent({ wallet })));
+    for (const to of wallets) await stage.transfer({ to });
+    return intents.map((intent) => pays(intent));
   }),
   toPayoutWallet('two transfers of one block to one candidate', async ({ intent, transfer, wallet }) => {
     await transfer({ to: wallet });
@@ -328,32 +320,17 @@ export const candidateRows: Row[] = [
     { created_at: `created_at - interval '2 hours'`, expires_at: `expires_at - interval '2 hours'` },
     (intent) => [records(intent, ['late'], { status: 'expired', events: ['late_payment', 'expired'] })],
   ),
-  changed(
-    'was created in the second of the block',
-    {
-      created_at: `$2::timestamptz + interval '999 milliseconds'`,
-      expires_at: `$2::timestamptz + interval '5 minutes 999 milliseconds'`,
-    },
-    (intent) => [pays(intent)],
-  ),
-  changed(
-    'was created in the second after the block',
-    {
-      created_at: `$2::timestamptz + interval '1 second'`,
-      expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
-    },
-    (_, stage) => nobody(stage),
-  ),
+  changed('was created in the second of the block', createdAfter('999 milliseconds'), (intent) => [
+    pays(intent),
+  ]),
+  changed('was created in the second after the block', createdAfter('1 second'), (_, stage) => nobody(stage)),
   changed(
     'is being paid already',
     { status: `'processing'`, amount_received_units: 'amount_units' },
-    (intent, stage) => {
-      const { transfers } = unattributed(stage.shop);
-      return [
-        { reportedTo: stage.shop, transfers },
-        pays(intent, { amounts: [], receivedUnits: amount, events: [] }),
-      ];
-    },
+    (intent, stage) => [
+      unattributed(stage.shop),
+      pays(intent, { amounts: [], receivedUnits: amount, events: [] }),
+    ],
   ),
   changed(
     'has succeeded',
@@ -382,10 +359,7 @@ export const candidateRows: Row[] = [
     await stage.transfer({ to: stage.wallet });
     await stage.chain.mine();
     const intent = await stage.intent();
-    await stage.change(intent, {
-      created_at: `$2::timestamptz + interval '1 second'`,
-      expires_at: `$2::timestamptz + interval '5 minutes 1 second'`,
-    });
+    await stage.change(intent, createdAfter('1 second'));
     return [unattributed(stage.shop)];
   }),
   way('the intent before the second one that named a wallet, by another amount', async (stage) => {
@@ -403,6 +377,10 @@ export const candidateRows: Row[] = [
   ]),
   afterPart('what is missing, and the amount of another', amount - part, async ({ intent, shop }) => {
     await intent({ amountUnits: amount - part });
+    return [unattributed(shop, [amount - part])];
+  }),
+  afterPart('what is missing of two', amount - part, async ({ change, intent, shop }) => {
+    await change(await intent(), { amount_received_units: String(part) });
     return [unattributed(shop, [amount - part])];
   }),
 
@@ -454,12 +432,8 @@ export const candidateRows: Row[] = [
   way('from the wallet to itself', async (stage) => {
     const { address: wallet } = stage.chain.accounts[4];
     const intent = await stage.intent({ wallet });
-    await stage.chain.transfer({
-      from: wallet,
-      to: wallet,
-      amountUnits: amount,
-      suffix: idBytes(intent.id),
-    });
+    const suffix = idBytes(intent.id);
+    await stage.chain.transfer({ from: wallet, to: wallet, amountUnits: amount, suffix });
     return [];
   }),
   ...Object.values(bridgedUsdcAddresses).flatMap((token): Row[] => [

@@ -3,15 +3,14 @@
 import type { Address } from 'viem';
 import { formatIdentifier } from '../../src/database/identifiers.ts';
 import { insertIntents } from '../support/intent-rows.ts';
-import type { TestMerchant } from '../support/service.ts';
 import { idBytes } from '../support/settlement.ts';
 import { amount, pays, type Row, type Stage, unattributed, way } from './stage.ts';
 
-/** Two intents of a merchant that expected a wallet so many days ago, and have expired. */
-async function expectedDaysAgo({ service }: Stage, of: TestMerchant, wallet: Address, days: number) {
+/** Intents of the shop that expected a wallet so many days ago, and have expired. */
+async function expectedDaysAgo({ service, shop }: Stage, wallet: Address, days: number, count = 2) {
   await insertIntents(service, {
-    merchantId: of.id,
-    count: 2,
+    merchantId: shop.id,
+    count,
     firstAtMs: Date.now() - days * 86_400_000,
     columns: {
       amount_units: String(amount),
@@ -62,7 +61,8 @@ export const merchantRows: Row[] = [
   ),
   way("another merchant's intents expect this payout wallet: the shop's candidates stay", async (stage) => {
     const other = await stage.merchant();
-    await stage.pair({ of: other, wallet: stage.wallet });
+    const [partly] = await stage.pair({ of: other, wallet: stage.wallet });
+    await stage.change(partly, { amount_received_units: '1', amount_units: 'amount_units + 1' });
     await stage.intent({ amountUnits: 1n });
     const intent = await stage.intent();
     await stage.transfer({ to: stage.wallet });
@@ -117,21 +117,24 @@ export const merchantRows: Row[] = [
     await transfer({ to: newWallet() });
     return [];
   }),
-  way('a wallet that intents expected 29 days ago', async (stage) => {
-    const wallet = stage.newWallet();
-    await expectedDaysAgo(stage, stage.shop, wallet, 29);
-    await stage.transfer({ to: wallet });
-    return [unattributed(stage.shop)];
-  }),
-  way('a wallet that intents expected 31 days ago', async (stage) => {
-    const wallet = stage.newWallet();
-    await expectedDaysAgo(stage, stage.shop, wallet, 31);
-    await stage.transfer({ to: wallet });
-    return [];
+  ...[29, 31].map((days) =>
+    way(`a wallet that intents expected ${days} days ago`, async (stage) => {
+      const wallet = stage.newWallet();
+      await expectedDaysAgo(stage, wallet, days);
+      await stage.transfer({ to: wallet });
+      return days < 30 ? [unattributed(stage.shop)] : [];
+    }),
+  ),
+  way('a wallet that over a hundred intents expected 31 days ago, and one of more expects', async (stage) => {
+    const [wallet, amountUnits] = [stage.newWallet(), amount + 1n];
+    await expectedDaysAgo(stage, wallet, 31, 101);
+    const intent = await stage.intent({ wallet, amountUnits });
+    await stage.transfer({ to: wallet, amountUnits });
+    return [pays(intent)];
   }),
   way('a wallet that intents expected 31 days ago, with the id of one of them', async (stage) => {
     const wallet = stage.newWallet();
-    await expectedDaysAgo(stage, stage.shop, wallet, 31);
+    await expectedDaysAgo(stage, wallet, 31);
     const [row] = await stage.service.query<{ id: string }>(
       'select id from payment_intents where merchant_id = $1',
       [stage.shop.id],

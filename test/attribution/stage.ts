@@ -65,6 +65,12 @@ export interface Row {
 
 export type Stage = ReturnType<typeof createStage>;
 
+/** What a stranger can attach to somebody's transfer to be paid by it. */
+export const attachments: readonly [what: string, of: (thief: Intent, stage: Stage) => Hex][] = [
+  ['an id', ({ id }) => idBytes(id)],
+  ['the call of a transfer and an id', (thief, { callWithId }) => callWithId(thief).data],
+];
+
 export const way = (name: string, pay: Row['pay']): Row => ({ name, pay });
 
 /** A row that begins with two intents between which only an id decides. */
