@@ -2,7 +2,9 @@
 
 import { describe, expect, test } from 'vitest';
 import type { RefundRow } from '../src/database/entities/refund.ts';
+import type { TransferRow } from '../src/database/entities/settlement.ts';
 import { arrive, confirm, revert, uncover } from '../src/refunds/judgement.ts';
+import { refundOf } from '../src/settlement/ledger/known-transfers.ts';
 
 const expiresAt = new Date('2026-01-31T12:00:00Z');
 const at = new Date('2026-01-20T12:00:00Z');
@@ -103,4 +105,15 @@ describe('a reorganisation leaves transfers', () => {
 test('that the payments no longer cover a refund is reported once', () => {
   expect(uncover(refund('processing', ['twice']))).toEqual(unexpected(['twice', 'payment_reorged']));
   expect(uncover(refund('processing', ['payment_reorged']))).toBeUndefined();
+});
+
+test.each([
+  ['a new transfer is what it proves', { id: 'a' }, undefined, { id: 'a' }],
+  ['an unattributed one, too', { id: 'a' }, { paymentIntent: null }, { id: 'a' }],
+  ['a payment stays a payment', { id: 'a' }, { paymentIntent: 'pi' }, undefined],
+  ['a refund stays the one it is', { id: 'a' }, { isRefund: true, refund: 'b' }, { id: 'b' }],
+  ['one that only looked like a refund may prove which', { id: 'a' }, { isRefund: true }, { id: 'a' }],
+  ['and stays one without proof', undefined, { isRefund: true }, { id: undefined }],
+])('a transfer that is read again: %s', (_, refund, before, expected) => {
+  expect(refundOf({ refund }, before as TransferRow | undefined)).toEqual(expected);
 });

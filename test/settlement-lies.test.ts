@@ -16,6 +16,7 @@ import {
   type PayableIntent,
   sendPayment,
 } from './support/settlement.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -50,14 +51,24 @@ const getIntent = (id: string) => calls.getIntent(id);
 const send = (intent: PayableIntent, amountUnits: bigint, suffix?: Hex) =>
   sendPayment(chain, intent, amountUnits, suffix && { suffix });
 
+/** The answers by which a node denies a payment in one reading. */
+const denial = [
+  { lie: 'empty logs', times: 1 },
+  { lie: 'null receipts', times: 1 },
+] as const;
+
+/** The node reads an amount of one unit more, once in the logs and so often in receipts. */
+const misread = (receipts: number) =>
+  node.lieInTurn([
+    { lie: 'log of another amount', times: 1 },
+    { lie: 'receipt of another amount', times: receipts },
+  ]);
+
 /** Sends a payment, which the node replaces with an invented one of a unit more. */
 async function sendMisread(intent: PayableIntent, amountUnits: bigint): Promise<void> {
   await send(intent, amountUnits);
   await chain.mine(1);
-  node.lieInTurn([
-    { lie: 'log of another amount', times: 1 },
-    { lie: 'receipt of another amount', times: 3 },
-  ]);
+  misread(3);
   await watcher.catchUp();
   node.lie(undefined);
   await watcher.catchUp(chain.mine(6));
@@ -293,14 +304,22 @@ test('a payment whose receipt is too large for its node does not hold up the cha
 });
 
 test.each(['calldata without id', 'other calldata'] as const)(
-  '%s: an ambiguous payment is attributed by its id later',
+  '%s: an ambiguous payment and a refund are attributed by their ids later',
   async (lie) => {
     const [paid, other] = [await createIntent(), await calls.createIntent({ amount_units: amount })];
     await send(paid, BigInt(paid.amount_units));
+    const payment_intent = (await createIntent()).id;
+    await insertTransfers(service, service.merchant, [{ paymentIntent: payment_intent, state: 'confirmed' }]);
+    const asked = { payment_intent, amount_units: 1_000, destination: chain.accounts[5].address };
+    const refund = (await service.call('createRefund', asked)).json;
+    const { to, data } = refund.transaction as { to: Address; data: Hex };
+    await chain.send(paid.expected_wallet, { to, data });
+    const refundNow = async () => (await service.call('getRefund', { id: refund.id })).json.status;
     await chain.mine(12);
     node.lie(lie);
     await watcher.catchUp();
     expect(await getIntent(paid.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+    expect(await refundNow()).toBe('requires_transfer');
     node.lie(undefined);
     await watcher.catchUp();
     await watcher.readAllAgain();
@@ -311,6 +330,7 @@ test.each(['calldata without id', 'other calldata'] as const)(
       payments_count: 1,
     });
     expect(await getIntent(other.id)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
+    expect(await refundNow()).toBe('succeeded');
   },
 );
 
@@ -335,10 +355,7 @@ test('verification corrects an amount that was wrong in log and receipt', async 
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });
   await send(intent, BigInt(intent.amount_units));
   await chain.mine(12);
-  node.lieInTurn([
-    { lie: 'log of another amount', times: 1 },
-    { lie: 'receipt of another amount', times: 1 },
-  ]);
+  misread(1);
   await watcher.tryToFollow(3);
   expect(node.isHonest()).toBe(true);
   await watcher.readAllAgain();
@@ -381,10 +398,7 @@ test('a payment denied once is not reverted', async () => {
   const intent = await createIntent();
   await send(intent, BigInt(intent.amount_units));
   await watcher.catchUp(chain.mine(12));
-  node.lieInTurn([
-    { lie: 'empty logs', times: 1 },
-    { lie: 'null receipts', times: 1 },
-  ]);
+  node.lieInTurn(denial);
   await expect(watcher.verify()).rejects.toThrow('asked again');
   expect(node.isHonest()).toBe(true);
   await watcher.readAllAgain();
@@ -454,12 +468,6 @@ describe('a node that has pruned the receipts', () => {
     await succeed(intents);
   });
 });
-
-/** The answers by which a node denies a payment in one reading. */
-const denial = [
-  { lie: 'empty logs', times: 1 },
-  { lie: 'null receipts', times: 1 },
-] as const;
 
 describe('after a node has denied a payment twice and is honest again:', () => {
   async function payment(): Promise<PayableIntent & { amount_units: number }> {
@@ -684,10 +692,7 @@ describe('with two nodes,', () => {
     first.lie('empty logs');
     await watcher.follow();
     first.lie(undefined);
-    node.lieInTurn([
-      { lie: 'log of another amount', times: 1 },
-      { lie: 'receipt of another amount', times: 3 },
-    ]);
+    misread(3);
     await watcher.verify();
     expect(await getIntent(intent.id)).toMatchObject({ status: 'processing' });
     await watcher.catchUp(chain.mine(10));
@@ -738,10 +743,7 @@ describe('with two nodes,', () => {
     const intent = await calls.createIntent({ amount_units: 100, wallet_address: wallet });
     await send(intent, BigInt(intent.amount_units));
     await watcher.catchUp(chain.mine(6));
-    node.lieInTurn([
-      { lie: 'log of another amount', times: 1 },
-      { lie: 'receipt of another amount', times },
-    ]);
+    misread(times);
     await watcher.verify();
     expect((await getIntent(intent.id)).payments_count).toBe(2);
 
