@@ -176,6 +176,9 @@ test('a payment that moved to another block is not confirmed for its old block',
     await watcher.ledger.confirmAll(lease, block as Hex, [row?.id as string]);
     expect((await getIntent(intent.id)).status).toBe(status);
   }
+  await watcher.ledger.revertTransfers(lease, [row?.id as string]);
+  await watcher.ledger.confirmAll(lease, row?.block as Hex, [row?.id as string]);
+  expect((await getIntent(intent.id)).payments).toMatchObject([{ status: 'reorged' }]);
   await watcher.ledger.release(lease);
 });
 

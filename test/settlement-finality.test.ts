@@ -16,6 +16,7 @@ import {
   type PayableIntent,
   sendPayment,
 } from './support/settlement.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -155,18 +156,25 @@ describe('finality', () => {
     await chain.mine();
     const mint = encodeFunctionData({ abi, functionName: 'mint', args: [intent.expected_wallet, 1n] });
     await chain.send(zeroAddress, { to: token, data: mint });
+    // Native USDC is never minted in this way, so its transaction has a receipt.
+    await chain.mint(intent.expected_wallet, 2n);
     await chain.mine();
     node.lie('null receipts');
     await watcher.catchUp(chain.mine(20));
+    expect((await calls.getIntent(intent.id)).payments).toMatchObject([
+      { amount_units: 1, status: 'confirmed' },
+      { amount_units: 2, status: 'pending' },
+    ]);
     node.lie(undefined);
     await pay(intent);
     await watcher.catchUp(chain.mine(20));
     expect(await calls.getIntent(intent.id)).toMatchObject({
       status: 'succeeded',
-      amount_received_units: intent.amount_units,
-      labels: ['wrong_token'],
+      amount_received_units: 2 + intent.amount_units,
+      labels: ['wrong_token', 'overpaid'],
       payments: [
         { amount_units: 1, status: 'confirmed', labels: ['wrong_token'] },
+        { amount_units: 2, status: 'confirmed' },
         { amount_units: intent.amount_units, status: 'confirmed' },
       ],
     });
@@ -323,6 +331,9 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     // Pruning a header reverts nothing.
     await service.query('delete from block_headers where number = $1', [ancestor.number]);
     expect(await ledger.noteVerified(lease, ancestor.number, ancestor)).toBe(true);
+    const [below] = await ledger.knownBlocks(ancestor.number, 1);
+    await ledger.revertTo(lease, below as Progress['cursor']);
+    expect((await ledger.progress())?.verifiedNumber).toBe(below?.number);
   });
 
   test('a block is recorded only after the block that it follows', async () => {
@@ -335,8 +346,48 @@ describe('stored block headers', { timeout: 120_000 }, () => {
       ledger.apply(await leaseNumber(service), next, [], after, async () => []);
     await expect(record(`0x${'cd'.repeat(32)}`)).rejects.toThrow(LeaseLost);
     expect((await ledger.progress())?.cursor).toEqual(cursor);
+    // Its own transfers may be recorded in part. Those of a block that it replaces are reverted.
+    const blockNumber = next.number;
+    await insertTransfers(service, service.merchant, [
+      { blockNumber, blockHash: next.hash },
+      { blockNumber },
+    ]);
     await record(cursor.hash);
     expect((await ledger.progress())?.cursor).toEqual(next);
+    const states = await service.query('select state from transfers order by id');
+    expect(states).toEqual([{ state: 'pending' }, { state: 'reorged' }]);
+  });
+
+  test('nothing is changed under a lease that was lost', async () => {
+    await watch('only');
+    const intent = await createIntent();
+    await pay(intent);
+    await watcher.catchUp();
+    const { ledger } = watcher;
+    const { cursor } = (await ledger.progress()) as Progress;
+    const [{ id } = { id: '' }] = await ledger.transfersIn(0, cursor.number);
+    const read = () => service.query('select * from watched_chains, transfers, block_headers');
+    const lost = await leaseNumber(service);
+    await watcher.release();
+    await createTestWatcher(service, { urls: [node.url] }).follow();
+    const before = await read();
+    const next = { ...cursor, number: cursor.number + 1 };
+    for (const change of [
+      () => ledger.apply(lost, next, [], cursor.hash, async () => []),
+      () => ledger.confirmAll(lost, cursor.hash, [id]),
+      () => ledger.revertTransfers(lost, [id]),
+      () => ledger.revertTo(lost, cursor),
+      () => ledger.expireSome(lost, 0),
+      () => ledger.noteVerified(lost, cursor.number, cursor),
+      () => ledger.trust(lost, cursor.number),
+      () => ledger.forgetHeaders(lost, cursor.number),
+      () => ledger.releaseAuthorizations(lost, []),
+      () => ledger.keep(lost, { head: 0, finalized: 0 }),
+    ]) {
+      await expect(change()).rejects.toThrow(LeaseLost);
+    }
+    await ledger.release(lost);
+    expect(await read()).toEqual(before);
   });
 
   test.each([
