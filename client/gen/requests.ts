@@ -47,7 +47,7 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
    * empty.
    */
   metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
-  /** Token to be paid in. Default: USDC, the only one. */
+  /** Token to be paid in. Default: USDC. */
   token?: words.Token | undefined;
 }
 

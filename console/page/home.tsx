@@ -255,7 +255,7 @@ function Item({ of: item }: { of: AttentionItem }) {
 /** Why the item needs attention, and the link to act on it. */
 function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, to: string, way: string] {
   const { kind, subject, amountUnits: units, count, labels, url, paymentIntent, chainState } = item;
-  const money = moneyText({ units, labels });
+  const money = moneyText({ units, token: item.tokenAddress });
   const why = labels.map(labelWords).join(', ').toLowerCase();
   const events = count === 1 ? 'One event was' : `${count} events were`;
   const inARow = ` (failures in a row: ${count})`;

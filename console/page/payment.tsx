@@ -47,12 +47,12 @@ export function Payment({ id }: { id: string }) {
 }
 
 function Head({ intent }: { intent: PaymentIntent }) {
-  const { amountUnits, decimals, tokenSymbol, labels } = intent;
+  const { amountUnits, tokenAddress, labels } = intent;
   return (
     <header class="head">
       <p class="soft">{orderOf(intent) || 'Payment'}</p>
       <h1>
-        <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
+        <Money units={amountUnits} token={tokenAddress} />
       </h1>
       <p>
         <Badge {...stateOf(intent)} /> <Labels of={labels} />
@@ -64,9 +64,9 @@ function Head({ intent }: { intent: PaymentIntent }) {
 
 /** The state of the payment, in a plain sentence. */
 function sentenceOf(intent: PaymentIntent): string {
-  const { status, amountUnits, payments, labels, decimals } = intent;
+  const { status, amountUnits, payments, labels, tokenAddress: token } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
-  const money = (units: bigint) => moneyText({ units, decimals });
+  const money = (units: bigint) => moneyText({ units, token });
   const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
   const returned = refunded > 0n ? ` ${money(refunded)} went back to the payer.` : '';
   const surplus = surplusOf(intent);
@@ -121,13 +121,13 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
 }
 
 function IntentFacts({ intent }: { intent: PaymentIntent }) {
-  const { id, chainId, expectedWallet, createdAt, expiresAt, metadata, decimals, tokenSymbol } = intent;
+  const { id, chainId, expectedWallet, createdAt, expiresAt, metadata, tokenAddress: token } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   return (
     <Facts
       of={{
-        'Paid towards it': <Money units={received} decimals={decimals} symbol={tokenSymbol} />,
-        Returned: refunded > 0n && <Money units={refunded} decimals={decimals} symbol={tokenSymbol} />,
+        'Paid towards it': <Money units={received} token={token} />,
+        Returned: refunded > 0n && <Money units={refunded} token={token} />,
         Chain: chainOf(chainId)?.name,
         To: <Address of={expectedWallet} chainId={chainId} />,
         Created: <When at={createdAt} />,
@@ -174,9 +174,7 @@ function Transfers({ of: intent }: { of: PaymentIntent }) {
               </>
             );
           },
-          Amount: ({ amountUnits: units, tokenAddress }) => (
-            <Money units={units} labels={tokenAddress === intent.tokenAddress ? [] : ['wrong_token']} />
-          ),
+          Amount: ({ amountUnits: units, tokenAddress: token }) => <Money units={units} token={token} />,
           Status: ({ status, confirmations, labels }) => (
             <>
               <Badge {...paymentStates[status]} />{' '}

@@ -110,9 +110,7 @@ export function PaymentTable({ rows }: { rows: readonly PaymentIntent[] }) {
       numbers={['Amount']}
       columns={{
         Payment: (row) => <Link to={`/payments/${row.id}`}>{orderOf(row) || row.id}</Link>,
-        Amount: ({ amountUnits, decimals, tokenSymbol }) => (
-          <Money units={amountUnits} decimals={decimals} symbol={tokenSymbol} />
-        ),
+        Amount: ({ amountUnits: units, tokenAddress: token }) => <Money units={units} token={token} />,
         Status: (row) => (
           <>
             <Badge {...stateOf(row)} /> <Labels of={row.labels} />

@@ -88,7 +88,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
             )}
           </>
         ),
-        Amount: ({ amountUnits }) => <Money units={amountUnits} />,
+        Amount: ({ amountUnits: units, tokenAddress: token }) => <Money units={units} token={token} />,
         Status: ({ status, labels }) => (
           <>
             <Badge {...refundStates[status]} /> <Labels of={labels} />
@@ -137,7 +137,7 @@ interface RefundFormProps {
 
 export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const [key, setKey] = useState('');
-  const { decimals, tokenSymbol } = intent;
+  const { decimals, tokenAddress: token, tokenSymbol } = intent;
   const [amount, setAmount] = useState('');
   const [destination, setDestination] = useState('');
   const [reason, setReason] = useState('');
@@ -156,7 +156,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const isTooMuch = units !== undefined && freeUnits !== undefined && units > freeUnits;
   /** The payers' addresses, which are the usual destinations. */
   const payers = new Set(confirmedOf(intent).map(({ fromAddress }) => fromAddress));
-  const money = (of: bigint) => moneyText({ units: of, decimals, symbol: tokenSymbol });
+  const money = (of: bigint) => moneyText({ units: of, token });
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
@@ -363,10 +363,9 @@ function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }
         look="lines"
         of={{
           'From the wallet that was paid': wallet && <Address of={wallet} chainId={chainId} />,
-          'To the USDC contract': <Address of={to} chainId={chainId} />,
-          [`Data, which says: ${moneyText({ units: amountUnits })} to ${shortened(destination)}`]: (
-            <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />
-          ),
+          'To the token contract': <Address of={to} chainId={chainId} />,
+          [`Data, which says: ${moneyText({ units: amountUnits, token: to })} to ${shortened(destination)}`]:
+            <Copyable text={data} what="data" short={`${data.slice(0, 18)}…`} />,
         }}
       />
       {isOperator && (

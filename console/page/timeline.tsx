@@ -50,7 +50,7 @@ export function Timeline({ intent }: { intent: PaymentIntent }) {
               at: each.blockTime,
               what: [
                 <Badge key="status" {...paymentStates[each.status]} />,
-                ` ${moneyText({ units: each.amountUnits, labels: each.labels })} came. `,
+                ` ${moneyText({ units: each.amountUnits, token: each.tokenAddress })} came. `,
                 <Transaction key="hash" of={each.transactionHash} chainId={intent.chainId} />,
               ],
             })),

@@ -50,7 +50,7 @@ export function TransferTable({ rows }: { rows: readonly Transfer[] }) {
             <Labels of={labels} />
           </>
         ),
-        Amount: (row) => <Money units={row.amountUnits} labels={row.labels} />,
+        Amount: (row) => <Money units={row.amountUnits} token={row.tokenAddress} />,
         From: (row) => <Address of={row.fromAddress} chainId={chainIdOf(row)} />,
         Chain: (row) => chainOf(chainIdOf(row))?.name,
         'In its block': ({ blockTime }) => <When at={blockTime} />,
@@ -76,7 +76,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
           <header class="head">
             <p class="soft">Transfer</p>
             <h1>
-              <Money units={found.amountUnits} labels={found.labels} />
+              <Money units={found.amountUnits} token={found.tokenAddress} />
             </h1>
             <p>
               {found.paymentIntent === '' ? (
@@ -163,14 +163,14 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
     <li>
       <Shown of={loaded}>
         {(intent) => {
-          const { amountUnits, decimals, amountReceivedUnits: received = 0n } = intent;
+          const { amountUnits, tokenAddress: token, amountReceivedUnits: received = 0n } = intent;
           const missing = amountUnits > received ? amountUnits - received : 0n;
           const difference = transfer.amountUnits - missing;
-          const isUsdc = !transfer.labels.includes('wrong_token');
-          const isWaiting = isUsdc && stateOf(intent).tone === 'busy' && missing > 0n;
-          const money = (units: bigint) => moneyText({ units, decimals });
+          const isSame = transfer.tokenAddress === token;
+          const isWaiting = isSame && stateOf(intent).tone === 'busy' && missing > 0n;
+          const money = (units: bigint) => moneyText({ units, token });
           const moreOrLess = difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`;
-          const different = isUsdc ? moreOrLess : 'another token';
+          const different = isSame ? moreOrLess : 'another token';
           const request = { id: transfer.id, paymentIntent: id, allowEnded: !isWaiting };
           const attribute = () => transferApi.attributeTransfer(request);
           return (
@@ -181,13 +181,13 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
               <Facts
                 of={{
                   'Still to pay': money(missing),
-                  'The transfer has': isUsdc && difference === 0n ? 'exactly this' : <mark>{different}</mark>,
+                  'The transfer has': isSame && difference === 0n ? 'exactly this' : <mark>{different}</mark>,
                   Created: <When at={intent.createdAt} />,
                 }}
               />
               {!isReadOnly && (
                 <Opener label="It is this one" doLabel="Attribute the transfer" onDo={attribute}>
-                  <p>{consequenceOf(isUsdc, isWaiting, difference)} Your shop is notified by an event.</p>
+                  <p>{consequenceOf(isSame, isWaiting, difference)} Your shop is notified by an event.</p>
                 </Opener>
               )}
             </>
@@ -199,8 +199,8 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
 }
 
 /** What attributing it will do to the payment. */
-function consequenceOf(isUsdc: boolean, isWaiting: boolean, difference: bigint): string {
-  if (!isUsdc)
+function consequenceOf(isSame: boolean, isWaiting: boolean, difference: bigint): string {
+  if (!isSame)
     return 'Another token never pays it: the transfer is listed with the payment, and nothing else changes.';
   if (!isWaiting) {
     return 'The payment is already complete or closed and stays as it is. The transfer is listed with it so that you can refund it.';

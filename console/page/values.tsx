@@ -4,29 +4,21 @@ import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import { shownAmount } from '../../checkout/page/amount.ts';
 import { useCopying } from '../../checkout/page/copying.ts';
 import { shownDate } from '../../checkout/page/time.ts';
-import { chains } from '../../src/contract/chains.ts';
+import { chains, isRightToken, networks } from '../../src/contract/chains.ts';
 import { labelWords, type Tone } from './words.ts';
-
-/** USDC, the only token for payments, has six decimal places on every chain. */
-const usdc = { decimals: 6, symbol: 'USDC' };
 
 interface MoneyProps {
   units: bigint | string;
-  decimals?: number;
-  symbol?: string;
-  /** The labels of a transfer. They say if it is not USDC. */
-  labels?: readonly string[];
+  /** The token's contract. Default: USDC. */
+  token?: string | undefined;
 }
 
-export function moneyText(props: MoneyProps) {
-  const { units, decimals = usdc.decimals, symbol = usdc.symbol, labels = [] } = props;
-  const name = labels.includes('wrong_token') ? 'of another token' : symbol;
-  return `${shownAmount(BigInt(units), decimals)}\u00a0${name}`;
+export function moneyText({ units, token }: MoneyProps) {
+  const known = networks.find((network) => isRightToken(network, token || network.tokenAddress));
+  return `${shownAmount(BigInt(units), known?.decimals ?? 6)}\u00a0${known?.tokenSymbol ?? 'of another token'}`;
 }
 
-export function Money(props: MoneyProps) {
-  return <span class="money">{moneyText(props)}</span>;
-}
+export const Money = (props: MoneyProps) => <span class="money">{moneyText(props)}</span>;
 
 export function When({ at }: { at: Timestamp | undefined }) {
   if (at === undefined) return <span class="soft">–</span>;

@@ -55,6 +55,7 @@ function itemOf(row: Record<string, unknown>) {
     at: timestampFromDate(new Date(row.at as Date)),
     chainId: BigInt(Number(row.chain_id ?? 0)),
     amountUnits: BigInt(String(row.units ?? 0)),
+    tokenAddress: row.token == null ? '' : `0x${(row.token as Buffer).toString('hex')}`,
     count: Number(row.count ?? 0),
     labels: (row.labels as string[] | null) ?? [],
     url: String(row.url ?? ''),
@@ -119,7 +120,7 @@ const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels
 /** Ended intents with a confirmed surplus that was not returned, a wrong token, or a reorged payment. */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
-          coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id,
+          coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id, n.token,
           greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
      from (select * from payment_intents i
             where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
@@ -143,13 +144,13 @@ const findItems = preparedStatement(
   union all
   ${payments('is not null')}
   union all
-  (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.amount_units, null, t.labels, null, null
+  (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
      from transfers t
     where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
       and ${isUnresolved(transferItem)}
     order by t.id desc limit ${maxOfKind})
   union all
-  (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, d.count, null, w.url, null
+  (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, null, d.count, null, w.url, null
      from webhook_endpoints w
     cross join lateral (
       select count(*)::int as count, max(f.created_at) as last, max(greatest(f.created_at, f.leased_until)) as tried
@@ -160,7 +161,7 @@ const findItems = preparedStatement(
     where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and d.count > 0 and ${isUnresolved(deliveriesItem)}
     limit ${maxOfKind})
   union all
-  (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null,
+  (select 'endpoint', w.id, ${endpointItem}, coalesce(w.failing_since, ${at('w.id')}), null, null, null,
           case when w.enabled then w.failures end, null, w.url, null
      from webhook_endpoints w
     where w.merchant_id = $1 and w.mode = $2 and w.deleted_at is null and ${isUnresolved(endpointItem)}
@@ -168,13 +169,13 @@ const findItems = preparedStatement(
                else w.disabled_reason is not null end
     limit ${maxOfKind})
   union all
-  (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, r.amount_units, null, null, null, r.payment_intent
+  (select 'refund', r.id, ${refundItem}, r.created_at, n.chain_id, n.token, r.amount_units, null, null, null, r.payment_intent
      from refunds r join ${networkChains} on n.id = r.network
     where r.merchant_id = $1 and r.mode = $2 and r.status = 'requires_transfer' and ${isUnresolved(refundItem)}
     order by r.id desc limit ${maxOfKind})
   union all
   (select 'unexpected', r.id, ${unexpectedItem}, coalesce(r.succeeded_at, r.canceled_at, r.expired_at, r.created_at),
-          n.chain_id, r.amount_units, null, r.labels, null, r.payment_intent
+          n.chain_id, n.token, r.amount_units, null, r.labels, null, r.payment_intent
      from refunds r join ${networkChains} on n.id = r.network
     cross join lateral (
       select coalesce(sum(s.units), 0) as units from ${sumsOf('r.id', 'refund')} s where s.state <> 'reorged'

@@ -9,6 +9,7 @@ import type {
   DescService,
 } from '@bufbuild/protobuf';
 import { getOption, ScalarType } from '@bufbuild/protobuf';
+import { chains, networks } from '../chains.ts';
 import { json_field } from '../gen/payments/v1/json_pb.ts';
 import {
   enumWords,
@@ -138,9 +139,16 @@ function valueTypeOf(
   );
 }
 
+/** What the contract writes in place of the list of all chains, or of all tokens. */
+const lists: Readonly<Record<string, unknown>> = {
+  chain_ids: chains.map(({ chainId }) => chainId),
+  tokens: [...new Set(networks.map(({ tokenSymbol }) => tokenSymbol))],
+};
+
 /** The schema keywords that the contract adds to a field. */
 export function schemaOptionsOf(field: DescField): JsonSchema & { examples?: unknown[] } {
   const { schema } = getOption(field, json_field);
   if (schema === '') throw new Error(`${field.parent.typeName}.${field.name} has no (json_field).schema`);
-  return schemaOf(field);
+  const { enum: values, ...options }: JsonSchema = schemaOf(field);
+  return { ...options, ...(values !== undefined && { enum: lists[values as string] ?? values }) };
 }

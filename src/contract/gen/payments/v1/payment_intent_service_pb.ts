@@ -74,7 +74,7 @@ export type CreatePaymentIntentRequest = Message<"payments.v1.CreatePaymentInten
   metadata?: JsonObject | undefined;
 
   /**
-   * Token to be paid in. Default: USDC, the only one.
+   * Token to be paid in. Default: USDC.
    *
    * @generated from field: payments.v1.Token token = 7;
    */
