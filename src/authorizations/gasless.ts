@@ -5,7 +5,7 @@ import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
 import type { ChainFacilitator, Config } from '../config/config.ts';
 import type { ChainNodes } from '../config/rpc-urls.ts';
-import { type ChainSettings, networkFor } from '../contract/chains.ts';
+import type { ChainSettings, Network } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
 import { createTurns } from '../database/turns.ts';
@@ -19,9 +19,10 @@ export type GaslessChain = Awaited<ReturnType<typeof connect>>;
 
 export type Gasless = ReturnType<typeof offerGasless>;
 
-/** A chain that may be offered. */
+/** A token of a chain that may be offered. */
 interface Candidate {
   settings: ChainSettings;
+  network: Network;
   nodes: readonly Node[];
   facilitator: ReturnType<typeof createFacilitator>;
   connected?: GaslessChain;
@@ -47,27 +48,28 @@ export function offerGasless(
   const offered = new Map<number, GaslessChain>();
   /** Resolves with false if the facilitator takes no payments on the chain. */
   const refresh = async (candidate: Candidate): Promise<boolean> => {
-    const { settings, facilitator } = candidate;
-    const { mode, chain, chainId } = settings;
+    const { settings, facilitator, network } = candidate;
+    const { mode, chain, id } = network;
     const problem = await facilitator.problemWith(settings).catch((reason) => {
       // The facilitator is asked again within a minute.
-      if (reason instanceof TokenRefused) offered.delete(chainId);
+      if (reason instanceof TokenRefused) offered.delete(id);
       throw reason;
     });
     if (problem !== undefined) {
-      offered.delete(chainId);
+      offered.delete(id);
       logger.warn({ mode, chain }, `the facilitator ${problem}`);
       return false;
     }
     candidate.connected ??= await connect(candidate);
-    if (!offered.has(chainId)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
-    offered.set(chainId, candidate.connected);
+    if (!offered.has(id)) logger.info({ mode, chain }, 'payers can pay by a signature, without gas');
+    offered.set(id, candidate.connected);
     return true;
   };
   const add = ({ urls, ...settings }: ChainNodes, { url, token }: ChainFacilitator) => {
     const { chainId, tokens } = settings;
     const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
-    candidates.push({ settings, nodes, facilitator: createFacilitator({ url, token }) });
+    const facilitator = createFacilitator({ url, token });
+    candidates.push(...settings.networks.map((network) => ({ settings, network, nodes, facilitator })));
     observer.onAdded(settings);
   };
   for (const facilitator of roles.has('api') ? facilitators : []) {
@@ -88,8 +90,8 @@ export function offerGasless(
     logger,
   });
   return {
-    /** The chain, if payers can pay by a signature there now. */
-    on: (chainId: number) => offered.get(chainId),
+    /** The chain of a network, if payers can pay by a signature in its token now. */
+    on: (network: number) => offered.get(network),
     /** Adds a chain, such as a local one that has started. */
     add(nodes: ChainNodes, facilitator: ChainFacilitator) {
       add(nodes, facilitator);
@@ -99,9 +101,8 @@ export function offerGasless(
   };
 }
 
-async function connect({ settings, nodes, facilitator }: Omit<Candidate, 'connected'>) {
+async function connect({ settings, network, nodes, facilitator }: Omit<Candidate, 'connected'>) {
   const { createProof } = await import('./signature.ts');
-  const network = networkFor(settings.mode, settings.chain);
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
   /** Returns the first node's answer, or the next one's if the first has none. */
   const ask = async <T>(question: (node: Node) => Promise<T>, from = 0): Promise<T> => {

@@ -112,7 +112,7 @@ class PayCheckout {
     const current = (await this.#store.currentOf([intent])).get(intent.id);
     if (current?.status === 'submitted') throw otherPaymentPending(current);
     if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
-    const chain = this.#options.gasless.on(network.chainId);
+    const chain = this.#options.gasless.on(network.id);
     if (chain === undefined) {
       throw invalidState('This payment intent cannot be paid by a signature now. Pay it by a transfer.');
     }

@@ -58,11 +58,11 @@ export function listChains(
     async run() {
       const found = await readChains(em);
       return {
-        chains: found.map(({ settings: { chainId, rpcVariable }, row, state }) => ({
+        chains: found.map(({ settings: { chainId, rpcVariable, networks }, row, state }) => ({
           chainId: BigInt(chainId),
           rpcVariable,
           nodesCount: chainNodes.find((nodes) => nodes.chainId === chainId)?.urls.length ?? 0,
-          hasFacilitator: gasless.on(chainId) !== undefined,
+          hasFacilitator: networks.some(({ id }) => gasless.on(id)),
           state,
           ...(row && {
             readNumber: BigInt(row.cursorNumber),

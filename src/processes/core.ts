@@ -11,7 +11,6 @@ import { auditedService, createAudit } from '../console/audit.ts';
 import { createOpenExport } from '../console/export-payments.ts';
 import { createConsoleService } from '../console/service.ts';
 import { createSessions } from '../console/sessions.ts';
-import { networkOf } from '../contract/chains.ts';
 import { CheckoutSchema } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { EventService } from '../contract/gen/payments/v1/event_service_pb.ts';
 import { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -83,7 +82,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   const store = createPaymentIntentStore(em, config.queue, { onBatch: metrics.batch, ...writes });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const merchantServices = createServices(em, store, clientSecretKeys, work);
-  const isGasless = (network: number) => gasless.on(networkOf(network)?.chainId ?? 0) !== undefined;
+  const isGasless = (network: number) => gasless.on(network) !== undefined;
   const { readCheckout, checkoutService } = createCheckout(em, isGasless);
   const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
   const takeFromLimit = createRateLimit(config.rateLimits);
