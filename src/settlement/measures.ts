@@ -1,6 +1,6 @@
 // Measures transfers and refunds for the metrics.
 
-import { chains, networks } from '../contract/chains.ts';
+import { isRightToken, networks } from '../contract/chains.ts';
 import { type RefundStatusName, refundStatusNames } from '../contract/words.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -9,14 +9,14 @@ const dayMs = 86_400_000;
 /** Older transfers are not reported as the oldest unattributed one: some will never be attributed. */
 const unattributedDays = 7;
 
-/** Today's (UTC) confirmed payments that count, by chain, in USDC's smallest unit. Reads all of today. */
+/** Today's (UTC) confirmed payments that count, by chain and token, in its smallest unit. Reads all of it. */
 export async function measureReceived(run: RunPrepared) {
   const { rows } = await run(sumReceived, [lowestUuid(Math.floor(Date.now() / dayMs) * dayMs)]);
-  return chains.map(({ mode, chain, chainId }) => ({
-    mode,
-    chain,
-    units: Number(rows.find(({ chain_id }) => chain_id === chainId)?.units ?? 0),
-  }));
+  return networks.map((network) => {
+    const { mode, chain, chainId, tokenSymbol: token } = network;
+    const sum = rows.find((row) => row.chain_id === chainId && isRightToken(network, row.token));
+    return { mode, chain, token, units: Number(sum?.units ?? 0) };
+  });
 }
 
 /** Counts unattributed transfers, up to 1,000. `oldestMs`: age of last week's oldest not marked as done. */
@@ -28,8 +28,8 @@ export async function measureUnattributed(run: RunPrepared): Promise<{ count: nu
 /** An id begins with its time, so the primary key finds the transfers of the day. */
 const sumReceived = preparedStatement(
   'measure_received',
-  `select chain_id, sum(amount_units) as units from transfers
-    where id >= $1 and payment_intent is not null and counts and state = 'confirmed' group by chain_id`,
+  `select chain_id, '0x' || encode(token_address, 'hex') as token, sum(amount_units) as units from transfers
+    where id >= $1 and payment_intent is not null and counts and state = 'confirmed' group by 1, 2`,
 );
 
 /** The index begins with the merchant and the mode, so the oldest transfer is looked up for each. */

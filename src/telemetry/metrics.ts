@@ -236,8 +236,8 @@ function createTransferMetrics({ gauge }: Instruments) {
   );
   const received = gauge(
     'received_today_units',
-    "Confirmed payments that count, recorded since midnight UTC, in USDC's smallest unit.",
-    ['mode', 'chain'],
+    "Confirmed payments that count, recorded since midnight UTC, in the token's smallest unit.",
+    ['mode', 'chain', 'token'],
   );
   return {
     /** Records the number of unattributed transfers and the age of the oldest. */
@@ -250,9 +250,9 @@ function createTransferMetrics({ gauge }: Instruments) {
       for (const [status, count] of Object.entries(counts)) refunds.set({ status }, count);
       oldestRefund.set(oldestMs / 1000);
     },
-    /** Records the amount received on each chain today, in USDC's smallest unit. */
-    received(chains: readonly { mode: string; chain: string; units: number }[]) {
-      for (const { mode, chain, units } of chains) received.set({ mode, chain }, units);
+    /** Records the amount received on each chain today, in each token's smallest unit. */
+    received(sums: readonly { mode: string; chain: string; token: string; units: number }[]) {
+      for (const { units, ...labels } of sums) received.set(labels, units);
     },
   };
 }
