@@ -1,5 +1,5 @@
 // Everything about the chains. A new one needs an entry here, a value of the contract's enum, a migration for
-// its rows in the table `networks`, and the variable with its nodes.
+// its rows in the table `networks` and for the check of `payout_wallets`, and a colour in the console's bars.
 
 import type { Token } from './gen/words.ts';
 import type { ChainName, ModeName } from './words.ts';

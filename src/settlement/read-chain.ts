@@ -158,11 +158,13 @@ export async function readNewest(
   if ((await identity.headerAt(last.number)).hash !== last.hash || !above.every(isLinked)) return undefined;
   const recorded = new Set([...byBlock.keys(), ...doubtful, last.number]);
   let between: Header[] = [];
+  let previous = after;
   for (const header of above) {
     const { number } = header;
     if (recorded.has(number)) {
       const next = { ...header, isDoubtful: doubtful.has(number), between };
-      await recordNext(context, lease, next, byBlock.get(number) ?? [], state.cursor as Tip, seenAtMs);
+      await recordNext(context, lease, next, byBlock.get(number) ?? [], previous, seenAtMs);
+      previous = header;
       state.cursor = header;
       between = [];
     } else between.push(header);
