@@ -190,7 +190,7 @@ test('the metric of units received today sums the confirmed payments that count,
     { ...today, amountUnits: 7, mode: 'mainnet', chain: 'polygon' },
   ]);
   await watch(service, chain.url);
-  const received = (labels: string) => `payment_intents_received_today_units{${labels}}`;
+  const received = (labels: string) => `payment_intents_received_today_units{${labels},token="USDC"}`;
   await untilMetric(service, received('mode="testnet",chain="base"'), (units) => units === 3_500_000);
   expect(await metric(service, received('mode="mainnet",chain="polygon"'))).toBe(7);
   expect(await metric(service, received('mode="mainnet",chain="base"'))).toBe(0);
