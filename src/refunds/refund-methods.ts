@@ -227,7 +227,6 @@ export function confirmRefund(em: EntityManager, onEvent: () => void): Methods['
 
 function looksLike(transfer: TransferRow, refund: RefundRow): boolean {
   return (
-    transfer.tokenAddress === networkOf(refund.network)?.tokenAddress &&
     transfer.fromAddress === refund.wallet &&
     transfer.toAddress === refund.destination &&
     BigInt(transfer.amountUnits) === BigInt(refund.amountUnits)

@@ -3,7 +3,7 @@
 
 import { checksum } from 'ox/Address';
 import type { Address, Hash } from 'viem';
-import { type ChainSettings, isRightToken, networkOf } from '../../contract/chains.ts';
+import { type ChainSettings, isRightToken } from '../../contract/chains.ts';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
@@ -92,8 +92,6 @@ export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainS
         const id = transfer.mayBeRefund ? refundIdOf(transfer.named) : undefined;
         const refund = id === undefined ? undefined : refunds.get(id);
         if (id === undefined || refund === undefined) return transfer;
-        if (networkOf(refund.network as number)?.tokenAddress.toLowerCase() !== transfer.log.token)
-          return transfer;
         if (transfer.log.from !== hashOf(refund.wallet as Buffer)) {
           // `takeSeen` marks entries of this list as taken, which also affects the following transfers.
           const seen = refund.seen as string[];
@@ -224,7 +222,7 @@ function refundIdOf(named: string | undefined): string | undefined {
 
 const findNamedRefunds = preparedStatement(
   'find_named_refunds',
-  `select id, merchant_id, network, wallet, destination, amount_units,
+  `select id, merchant_id, wallet, destination, amount_units,
           array (select '0x' || encode(t.transaction_hash, 'hex') from transfers t
                   where t.refund = r.id and t.state <> 'reorged' and t.from_address <> r.wallet) as seen
      from refunds r
