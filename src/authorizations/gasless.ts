@@ -25,6 +25,8 @@ interface Candidate {
   network: Network;
   nodes: readonly Node[];
   facilitator: ReturnType<typeof createFacilitator>;
+  /** Runs work that asks a node for a payer of this intent, a few payers at a time. Throws `unavailable`. */
+  inTurn: ReturnType<typeof createTurns>;
   connected?: GaslessChain;
 }
 
@@ -69,7 +71,10 @@ export function offerGasless(
     const { chainId, tokens } = settings;
     const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
     const facilitator = createFacilitator({ url, token });
-    candidates.push(...settings.networks.map((network) => ({ settings, network, nodes, facilitator })));
+    const inTurn = createTurns(maxAsking, 'payments by a signature');
+    candidates.push(
+      ...settings.networks.map((network) => ({ settings, network, nodes, facilitator, inTurn })),
+    );
     observer.onAdded(settings);
   };
   for (const facilitator of roles.has('api') ? facilitators : []) {
@@ -101,7 +106,7 @@ export function offerGasless(
   };
 }
 
-async function connect({ settings, network, nodes, facilitator }: Omit<Candidate, 'connected'>) {
+async function connect({ settings, network, nodes, facilitator, inTurn }: Omit<Candidate, 'connected'>) {
   const { createProof } = await import('./signature.ts');
   const token = network.tokenAddress.toLowerCase() as `0x${string}`;
   /** Returns the first node's answer, or the next one's if the first has none. */
@@ -123,8 +128,7 @@ async function connect({ settings, network, nodes, facilitator }: Omit<Candidate
     settings,
     facilitator,
     domain,
-    /** Runs work that asks a node for a payer of this intent, a few payers at a time. Throws `unavailable`. */
-    inTurn: createTurns(maxAsking, 'payments by a signature'),
+    inTurn,
     /** What the signature proves by itself. */
     proofOf: createProof(network, domain),
     /** True if the address has code. Cached, but for only a minute if it has none. Throws NodeError. */
