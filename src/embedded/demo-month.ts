@@ -19,7 +19,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { createPositioner } from '../events/position-events.ts';
 import { type ChangeStep, changeOf, endOf, storeChanges } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
-import { createRefunding, type Refunding, watchedUntil } from '../refunds/refunding.ts';
+import { asPrepared, createRefunding, type Refunding } from '../refunds/refunding.ts';
 import { readReturnedMoney, storeRefundedUnits } from '../refunds/returned-money.ts';
 import { arrive, confirm, judge, revert } from '../settlement/judgement.ts';
 import { createEndpoint } from '../webhooks/endpoints.ts';
@@ -370,6 +370,7 @@ type GivenRefund = Pick<RefundRow, 'amountUnits' | 'reason' | 'createdAt' | 'exp
 function refundOf({ row, payer }: Order, given: GivenRefund): RefundRow {
   const { merchantId, mode, id, network, expectedWallet } = row;
   return {
+    ...asPrepared,
     ...given,
     id: newUuid(given.createdAt.getTime()),
     merchantId,
@@ -378,14 +379,7 @@ function refundOf({ row, payer }: Order, given: GivenRefund): RefundRow {
     network,
     destination: payer,
     wallet: expectedWallet,
-    status: 'requires_transfer',
     metadata: {},
-    succeededAt: null,
-    canceledAt: null,
-    expiredAt: null,
-    watchedUntil: watchedUntil({}),
-    eventCount: 0,
-    labels: null,
     idempotencyKey: null,
     requestFingerprint: null,
   };

@@ -25,7 +25,7 @@ import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { toRefund } from './refund.ts';
-import { watchedUntil } from './refunding.ts';
+import { asPrepared } from './refunding.ts';
 import { readReturnedMoney } from './returned-money.ts';
 
 const maxReasonLength = 500;
@@ -124,6 +124,7 @@ async function build(
   if (rest <= 0n || amountUnits > rest) throw tooMuch(rest);
   const createdAtMs = Date.now();
   return {
+    ...asPrepared,
     id: newUuid(createdAtMs),
     merchantId: identity.merchantId,
     mode: identity.mode,
@@ -132,17 +133,10 @@ async function build(
     amountUnits,
     destination,
     wallet: intent.expectedWallet,
-    status: 'requires_transfer',
     reason: request.reason === '' ? null : request.reason,
     metadata: withoutNegativeZero(request.metadata ?? {}),
     createdAt: new Date(createdAtMs),
     expiresAt: new Date(createdAtMs + expiresInMs),
-    succeededAt: null,
-    canceledAt: null,
-    expiredAt: null,
-    watchedUntil: watchedUntil({}),
-    eventCount: 0,
-    labels: null,
     idempotencyKey,
     requestFingerprint: idempotencyKey === null ? null : fingerprintOf(request),
   };

@@ -178,14 +178,21 @@ const watchedDays = 30;
 const forEver = new Date('9999-12-31T00:00:00Z');
 
 /** The time until which a transfer may be the refund's own. */
-export function watchedUntil({
-  succeededAt,
-  canceledAt,
-  expiredAt,
-}: Partial<Pick<RefundRow, 'succeededAt' | 'canceledAt' | 'expiredAt'>>): Date {
+function watchedUntil({ succeededAt, canceledAt, expiredAt }: RefundRow): Date {
   const endedAt = succeededAt ?? canceledAt ?? expiredAt;
   return endedAt == null ? forEver : new Date(endedAt.getTime() + watchedDays * dayMs);
 }
+
+/** What every refund has at first. */
+export const asPrepared = {
+  status: 'requires_transfer',
+  succeededAt: null,
+  canceledAt: null,
+  expiredAt: null,
+  watchedUntil: forEver,
+  eventCount: 0,
+  labels: null,
+} as const satisfies Partial<RefundRow>;
 
 /** Stores the refunded amounts of intents. Returns those that have committed more than they have received. */
 async function updateIntents(inside: RunPrepared, intents: Intents): Promise<string[]> {
