@@ -49,6 +49,13 @@ export async function openSession(): Promise<Session | string> {
     if (isWanted) return exchange(code);
   }
   if (own !== undefined) return keep(own);
+  channel.addEventListener('message', ({ data }) => {
+    // A busy tab answers late.
+    if (data !== 'who' && current === undefined) {
+      take(data);
+      location.reload();
+    }
+  });
   return 'Open the link that “admin console link” prints. Each link opens the console once.';
 }
 
@@ -101,6 +108,12 @@ channel.addEventListener('message', ({ data }) => {
   }
 });
 
+/** Remembers what another tab has answered. */
+function take({ session, chosen }: { session: Session; chosen: string }): Session {
+  chosenMerchant.set(chosen);
+  return keep(session);
+}
+
 function askOtherTabs(): Promise<Session | undefined> {
   return new Promise((resolve) => {
     const end = (session?: Session) => {
@@ -109,9 +122,7 @@ function askOtherTabs(): Promise<Session | undefined> {
       resolve(session);
     };
     const onAnswer = ({ data }: MessageEvent) => {
-      if (data === 'who') return;
-      chosenMerchant.set(data.chosen);
-      end(data.session);
+      if (data !== 'who') end(take(data));
     };
     const timer = setTimeout(end, answerMs);
     channel.addEventListener('message', onAnswer);

@@ -62,6 +62,12 @@ describe.skipIf(!hasBrowser)('the console', () => {
     return opened;
   }
 
+  async function openTab(address: string, from?: BrowserContext): Promise<Page> {
+    const tab = await (from?.newPage() ?? newPage());
+    await tab.goto(address);
+    return tab;
+  }
+
   const merchant = () => ({ id: world.service.merchant.merchantId, mode: 'testnet' as const });
 
   async function newLink(options: Partial<Parameters<typeof createLink>[2]> = {}) {
@@ -109,22 +115,33 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(await page.evaluate('history.length')).toBeLessThanOrEqual(3);
 
       const stranger = await browser.newContext();
-      const other = await stranger.newPage();
-      await other.goto(link);
+      const other = await openTab(link, stranger);
       await other.getByText('works once').waitFor();
       await stranger.close();
     });
 
     test('signs in a new tab of the same browser, and no other browser', async () => {
       await signIn();
-      const tab = await newPage();
-      await tab.goto(`${url}/refunds`);
+      const tab = await openTab(`${url}/refunds`);
       await tab.getByText('No refund yet.').waitFor();
       const stranger = await browser.newContext();
-      const other = await stranger.newPage();
-      await other.goto(`${url}/refunds`);
+      const other = await openTab(`${url}/refunds`, stranger);
       await other.getByText('Not signed in').waitFor();
       await stranger.close();
+    });
+
+    test('signs in a new tab even if the other was too busy to answer at once', async () => {
+      await signIn();
+      await page.evaluate(`{
+        const { postMessage } = BroadcastChannel.prototype;
+        BroadcastChannel.prototype.postMessage = function (data) {
+          addEventListener('answer', () => postMessage.call(this, data));
+        };
+      }`);
+      const tab = await openTab(`${url}/refunds`);
+      await tab.getByText('Not signed in').waitFor();
+      await page.evaluate(`dispatchEvent(new Event('answer'))`);
+      await tab.getByText('No refund yet.').waitFor();
     });
 
     test('is not replaced by a link that somebody else has sent', async () => {
@@ -139,8 +156,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
     test('ends in every tab when the user signs out', async () => {
       await signIn('/payments');
-      const tab = await newPage();
-      await tab.goto(`${url}/refunds`);
+      const tab = await openTab(`${url}/refunds`);
       await tab.getByText('No refund yet.').waitFor();
       await press('Sign out');
       await see('You have signed out.');
@@ -286,8 +302,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
     test('is signed in only one of two tabs', async () => {
       const { wallets } = await start();
-      const second = await newPage();
-      await second.goto(page.url());
+      const second = await openTab(page.url());
       await second.getByText('Sign it', { exact: true }).click();
       const sign = { name: 'Sign with Right', exact: true };
       await second.getByRole('button', sign).waitFor();
@@ -542,8 +557,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn(`/payments/${id}`, { merchant: undefined as never, isReadOnly: true });
     await page.getByLabel('Merchant').selectOption(merchant().id);
     await see('Nothing has arrived yet.');
-    const tab = await newPage();
-    await tab.goto(`${url}/payments/${id}`);
+    const tab = await openTab(`${url}/payments/${id}`);
     await tab.getByText('Nothing has arrived yet.').waitFor();
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
     expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
