@@ -27,6 +27,11 @@ export function queryOf(request: NodeRequest): string {
   return query === -1 ? '' : target.slice(query + 1);
 }
 
+/** True if `If-None-Match` contains this tag or `*`. Weak and strong tags are equal here. */
+export function isNamedIn(ifNoneMatch: string | null | undefined, etag: string): boolean {
+  return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
+}
+
 function targetOf({ url = '' }: NodeRequest): string {
   let target = url;
   if (!target.startsWith('/')) {

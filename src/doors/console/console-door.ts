@@ -27,7 +27,7 @@ import { newRequestContext, requestContextKey, requestContextOf } from '../../re
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
-import { pathOf, queryOf } from '../node-headers.ts';
+import { isNamedIn, pathOf, queryOf } from '../node-headers.ts';
 import { sendJson } from '../public/json-body.ts';
 import type { Site } from '../public/public-door.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
@@ -123,7 +123,7 @@ async function notModifiedIfKnown(answer: UniversalServerResponse, header: Reque
   if (answer.status !== 200 || answer.body === undefined) return answer;
   const body = await buffer(answer.body);
   const tag = `"${hash('sha256', body, 'base64url')}"`;
-  if (header.get('if-none-match') === tag) return { status: 304, header: new Headers({ ETag: tag }) };
+  if (isNamedIn(header.get('if-none-match'), tag)) return { status: 304, header: new Headers({ ETag: tag }) };
   answer.header?.set('ETag', tag);
   return { ...answer, body: createAsyncIterable([body]) };
 }

@@ -27,7 +27,13 @@ import { RawHeaders } from '../../requests/request-header.ts';
 import { type DoorOptions, type ServedMethod, serveCall } from '../call.ts';
 import { createClientAddress } from '../client-address.ts';
 import { docUrlOf } from '../doc-url.ts';
-import { type NodeRequest, type NodeResponse, pathWithoutSlashOf, queryOf } from '../node-headers.ts';
+import {
+  isNamedIn,
+  type NodeRequest,
+  type NodeResponse,
+  pathWithoutSlashOf,
+  queryOf,
+} from '../node-headers.ts';
 import { ClientGone, discardBody, hasBody, limitStream, readBody } from '../request-body.ts';
 import type { Connection } from '../strangers.ts';
 import { type JsonAnswer, parseJsonBody, readJsonBytes, sendJson } from './json-body.ts';
@@ -254,11 +260,6 @@ const preflight: readonly [string, string][] = [
 /** A path is for browsers if its routes are, whatever the request's HTTP method. */
 function isForBrowsers(match: Match<CompiledRoute> | undefined): boolean {
   return [...(match?.byMethod.values() ?? [])].some((route) => route.isForBrowsers);
-}
-
-/** True if `If-None-Match` contains this tag or `*`. Weak and strong tags are equal here. */
-function isNamedIn(ifNoneMatch: string | null, etag: string): boolean {
-  return (ifNoneMatch ?? '').split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')));
 }
 
 type DecodedRequest = ReturnType<CompiledRoute['input']['decode']>;

@@ -10,6 +10,7 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { StartupError } from '../../config/startup-error.ts';
 import type { ChainName } from '../../contract/words.ts';
 import { ServiceError } from '../../requests/errors.ts';
+import { isNamedIn } from '../node-headers.ts';
 import type { Site } from './public-door.ts';
 
 /** The parts of the reference page that send requests, with their markers. */
@@ -176,15 +177,14 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
       const coding = codings.find((each) => each.accepted.test(accepted));
       if (coding !== undefined) file.compressed[coding.name] ??= coding.compress(file.body);
       const content = (coding && file.compressed[coding.name]) ?? file.body;
-      // Weak, because it is the same for every coding.
-      const known = String(request.headers['if-none-match'] ?? '').split(',');
-      const isUnchanged = known.some((tag) => tag.trim().replace(/^W\//, '') === `"${file.etag}"`);
+      const isUnchanged = isNamedIn(request.headers['if-none-match'], file.etag);
       (response as ServerResponse).writeHead(isUnchanged ? 304 : 200, {
         ...file.headers,
         ...(coding === undefined ? {} : { 'Content-Encoding': coding.name }),
         ...(isUnchanged ? {} : { 'Content-Length': content.length }),
         Vary: 'Accept-Encoding',
-        ETag: `W/"${file.etag}"`,
+        // Weak, because it is the same for every coding.
+        ETag: `W/${file.etag}`,
         'X-Request-Id': context.requestId,
       });
       if (isUnchanged || method === 'HEAD') response.end();
@@ -204,7 +204,7 @@ async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions):
   return {
     body,
     compressed: {},
-    etag: createHash('sha256').update(body).digest('base64url').slice(0, 22),
+    etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`,
     headers: { ...commonHeaders, ...site.headers, ...headers, 'Content-Type': contentTypes[extname(name)] },
   };
 }
