@@ -1,5 +1,7 @@
 // Remedies for database errors: PostgreSQL's own messages name the fault, but seldom the remedy.
 
+import { causesOf } from '../requests/errors.ts';
+
 /** SQLSTATE: the role lacks a right. */
 export const insufficientPrivilege = '42501';
 
@@ -30,7 +32,7 @@ const untrustedCertificate =
 
 /** Returns the first error with a code in a chain of causes: a SQLSTATE, or a code of the system. */
 export function faultOf(error: unknown): { code: string; message: string } | undefined {
-  for (let cause = error; cause instanceof Error; cause = cause.cause ?? previousOf(cause)) {
+  for (const cause of causesOf(error)) {
     const inner = cause instanceof AggregateError ? cause.errors[0] : cause;
     const { code, message } = inner as { code?: unknown; message: string };
     if (typeof code === 'string') return { code, message: message.split('\n', 1)[0] as string };
@@ -51,10 +53,4 @@ export function remedyFor(error: unknown): string | undefined {
     return 'turn TLS on in the server, or write sslmode=disable if you control the whole network in between';
   }
   return undefined;
-}
-
-/** Returns the error that MikroORM has wrapped. */
-function previousOf(error: Error): unknown {
-  const { previous } = error as { previous?: unknown };
-  return previous === error ? undefined : previous;
 }

@@ -8,6 +8,7 @@ import { remedyFor } from '../database/remedies.ts';
 import { assertSettings } from '../database/writability.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded/postgres.ts';
 import { loadSecrets } from '../embedded/secrets.ts';
+import { causesOf } from '../requests/errors.ts';
 import { isDatabaseUnavailable } from '../requests/unavailable.ts';
 
 export interface Database {
@@ -110,10 +111,8 @@ async function openExternal(config: Config, url: string): Promise<Database> {
 
 /** The first line of the driver's message; it never contains the password. */
 function reasonOf(error: unknown): string {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    const aggregated = cause instanceof AggregateError ? cause.errors[0] : undefined;
-    const message = aggregated instanceof Error ? aggregated.message : cause.message;
-    if (message !== '') return message.split('\n', 1)[0] as string;
-  }
-  return 'no reason given';
+  const messages = causesOf(error).map((cause) =>
+    cause instanceof AggregateError ? cause.errors[0].message : cause.message,
+  );
+  return messages.find((message) => message !== '')?.split('\n', 1)[0] ?? 'no reason given';
 }

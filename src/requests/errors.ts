@@ -110,3 +110,13 @@ export function toConnectError(error: ServiceError, requestId: string): ConnectE
   ];
   return connectError;
 }
+
+/** The error and its causes; MikroORM names the cause `previous`. */
+export function causesOf(reason: unknown): Error[] {
+  const causes: Error[] = [];
+  for (let error = reason; error instanceof Error && !causes.includes(error); ) {
+    causes.push(error);
+    error = error.cause ?? (error as { previous?: unknown }).previous;
+  }
+  return causes;
+}

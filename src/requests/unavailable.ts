@@ -1,5 +1,5 @@
 import { ConnectionException, DriverException } from '@mikro-orm/core';
-import { ServiceError } from './errors.ts';
+import { causesOf, ServiceError } from './errors.ts';
 
 /**
  * SQLSTATE classes and codes of a server that could not run the statement now: connection exception,
@@ -130,14 +130,4 @@ export async function orUnavailable<T>(work: () => Promise<T>): Promise<T> {
 export function unavailableOr(reason: unknown): unknown {
   if (reason instanceof ServiceError) return reason;
   return isDatabaseUnavailable(reason) ? new ServiceError('unavailable', { cause: reason }) : reason;
-}
-
-/** The error and its causes. */
-function causesOf(reason: unknown): Error[] {
-  const causes: Error[] = [];
-  for (let error = reason; error instanceof Error && !causes.includes(error); ) {
-    causes.push(error);
-    error = error.cause ?? (error as { previous?: unknown }).previous;
-  }
-  return causes;
 }
