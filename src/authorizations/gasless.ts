@@ -3,8 +3,7 @@
 import { LRUCache } from 'lru-cache';
 import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
-import type { ChainFacilitator, Config } from '../config/config.ts';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { ChainFacilitator, ChainNodes, Config } from '../config/config.ts';
 import type { ChainSettings, Network } from '../contract/chains.ts';
 import { transferWithAuthorization } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';

@@ -1,13 +1,12 @@
 import { X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createSecureContext } from 'node:tls';
-import { chains, facilitatorVariableOf } from '../contract/chains.ts';
+import { type ChainSettings, chains, facilitatorVariableOf } from '../contract/chains.ts';
 import { slipsFrom } from '../contract/nearest-name.ts';
 import { type ModeName, modeNames } from '../contract/words.ts';
 import { loopbackTargets, parseAllowedTargets } from './allowed-targets.ts';
 import { databaseTargetOf } from './database-location.ts';
 import { type KeyRing, parseKeyRing } from './key-ring.ts';
-import { type ChainNodes, parseRpcUrls } from './rpc-urls.ts';
 import { StartupError } from './startup-error.ts';
 
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -25,6 +24,12 @@ export type DatabaseTimeouts = Config['databaseTimeouts'];
 /** The rate limits that a method's requests may count against. */
 export type RatePolicy = keyof Config['rateLimits'];
 export type ChainFacilitator = Config['facilitators'][number];
+
+/** A chain and its nodes. */
+export interface ChainNodes extends ChainSettings {
+  /** The first reads, the second confirms; a revert asks all. They may hold keys: never print them whole. */
+  urls: readonly [string, ...string[]];
+}
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -268,6 +273,20 @@ function readChainNodes(variables: Variables): ChainNodes[] {
     const urls = variables.parsed(chain.rpcVariable, form, parseRpcUrls);
     return urls === undefined ? [] : [{ ...chain, urls }];
   });
+}
+
+/** Throws if the text is not a list of addresses. The error does not repeat it. */
+function parseRpcUrls(text: string): [string, ...string[]] {
+  const [first = '', ...others] = text.split(',').map((url) => url.trim());
+  const urls: [string, ...string[]] = [first, ...others];
+  for (const [i, url] of urls.entries()) {
+    if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+      throw new Error(`entry ${i + 1} is not an address that begins with http:// or https://`);
+    }
+  }
+  if (new Set(urls).size < urls.length)
+    throw new Error('an address is listed twice: the node that confirms must be another one');
+  return urls;
 }
 
 /** Returns the console's address; undefined if the console is off. `port` is the port in use. */

@@ -4,7 +4,7 @@ import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Hash } from 'viem';
 import type { Gasless } from '../authorizations/gasless.ts';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/config.ts';
 import { blocksIn, type ChainSettings, chains } from '../contract/chains.ts';
 import {
   AttentionKind,

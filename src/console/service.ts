@@ -1,8 +1,8 @@
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Gasless } from '../authorizations/gasless.ts';
+import type { ChainNodes } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
-import type { ChainNodes } from '../config/rpc-urls.ts';
 import { ConsoleService } from '../contract/gen/console/v1/console_service_pb.ts';
 import { MerchantEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier, parseIdentifier, timeOfUuid } from '../database/identifiers.ts';

@@ -4,7 +4,6 @@ import { create as createMessage } from '@bufbuild/protobuf';
 import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Config, SecretName } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
-import { readIfThere, writeOnce } from '../config/write-once.ts';
 import { createLink } from '../console/sessions.ts';
 import { Chain } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import { CreatePaymentIntentRequestSchema } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
@@ -16,6 +15,7 @@ import { uuidOf } from '../merchants/operator-ids.ts';
 import { createPaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { createPaymentIntent } from '../payment-intents/payment-intent-methods.ts';
 import { type Identity, newRequestContext } from '../requests/request-context.ts';
+import { readIfThere, writeOnce } from './write-once.ts';
 
 /** The demo merchant of an embedded database, as stored in `demo.json`. Test money only. */
 interface Demo {

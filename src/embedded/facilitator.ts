@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/config.ts';
 import { networkName } from '../contract/x402.ts';
 import { createChainClient } from './chain-client.ts';
 import { issuerAddress } from './contracts.ts';

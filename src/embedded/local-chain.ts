@@ -10,7 +10,6 @@ import { gunzip } from 'node:zlib';
 import type { Logger } from 'pino';
 import { BaseError, type Hex, HttpRequestError, stringToHex } from 'viem';
 import { StartupError } from '../config/startup-error.ts';
-import { ifMissing } from '../config/write-once.ts';
 import { type Network, networkFor } from '../contract/chains.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName } from '../contract/words.ts';
@@ -19,6 +18,7 @@ import { answers, startAnvil } from './anvil.ts';
 import { type ChainClient, createChainClient } from './chain-client.ts';
 import { areContractsDeployed, createPayer, deployContracts } from './contracts.ts';
 import { anvilOn, isAlive, type NodeRecord } from './node-record.ts';
+import { ifMissing } from './write-once.ts';
 
 export type LocalChain = ReturnType<typeof localChain>;
 

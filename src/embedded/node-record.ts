@@ -6,7 +6,7 @@ import { link, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { readIfThere, writeOnce } from '../config/write-once.ts';
+import { readIfThere, writeOnce } from './write-once.ts';
 
 const run = promisify(execFile);
 

@@ -15,8 +15,8 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { pgConfigOf, type SocketLocation } from '../config/database-location.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { readIfThere } from '../config/write-once.ts';
 import { isAlive } from './node-record.ts';
+import { readIfThere } from './write-once.ts';
 
 export interface EmbeddedPostgres {
   location: SocketLocation;

@@ -2,8 +2,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
-import type { ChainFacilitator, Config } from '../config/config.ts';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { ChainFacilitator, ChainNodes, Config } from '../config/config.ts';
 import { chainNamed, type Network, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';

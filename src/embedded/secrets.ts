@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type SecretName, secretNames } from '../config/config.ts';
 import { type KeyRing, minKeyBytes, parseKeyRing } from '../config/key-ring.ts';
 import { StartupError } from '../config/startup-error.ts';
-import { readIfThere, writeOnce } from '../config/write-once.ts';
+import { readIfThere, writeOnce } from './write-once.ts';
 
 type Secrets = Partial<Record<SecretName, KeyRing>>;
 

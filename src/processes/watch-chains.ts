@@ -2,7 +2,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
-import type { ChainNodes } from '../config/rpc-urls.ts';
+import type { ChainNodes } from '../config/config.ts';
 import { StartupError } from '../config/startup-error.ts';
 import { eventTypes } from '../contract/event-types.ts';
 import { formatIdentifier } from '../database/identifiers.ts';

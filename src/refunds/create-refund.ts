@@ -12,7 +12,7 @@ import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { createIntentLock } from '../payment-intents/apply-steps.ts';
+import { createIntentLock } from '../payment-intents/change-payment-intents.ts';
 import {
   findMetadataProblem,
   findStringProblem,

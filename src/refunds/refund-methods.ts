@@ -16,7 +16,7 @@ import { formatIdentifier, idViolations, parseIdentifier } from '../database/ide
 import type { PreparedStatement, RunPrepared } from '../database/prepared.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
-import { createApplySteps, holdChain } from '../payment-intents/apply-steps.ts';
+import { createApplySteps, holdChain } from '../payment-intents/change-payment-intents.ts';
 import { createTransfersReader } from '../payment-intents/payments.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';

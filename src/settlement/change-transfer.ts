@@ -12,7 +12,7 @@ import { TransferEntity, type TransferRow } from '../database/entities/settlemen
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
-import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/apply-steps.ts';
+import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/change-payment-intents.ts';
 import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
 import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';

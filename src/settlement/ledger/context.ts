@@ -6,7 +6,7 @@ import type { ChainSettings } from '../../contract/chains.ts';
 import type { EventType } from '../../contract/event-types.ts';
 import type { RefundStatusName } from '../../contract/words.ts';
 import type { RunPrepared } from '../../database/prepared.ts';
-import type { ApplySteps, IntentChange } from '../../payment-intents/apply-steps.ts';
+import type { ApplySteps, IntentChange } from '../../payment-intents/change-payment-intents.ts';
 import type { Refunding } from '../../refunds/refunding.ts';
 import type { createLease } from './lease.ts';
 

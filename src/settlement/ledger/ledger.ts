@@ -5,7 +5,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements } from '../../database/prepared.ts';
-import { createApplySteps } from '../../payment-intents/apply-steps.ts';
+import { createApplySteps } from '../../payment-intents/change-payment-intents.ts';
 import { createRefunding } from '../../refunds/refunding.ts';
 import { createAuthorizations } from './authorizations.ts';
 import { createConfirming } from './confirming.ts';
