@@ -185,7 +185,7 @@ describe('the request over HTTP', () => {
       { 'Content-Type': 'text/plain; charset=latin1', 'Content-Length': 0 },
       undefined,
     ],
-    ['no body, in chunks', { 'Content-Type': 'application/json', 'Transfer-Encoding': 'chunked' }, ''],
+    ['no body, in chunks of text', { 'Content-Type': 'text/plain', 'Transfer-Encoding': 'chunked' }, ''],
     ['an empty object', { 'Content-Type': 'application/json' }, '{}'],
     ['an empty object with white space', { 'Content-Type': 'application/json' }, ' \n{ }\t'],
   ])('%s is accepted', async (_, headers, body) => {

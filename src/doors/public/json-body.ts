@@ -12,18 +12,24 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /**
  * Reads a JSON body. Throws `unsupported_media_type` if the headers do not say that it is JSON,
- * `body_too_large`, and `invalid_body` if it takes longer than the timeout.
+ * `body_too_large`, and `invalid_body` if it takes longer than the timeout. With `mayBeEmpty`, an empty body
+ * may have any type.
  */
-export function readJsonBytes(
+export async function readJsonBytes(
   request: NodeRequest,
   header: RawHeaders,
   response: NodeResponse,
   timeoutMs: number,
+  mayBeEmpty = false,
 ): Promise<Buffer> {
-  assertJson(header);
+  // Only the end of a body of unknown length, as proxies announce it, shows whether it is empty.
+  const isJudgedLater = mayBeEmpty && header.get('content-length') === null;
+  if (!isJudgedLater) assertJson(header);
   if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
   if (header.get('expect') !== null) response.writeContinue();
-  return readBody(request, timeoutMs);
+  const bytes = await readBody(request, timeoutMs);
+  if (isJudgedLater && bytes.length > 0) assertJson(header);
+  return bytes;
 }
 
 /** The content type that nearly every client sends. */

@@ -272,7 +272,7 @@ async function readMessage(
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
   if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
-  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
+  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, route.allowsEmptyBody);
   if (bytes.length === 0 && route.allowsEmptyBody) return route.input.decode({});
   return route.input.decode(parseJsonBody(bytes));
 }
