@@ -43,8 +43,8 @@ export interface CreatePaymentIntent<Metadata extends object = object> {
   /**
    * The merchant's own identifiers, such as `order_id` and `customer_id`, answered as they were sent: an
    * object of at most 50 keys, each at most 64 characters, at most 15 levels deep and 16 KiB as JSON.
-   * Refused: NUL characters, lone surrogates, and integers beyond 2^53-1 (send those as strings). Default:
-   * empty.
+   * Refused: NUL characters, lone surrogates, and numbers that would come back changed, such as integers
+   * beyond 2^53-1 and 0.10000000000000001 (send those as strings). Default: empty.
    */
   metadata?: (Metadata & JsonCompatible<Metadata>) | undefined;
   /** Token to be paid in. Default: USDC. */
