@@ -842,6 +842,10 @@ describe.each(doors)('over %s', (door) => {
     });
     await worker.deliverAll();
     expect([arrivedAt(endpoint), arrivedAt(other)]).toEqual([[ping.id], []]);
+    const toOther = { id: ping.id, webhook_endpoint: other.id };
+    expect(await service.call('redeliverEvent', toOther, { door, apiKey: shop.apiKey })).toMatchObject({
+      code: 'resource_missing',
+    });
     const { webhook_deliveries } = await shop.call('redeliverEvent', { id: ping.id }, { door });
     expect(webhook_deliveries).toMatchObject([
       { webhook_endpoint: endpoint.id, event_type: 'webhook_endpoint.ping' },

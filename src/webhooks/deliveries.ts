@@ -84,7 +84,10 @@ export function createDeliveryMethods(em: EntityManager, onDeliveries: () => voi
           if (targets.rows.length === 0) throw new ServiceError('resource_missing');
           if (endpoint !== undefined) assertEnabled(endpoint);
           const ids = targets.rows.flatMap(({ id }) => (id === null ? [] : [id]));
-          if (ids.length === 0) return [];
+          if (ids.length === 0) {
+            if (isToAll) return [];
+            throw new ServiceError('resource_missing', { message: 'This ping is for another endpoint.' });
+          }
           await run(redeliver, [eventId, ids]);
           const { rows } = await run(findOfEvent, [merchantId, eventId, ids]);
           // Retention has removed the event meanwhile.
@@ -168,9 +171,9 @@ function statementsOf(columns: string) {
     'find_webhook_endpoints_of_event',
     `select w.id from events e
        left join webhook_endpoints w on w.merchant_id = e.merchant_id and w.mode = e.mode and w.enabled
-        and case when $4::uuid is not null then w.id = $4
-                 when e.webhook_endpoint is null then w.event_types && array['*', e.type]
-                 else w.id = e.webhook_endpoint end
+        and ($4::uuid is null or w.id = $4)
+        and case when e.webhook_endpoint is not null then w.id = e.webhook_endpoint
+                 else $4 is not null or w.event_types && array['*', e.type] end
       where e.id = $1 and e.merchant_id = $2 and e.mode = $3 and e.position is not null`,
   );
   const redeliver = preparedStatement(
