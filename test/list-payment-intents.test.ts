@@ -196,6 +196,7 @@ describe('a query', async () => {
     ['chain=Base', ['chain', 'must be "base" or "polygon"']],
     ['chain=84532', ['chain', 'must be "base" or "polygon"']],
     ['lane=express', ['lane', 'must be "sdk" or "manual"']],
+    ['label=overpayed', ['label', expect.stringMatching(/^must be "underpaid" or "overpaid" or /)]],
     ['idempotency_key=', ['idempotency_key', notEmpty]],
     ['idempotency_key=a%20b', ['idempotency_key', notAKey]],
     ['idempotency_key=%C3%A9', ['idempotency_key', notAKey]],

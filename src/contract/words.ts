@@ -30,6 +30,10 @@ export const modeNames = namesIn(modeWords);
 export const refundStatusNames = namesIn(refundStatusWords);
 export const statusNames = namesIn(paymentIntentStatusWords);
 
+export const labelNames: readonly string[] = [
+  ...['underpaid', 'overpaid', 'late', 'after_cancel', 'found_late', 'wrong_token', 'reorged'],
+];
+
 /** The contract's number for a word in the database. Throws for a word that only newer processes know. */
 export function numberOf<Word extends string, Table extends Words<Word>>(
   words: Table,

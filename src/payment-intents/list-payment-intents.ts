@@ -11,7 +11,7 @@ import {
 } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { chainWords, laneWords, paymentIntentStatusWords } from '../contract/gen/words.ts';
 import { createJsonCodec, encodedAs } from '../contract/json/json-codec.ts';
-import { type ModeName, nameOf } from '../contract/words.ts';
+import { labelNames, type ModeName, nameOf } from '../contract/words.ts';
 import { Batcher } from '../database/batcher.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -117,7 +117,7 @@ function violationsOf(request: ListPaymentIntentsRequest) {
     ...addressViolations({ expected_wallet: expectedWallet }),
     ...violationsIn(
       ['idempotency_key', !isKey && 'must be 1 to 255 visible ASCII characters'],
-      ['label', !/^[a-z_]{0,64}$/.test(request.label) && 'must be a label, such as overpaid'],
+      ['label', !['', ...labelNames].includes(request.label) && `must be "${labelNames.join('" or "')}"`],
       ['metadata_key', metadataKey === '' && metadataValue !== '' && 'is required with metadata_value'],
       ['metadata_key', metadataKey !== '' && searchedTextProblem(metadataKey)],
       ['metadata_value', metadataKey !== '' && searchedTextProblem(metadataValue)],
