@@ -277,6 +277,7 @@ describe('the rate limit', async () => {
     expect(countOf(answers, 200)).toBe(2);
     expect(countOf(answers, 429)).toBe(8);
     expect(answers.at(-1)?.headers).toMatchObject({ 'retry-after': '1', 'access-control-allow-origin': '*' });
+    expect(JSON.parse(answers.at(-1)?.body ?? '').error.message).toBe('Too many requests. Wait and retry.');
     expect(countOf(await asMany(1, calm.client_secret), 200)).toBe(1);
   });
 

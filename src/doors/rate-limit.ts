@@ -47,7 +47,8 @@ function createPolicy(name: string, perSecond: number): Policy {
     if (!isAllowed) {
       // More than a second if the key is in debt.
       const retryAfterSeconds = Math.max(1, Math.ceil((1 - bucket.content) / perSecond));
-      throw new ServiceError('rate_limited', { retryAfterSeconds });
+      const message = context.identity ? undefined : 'Too many requests. Wait and retry.';
+      throw new ServiceError('rate_limited', { retryAfterSeconds, message });
     }
     context.charge = (requests) => {
       bucket.content -= requests;

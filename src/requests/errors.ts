@@ -11,7 +11,7 @@ import {
 
 interface ServiceErrorOptions {
   /** Sent to the client in place of the catalogue's message. */
-  message?: string;
+  message?: string | undefined;
   violations?: readonly FieldViolation[];
   /** Replaces the catalogue's status if HTTP has its own status for the fault. */
   httpStatus?: number;
