@@ -185,7 +185,7 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([old]);
   });
 
-  test('an older item behind a thousand newer intents that need nothing', async () => {
+  test('an older item behind a thousand newer intents that need nothing; of those that do, fifty', async () => {
     const id = await createIntent();
     await receive({ paymentIntent: id, amountUnits: 1_000 });
     await end('expired', ['late']);
@@ -193,17 +193,16 @@ describe('what needs a person', () => {
     const rows = { merchantId: owner.id, count: 1_000, firstAtMs: Date.now() + 1_000, columns };
     await service.query(...insertOf(rows));
     expect(await subjects()).toEqual([id]);
+    // Something of every second one was returned.
+    await end('succeeded', ['reorged']);
+    await service.query('update payment_intents set amount_refunded_units = nullif(amount_units % 2, 0)');
+    expect(await items()).toHaveLength(50);
   });
 
   test('no item of another merchant or mode, and such an item cannot be resolved', async () => {
     const [transfer] = await receive({ amountUnits: 400 });
     const [item] = await items();
-    const other = await service.newMerchant();
-    for (const whose of [
-      { id: other.merchantId, mode: 'testnet' as const },
-      { ...merchant, mode: 'mainnet' as const },
-    ]) {
-      const theirs = await open({ merchant: whose });
+    for (const theirs of await openOthers()) {
       expect((await theirs.call('ConsoleService/ListAttention')).json).toEqual({});
       const refused = await theirs.call('ConsoleService/ResolveAttention', { id: item?.id });
       expect(reasonOf(refused)).toBe('invalid_body');

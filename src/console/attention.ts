@@ -140,9 +140,7 @@ const payments = (refunded: string) => `
 const findItems = preparedStatement(
   'find_attention',
   `select * from (
-  ${payments('is null')}
-  union all
-  ${payments('is not null')}
+  (select * from (${payments('is null')} union all ${payments('is not null')}) p order by subject desc limit ${maxOfKind})
   union all
   (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
      from transfers t
