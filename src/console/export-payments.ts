@@ -12,7 +12,7 @@ import type { CreateExportRequest } from '../contract/gen/console/v1/console_ser
 import type { ModeName } from '../contract/words.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
-import { formatIdentifier } from '../database/identifiers.ts';
+import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { ServiceError, violationsIn } from '../requests/errors.ts';
@@ -141,8 +141,8 @@ function jsonOf({ metadata, labels, recorded_at: _, ...line }: Line): string {
   return `${JSON.stringify({ ...all, metadata: JSON.parse(String(metadata)) })}\n`;
 }
 
-// A browser downloads an export by a link. The link carries a ticket for one use instead of the session's
-// token, which must not be in a URL.
+// A browser downloads an export by a link with a ticket for one use: the session's token must not be in a URL.
+// The ticket contains the id of its session, and is void once that is revoked.
 
 const ticketMs = 30_000;
 /** Maximum exports of a merchant that are open at the same time. */
@@ -159,7 +159,7 @@ export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
       const [from, before] = rangeOf(request).map((ms) => new Date(ms).toISOString());
-      const ticket = generateSecret('ct_', peppers);
+      const ticket = `${generateSecret('ct_', peppers)}.${caller.session.typeId}`;
       const expiresAt = new Date(Date.now() + ticketMs).toISOString();
       await run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]);
       return { ticket };
@@ -200,8 +200,9 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
   const { run } = createPreparedStatements(em);
   const open: string[] = [];
   return async (ticket, send) => {
-    if (!mayBeIssued('ct_', ticket, peppers)) throw usedUp();
-    const [row] = (await orUnavailable(() => run(take, [hashOf(ticket)]))).rows;
+    const [secret = '', id = ''] = ticket.split('.');
+    if (!mayBeIssued('ct_', secret, peppers)) throw usedUp();
+    const [row] = (await orUnavailable(() => run(take, [hashOf(ticket), parseIdentifier('cs', id)]))).rows;
     if (row === undefined || new Date(row.expires_at).getTime() < Date.now()) throw usedUp();
     if (open.filter((id) => id === row.merchant_id).length >= maxOpen) {
       throw new ServiceError('rate_limited', { message: 'Two exports are open. Wait for one to end.' });
@@ -233,5 +234,5 @@ const insert = preparedStatement(
 );
 const take = preparedStatement(
   'take_export_ticket',
-  'delete from export_tickets where ticket_hash = $1 returning merchant_id, mode, from_time, before_time, expires_at',
+  'delete from export_tickets t using console_sessions s where ticket_hash = $1 and s.id = $2 and revoked_at is null returning t.*',
 );
