@@ -345,9 +345,8 @@ describe('money', () => {
     await insertTransfers(service, one, [{ paymentIntent: intent, state: 'confirmed', amountUnits: 5 }]);
     const refund = { payment_intent: intent, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
     const { id } = (await service.call('createRefund', refund)).json;
-    expect(ids(await json('refund', 'list', '--status', 'requires_transfer', '--intent', intent))).toEqual([
-      id,
-    ]);
+    const ofIntent = ['--status', 'requires_transfer', '--intent', intent];
+    expect(ids(await json('refund', 'list', ...ofIntent))).toEqual([id]);
     expect(await json('refund', 'show', '--refund', id)).toMatchObject({
       merchant_id: one.merchantId,
       status: 'requires_transfer',
@@ -356,6 +355,7 @@ describe('money', () => {
     await service.call('cancelRefund', { id });
     const canceled = { type: 'refund.canceled', data: { refund: { id } } };
     await expect.poll(() => json('event', 'list', '--refund', id)).toMatchObject([canceled]);
+    expect(await json('delivery', 'list', '--limit', '1')).toMatchObject([{ payment_intent: intent }]);
   });
 
   test('an export has one line for each payment in the period, and no cell is a formula', async () => {

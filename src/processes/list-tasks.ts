@@ -330,7 +330,7 @@ export async function listDeliveries(
   const { columns, present } = createDeliveryPresenter(em);
   const { rows, note } = await readNewest(em, options, {
     table: 'events',
-    columns: `${columns}, t.type as event_type, t.payment_intent, t.mode`,
+    columns: `${columns}, t.type as event_type, coalesce(t.payment_intent, (select r.payment_intent from refunds r where r.id = t.refund)) as payment_intent, t.mode`,
     join: 'join webhook_deliveries d on d.merchant_id = t.merchant_id and d.event_id = t.id',
     matching: [
       ['d.status = ?::webhook_delivery_status', options.failed ? 'failed' : options.status],
