@@ -74,7 +74,8 @@ async function search(text: string): Promise<Found> {
     return ofPayment('a refund', (await orNothing(refundApi.getRefund({ id: text })))?.paymentIntent);
   if (/^evt_\w+$/.test(text)) {
     const data = (await orNothing(eventApi.getEvent({ id: text })))?.data;
-    return ofPayment('an event', data?.paymentIntent?.id ?? data?.refund?.paymentIntent);
+    const of = data?.paymentIntent ?? data?.refund ?? data?.transfer ?? data?.webhookEndpoint;
+    return of === undefined ? { what: 'an event' } : search(of.id);
   }
   if (/^0x[0-9a-f]{64}$/i.test(text)) return searchTransaction(text);
   if (/^0x[0-9a-f]{40}$/i.test(text)) return searchAddress(text);

@@ -83,7 +83,6 @@ const events: Readonly<Record<string, string>> = {
   'payment_intent.payment_detached': 'A transfer was detached',
   'payment_intent.expired': 'Expired',
   'payment_intent.canceled': 'Canceled',
-  'refund.created': 'A refund was prepared',
   'refund.processing': 'The refund is on the chain, waiting for confirmations',
   'refund.succeeded': 'The money was returned',
   'refund.canceled': 'The refund was canceled',
