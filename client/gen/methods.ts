@@ -77,8 +77,8 @@ export interface Methods {
   /**
    * Links a refund to the transaction that returned its money, if the wallet could not send the id: a plain
    * transfer of the refund's amount, from the wallet that the intent was paid to, to the refund's
-   * destination, after the refund was created. A transfer can confirm only one refund. Confirming the same
-   * transaction again changes nothing.
+   * destination, after the first such refund was created. A transfer can confirm only one refund. Confirming
+   * the same transaction again changes nothing.
    */
   confirmRefund(id: string, confirm: requests.ConfirmRefund, options?: CallOptions): Promise<resources.Refund>;
 

@@ -236,7 +236,7 @@ function looksLike(transfer: TransferRow, refund: RefundRow): boolean {
 function noSuchTransfer({ amountUnits, wallet, destination }: RefundRow): ServiceError {
   return invalidState(
     `No transfer of ${amountUnits} units from ${wallet} to ${destination} was found in this transaction. It must be later ` +
-      'than the refund and belong to no other refund. If the transaction is new, try again in a few seconds.',
+      'than the first such refund and belong to no other. If the transaction is new, try again in a few seconds.',
   );
 }
 

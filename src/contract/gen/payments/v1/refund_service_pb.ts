@@ -268,8 +268,8 @@ export const RefundService: GenService<{
   },
   /**
    * Links a refund to the transaction that returned its money, if the wallet could not send the id: a plain transfer
-   * of the refund's amount, from the wallet that the intent was paid to, to the refund's destination, after the refund
-   * was created. A transfer can confirm only one refund. Confirming the same transaction again changes nothing.
+   * of the refund's amount, from the wallet that the intent was paid to, to the refund's destination, after the first
+   * such refund was created. A transfer can confirm only one refund. Confirming the same transaction again changes nothing.
    *
    * @generated from rpc payments.v1.RefundService.ConfirmRefund
    */
