@@ -473,8 +473,8 @@ export const RedeliverEventResponseSchema: GenMessage<RedeliverEventResponse> = 
 export const WebhookEndpointService: GenService<{
   /**
    * Creates an endpoint. Its answer, and that of a retry with the same idempotency key, has the `secret`. A retry returns the
-   * first secret, also after a rotation or a deletion. If the operator has since removed the key it was derived with, the
-   * retry is refused with `invalid_state`. To have another endpoint, use a new idempotency key.
+   * first secret and the other fields as they are now, also after a rotation or a deletion. If the operator has since removed
+   * the key it was derived with, the retry is refused with `invalid_state`. To have another endpoint, use a new idempotency key.
    *
    * @generated from rpc payments.v1.WebhookEndpointService.CreateWebhookEndpoint
    */
