@@ -18,17 +18,13 @@ const kinds: readonly TestPaymentKind[] = ['exact', 'too_little', 'too_much', 's
 interface TestWalletOptions extends TestWalletSettings {
   /** Authenticates by the client secret. Requests count together with those of the checkout. */
   admit: Authenticate<OpenedIntent>;
-  isDraining: () => boolean;
-  requestTimeoutMs: number;
-  scheme: 'http' | 'https';
 }
 
 export function createTestWallet(options: TestWalletOptions): Site {
-  const { admit, isDraining, requestTimeoutMs, scheme } = options;
   return {
     name: 'test_wallet',
     has: (candidate) => candidate === path,
-    async serve({ request, header, response, context }) {
+    async serve({ request, header, response, context }, { isDraining, requestTimeoutMs, scheme }) {
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
@@ -38,7 +34,7 @@ export function createTestWallet(options: TestWalletOptions): Site {
           message: 'The test wallet is only for the checkout page of this port.',
         });
       }
-      const opened = await admit(context, header);
+      const opened = await options.admit(context, header);
       const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
       const amount = amountIn(parseJsonBody(bytes));
       // Loads viem, like the watcher of these chains.

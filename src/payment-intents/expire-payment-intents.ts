@@ -11,7 +11,7 @@ import { createTransfersReader } from './payments.ts';
 /** Intents per transaction: few, so that concurrent creates hardly wait. */
 const maxBatchSize = 250;
 
-export interface Expiry {
+interface Expiry {
   expired: number;
   /** How late the first of them was; 0 if there was none. */
   lagMs: number;

@@ -40,15 +40,14 @@ export async function createDoors(
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const sites = await Promise.all([loadDocumentation(allowsTryIt), loadCheckoutPage(localChains)]);
-  const { isDraining } = readiness;
   if (config.facilitators.length > 0 || localChains.length > 0) {
-    const pay = { admit: admitPayer, pay: payCheckout, strangers: strangers.doors };
-    sites.push(createPayDoor({ ...pay, publicUrl, isDraining, scheme }));
+    sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl }));
   }
   if (localChains.length > 0) {
     const wallet = { em: database.orm.em, dataDir: config.dataDir, chains: localChains, payCheckout };
-    sites.push(createTestWallet({ ...wallet, admit: admitPayer, isDraining, requestTimeoutMs, scheme }));
+    sites.push(createTestWallet({ ...wallet, admit: admitPayer }));
   }
+  const { isDraining } = readiness;
   const shared = { takeFromLimit, onEnd, requestTimeoutMs };
   const common = { ...shared, services, strangers: strangers.doors, logger, tracing };
   return {

@@ -29,7 +29,7 @@ import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import { isNamedIn, pathOf, queryOf } from '../node-headers.ts';
 import { sendJson } from '../public/json-body.ts';
-import type { Site } from '../public/public-door.ts';
+import type { loadConsolePages } from '../public/sites.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
 import type { Strangers } from '../strangers.ts';
@@ -47,7 +47,7 @@ interface ConsoleDoorOptions {
   /** The origin of its pages; by default, that of loopback names. */
   origin: string | undefined;
   /** Its pages and their files. */
-  pages: Site;
+  pages: Awaited<ReturnType<typeof loadConsolePages>>;
   onEnd: RequestObserver;
   strangers: Strangers;
   requestTimeoutMs: number;

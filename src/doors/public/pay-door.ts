@@ -6,7 +6,6 @@ import type { Authenticate } from '../../requests/method.ts';
 import { answerHeaders, type OpenedIntent } from '../../requests/request-context.ts';
 import { addressOf } from '../doc-url.ts';
 import { discardBody } from '../request-body.ts';
-import type { Strangers } from '../strangers.ts';
 import { sendJson } from './json-body.ts';
 import type { Site } from './public-door.ts';
 
@@ -30,27 +29,20 @@ const preflight: readonly [string, string][] = [
 interface PayDoorOptions {
   /** Authenticates by client secret. Requests count together with those for the checkout. */
   admit: Authenticate<OpenedIntent>;
-  strangers: Strangers;
   pay(request: PayRequest): Promise<PayAnswer>;
   /** The address of this port for clients, without a trailing slash; by default the one in the request. */
   publicUrl: string | undefined;
-  isDraining: () => boolean;
-  scheme: 'http' | 'https';
 }
 
-export function createPayDoor(options: PayDoorOptions): Site {
-  const { admit, strangers, pay, publicUrl, isDraining, scheme } = options;
+export function createPayDoor({ admit, pay, publicUrl }: PayDoorOptions): Site {
   return {
     name: 'PayCheckout',
     has: (candidate) => candidate === path,
     shared,
-    async serve({ request, header, response, connection, context }) {
+    async serve(exchange, { strangers, isDraining, scheme }) {
+      const { request, header, connection, context } = exchange;
       const send = (answer: PayAnswer) =>
-        sendJson(
-          { request, response, context },
-          { ...answer, headers: [...shared, ...answer.headers] },
-          isDraining,
-        );
+        sendJson(exchange, { ...answer, headers: [...shared, ...answer.headers] }, isDraining);
       if (request.method === 'OPTIONS') return send({ status: 204, body: '', headers: [...preflight] });
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });

@@ -50,7 +50,7 @@ export interface Site {
   /** Headers of its refusals to a browser of any origin. */
   readonly shared?: readonly [string, string][];
   /** Answers a request for one of its paths, or throws a `ServiceError`. */
-  serve(exchange: SiteRequest): Promise<void>;
+  serve(exchange: SiteRequest, door: PublicDoorOptions): Promise<void>;
 }
 
 interface SiteRequest {
@@ -127,7 +127,7 @@ export function createPublicDoor(
       await undefined;
       try {
         assertHttp(request, header);
-        if (site !== undefined) await site.serve(exchange);
+        if (site !== undefined) await site.serve(exchange, options);
         else sendJson(exchange, await answerTo(exchange, options), options.isDraining);
         return 'ok';
       } catch (reason) {

@@ -13,6 +13,9 @@ import { ServiceError } from '../../requests/errors.ts';
 import { isNamedIn } from '../node-headers.ts';
 import type { Site } from './public-door.ts';
 
+/** A site that any port can serve. */
+type Files = Site & { serve(exchange: Parameters<Site['serve']>[0]): Promise<void> };
+
 /** The parts of the reference page that send requests, with their markers. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
 const withoutTryIt = (page: string) => page.replace(tryItParts, '');
@@ -85,7 +88,7 @@ const consoleViews =
   /^\/(?:(?:payments|unattributed|webhooks)(?:\/\w{1,64})?|refunds|export|chains|merchants|search)?$/;
 
 /** All views are one document. Its script shows the view of the path. */
-export async function loadConsolePages(): Promise<Site> {
+export async function loadConsolePages(): Promise<Files> {
   const site = await loadStaticSite({
     name: 'console_page',
     title: 'the console',
@@ -159,7 +162,7 @@ interface LoadedFile {
  * Reads the files, and answers GET and HEAD requests for them without authentication. Throws StartupError if
  * a file cannot be read: it would be missing for as long as the service runs.
  */
-async function loadStaticSite(options: StaticSiteOptions): Promise<Site> {
+async function loadStaticSite(options: StaticSiteOptions): Promise<Files> {
   const { name, files } = options;
   const entryOf = async (file: SiteFile) => [file.path, await load(file, options)] as const;
   const fileOf = new Map(await Promise.all(files.map(entryOf)));

@@ -1,9 +1,5 @@
 import { preparedStatement } from '../../database/prepared.ts';
-import {
-  createExpireSome,
-  type Expiry,
-  logUnreadable,
-} from '../../payment-intents/expire-payment-intents.ts';
+import { createExpireSome, logUnreadable } from '../../payment-intents/expire-payment-intents.ts';
 import type { LedgerContext } from './context.ts';
 
 /** Expires some intents and refunds by the chain's clock. Does not call `onChanges`. Throws LeaseLost. */
@@ -12,7 +8,7 @@ export function createExpireByChain({ em, lease: { holding }, refunding, setting
   const expire = createExpireSome(em, logUnreadable(logger));
   return (lease: bigint, minDepthMs: number) =>
     holding(lease, async (inside) => {
-      const total: Expiry = { expired: 0, lagMs: 0, hasMore: false };
+      const total = { expired: 0, lagMs: 0, hasMore: false };
       for (const { id, confirmationsRequired } of networks) {
         const [row] = (await inside(findClock, [chainId, confirmationsRequired - 1, mode, minDepthMs])).rows;
         if (row === undefined) continue;
