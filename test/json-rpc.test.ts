@@ -242,6 +242,18 @@ test('an answer that unpacks to more than 64 MiB is not unpacked to its end', as
   });
 });
 
+test.each([
+  [
+    'nested values',
+    '[',
+    { fault: 'malformed', message: expect.stringMatching(/more than 32 nested values$/) },
+  ],
+  ['values', '{},', { fault: 'too_large', message: expect.stringMatching(/more than 500000 tokens$/) }],
+])('a small answer that unpacks to a million %s is not kept', async (_, unit, error) => {
+  const bomb = gzipSync(`{"result":[${unit.repeat(1 << 20)}`);
+  expect(await faultOf(says(bomb, 200, { 'Content-Encoding': 'gzip' }))).toMatchObject(error);
+});
+
 test('an answer of more than 64 MiB is not read to its end', async () => {
   let sent = 0;
   const error = await faultOf((_, response) => {

@@ -4,13 +4,20 @@
 import querystring from 'node:querystring';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import { JSONParser } from '@streamparser/json';
+import { JSONParser, TokenType } from '@streamparser/json';
 import { Agent, type Dispatcher, request } from 'undici';
 import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
 
 /** Largest answer, in bytes. The receipts of a block with 2,000 transfers take 3.3 MB. */
 const maxAnswerBytes = 64 * 1024 * 1024;
+/**
+ * Most tokens of an answer, or of one element of its list, that become values: a token of two bytes may take
+ * a hundred as a value. A block's transactions by hash are some 40,000.
+ */
+const maxTokens = 500_000;
+/** Deepest nesting of an answer. The storage keys of a block's transactions are in the seventh level. */
+const maxDepth = 32;
 /** Bytes read of an error response. */
 const maxErrorBytes = 64 * 1024;
 const maxText = 200;
@@ -76,11 +83,21 @@ function textOf({ headers, body }: Dispatcher.ResponseData): Readable {
 async function readJson(body: Readable, elements: Elements | undefined, subject: string): Promise<unknown> {
   let found: unknown;
   let size = 0;
+  let tokens = 0;
+  let depth = 0;
   const parser = new JSONParser({ paths: elements === undefined ? ['$'] : ['$', elements.path] });
+  parser.onToken = ({ token }) => {
+    if (++tokens > maxTokens) throw new NodeError('too_large', `${subject} more than ${maxTokens} tokens`);
+    if (token === TokenType.LEFT_BRACE || token === TokenType.LEFT_BRACKET) depth++;
+    if (token === TokenType.RIGHT_BRACE || token === TokenType.RIGHT_BRACKET) depth--;
+    if (depth > maxDepth) throw new NodeError('malformed', `${subject} more than ${maxDepth} nested values`);
+  };
   parser.onValue = ({ value, key, parent, stack }) => {
     if (stack.length === 0) found = value;
-    else if (elements !== undefined && key !== undefined)
+    else if (elements !== undefined && key !== undefined) {
       Object.assign(parent ?? {}, { [key]: elements.read(value) });
+      tokens = 0;
+    }
   };
   const parse = (run: () => void) => {
     try {
