@@ -132,9 +132,14 @@ test.runIf(hasPsql)(
     // It explains the numbers of networks to people.
     expect(refused).toEqual([{ relname: 'networks' }]);
 
+    // Another role of the cluster could take the service's advisory locks.
+    await postgres.query("create role stranger login password 'PASSWORD'");
+    await expect(new pg.Client(url('stranger')).connect()).rejects.toThrow(/permission denied for database/);
+
     // The rights that the documentation lists for administration.
     await postgres.query(
       `create role administrator login password 'PASSWORD';
+     grant connect on database payments to administrator;
      grant select on schema_migrations, merchants, payout_wallets, api_keys, key_checks to administrator;
      grant select, insert, update on console_sessions to administrator;
      grant insert on merchants to administrator;

@@ -41,6 +41,7 @@ select 'create role payments login' where not exists (select from pg_roles where
 alter role payments password :'password';
 grant pg_read_all_stats to payments;
 select 'create database payments owner payments' where not exists (select from pg_database where datname = 'payments') \gexec
+revoke connect, temporary on database payments from public;
 alter database payments set jit = off;
 alter database payments set idle_in_transaction_session_timeout = '30s';
 alter database payments set client_connection_check_interval = '5s';
