@@ -112,6 +112,16 @@ const returnableOf = (intent: PaymentIntent): bigint =>
 /** True if the service has more payments than it sent, so that their sum is not known here. */
 export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => paymentsCount > payments.length;
 
+/** The payers' addresses, which are the usual destinations, and what came from each, most first. */
+function payersOf(intent: PaymentIntent): [address: string, units: bigint][] {
+  const byPayer = Map.groupBy(confirmedOf(intent), ({ fromAddress }) => fromAddress);
+  const sums = [...byPayer].map(([payer, paid]): [string, bigint] => [
+    payer,
+    paid.reduce((sum, { amountUnits }) => sum + amountUnits, 0n),
+  ]);
+  return sums.sort(([, a], [, b]) => Number(b - a));
+}
+
 /** The part of it above the amount asked for; all of it, if the payment ended unpaid. */
 export function surplusOf(intent: PaymentIntent): bigint {
   if (isCut(intent)) return 0n;
@@ -154,8 +164,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   // Without an amount, the service takes all that is left, which it knows.
   const isAll = freeUnits === undefined && amount === '';
   const isTooMuch = units !== undefined && freeUnits !== undefined && units > freeUnits;
-  /** The payers' addresses, which are the usual destinations. */
-  const payers = new Set(confirmedOf(intent).map(({ fromAddress }) => fromAddress));
+  const payers = payersOf(intent);
   const money = (of: bigint) => moneyText({ units: of, token });
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
@@ -173,10 +182,16 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     <Opener label="Give money back" onOpen={open} doLabel="Prepare the refund" onDo={prepare}>
       <Field label={`Amount in ${tokenSymbol}`} value={amount} onInput={setAmount} inputMode="decimal" />
       <Field label="To which address" value={destination} onInput={setDestination} />
-      {[...payers].map((payer) => (
+      {(payers.length > 1 || isCut(intent)) && (
+        <p>
+          Anybody can send a little from an address that looks like the payer's: compare the whole address.
+          {isCut(intent) && ' Only the newest payments are listed here.'}
+        </p>
+      )}
+      {payers.map(([payer, paid]) => (
         <p key={payer} class="soft">
-          It was paid from <code>{payer}</code>. Ask the payer before you return it there: money sent back to
-          an exchange may not reach the customer.{' '}
+          {money(paid)} came from <code>{payer}</code>. Ask the payer before you return it there: money sent
+          back to an exchange may not reach the customer.{' '}
           <Button label="Use this address" onClick={() => setDestination(payer)} />
         </p>
       ))}

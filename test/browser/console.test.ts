@@ -14,6 +14,7 @@ import { hasBrowser, openBrowser, type TestBrowser } from '../support/browser.ts
 import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { insertOf } from '../support/intent-rows.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
+import { idBytes } from '../support/settlement.ts';
 import { installWallet, reject } from '../support/wallet.ts';
 
 const timezoneId = 'Europe/Berlin';
@@ -227,6 +228,24 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.waitForURL(`${url}/payments/${intent.id}`);
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
     complaints = complaints.filter((text) => !text.includes('400'));
+  });
+
+  test('the form of a refund shows what came from each address', async () => {
+    const intent = await createPaid();
+    // From another account, as anybody can send it.
+    const { address: from } = world.chain.accounts[1];
+    await world.chain.mint(from, 1n);
+    const to = intent.expected_wallet as Address;
+    await world.chain.transfer({ from, to, amountUnits: 1n, suffix: idBytes(intent.id) });
+    await world.mine(11);
+    await signIn(`/payments/${intent.id}`);
+    await press('Give money back');
+    await see('compare the whole address');
+    const lines = await page.locator('p', { hasText: ' came from ' }).allTextContents();
+    expect(lines).toEqual([
+      expect.stringMatching(/^12\.50\sUSDC came from 0x/),
+      expect.stringMatching(new RegExp(`^0\\.000001\\sUSDC came from ${from}`)),
+    ]);
   });
 
   test('an unsigned refund is canceled, and the focus stays in place', async () => {
