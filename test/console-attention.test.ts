@@ -11,7 +11,7 @@ import { openClient } from './support/open-client.ts';
 import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
-const service = await useService({ ROLES: 'api' });
+const service = await useService({ ROLES: 'api', UNATTRIBUTED_MIN_UNITS: '2' });
 const { merchant, open } = consoleOf(service);
 const { call } = await open({ merchant });
 const owner = service.merchant;
@@ -69,16 +69,19 @@ describe('what needs a person', () => {
     ['expired', ['underpaid'], 300, 300],
     ['succeeded', ['overpaid'], 1_500, 500],
     ['canceled', ['after_cancel'], 1_000, 1_000],
-  ])('money of an intent that is %s and %s, until it is returned', async (status, labels, units, surplus) => {
-    const id = await createIntent();
-    await receive({ paymentIntent: id, amountUnits: units });
-    await end(status, labels);
-    expect(await items()).toMatchObject([{ subject: id, amountUnits: String(surplus), metadata }]);
-    await service.query('update payment_intents set amount_refunded_units = $1', [surplus - 1]);
-    expect(await items()).toMatchObject([{ subject: id, amountUnits: '1' }]);
-    await service.query('update payment_intents set amount_refunded_units = $1', [surplus]);
-    expect(await items()).toEqual([]);
-  });
+  ])(
+    'money of an intent that is %s and %s, until it is returned but for dust',
+    async (status, labels, units, surplus) => {
+      const id = await createIntent();
+      await receive({ paymentIntent: id, amountUnits: units });
+      await end(status, labels);
+      expect(await items()).toMatchObject([{ subject: id, amountUnits: String(surplus), metadata }]);
+      await service.query('update payment_intents set amount_refunded_units = $1', [surplus - 2]);
+      expect(await items()).toMatchObject([{ subject: id, amountUnits: '2' }]);
+      await service.query('update payment_intents set amount_refunded_units = $1', [surplus - 1]);
+      expect(await items()).toEqual([]);
+    },
+  );
 
   test('an intent whose payment was reorged after success, until somebody resolves it', async () => {
     const id = await createIntent();

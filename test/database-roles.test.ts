@@ -70,7 +70,7 @@ async function useConsole(merchantId: string, transfer: string): Promise<void> {
   const range = { firstDay: '2026-11-01', lastDay: '2026-11-02', timeZone: 'Europe/Berlin' };
   await getSummary(orm.em).run(create(GetSummaryRequestSchema, range), caller, context);
   const list = async () => {
-    const { items = [] } = await listAttention(orm.em).run(
+    const { items = [] } = await listAttention(orm.em, 1n).run(
       create(ListAttentionRequestSchema),
       caller,
       context,
@@ -81,7 +81,7 @@ async function useConsole(merchantId: string, transfer: string): Promise<void> {
   const items = await list();
   expect(items.map(({ subject }) => subject)).toEqual([transfer]);
   const id = items[0]?.id ?? '';
-  await resolveAttention(orm.em).run(create(ResolveAttentionRequestSchema, { id }), caller, context);
+  await resolveAttention(orm.em, 1n).run(create(ResolveAttentionRequestSchema, { id }), caller, context);
   expect(await list()).toEqual([]);
   await orm.close();
 }

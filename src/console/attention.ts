@@ -32,14 +32,14 @@ const kinds = {
   unexpected: { kind: AttentionKind.UNEXPECTED_REFUND, prefix: 'rf' },
 } as const satisfies Record<string, { kind: AttentionKind; prefix: IdentifierPrefix }>;
 
-/** `ListAttention`. */
-export function listAttention(em: EntityManager): ConsoleMethod<'listAttention'> {
+/** `ListAttention`. Without payments whose surplus is below `minUnits`: anybody can send some dust to them. */
+export function listAttention(em: EntityManager, minUnits: bigint): ConsoleMethod<'listAttention'> {
   const { read } = createPreparedStatements(em);
   return {
     ratePolicy: 'reads',
     async run(_, caller) {
       const { merchantId, mode } = merchantOf(caller);
-      const { rows } = await read(merchantId, findItems, [merchantId, mode]);
+      const { rows } = await read(merchantId, findItems, [merchantId, mode, String(minUnits)]);
       const ofChains = await chainItems(em, mode, caller.session.merchant && merchantId);
       return { items: [...ofChains, ...rows.map(itemOf)] };
     },
@@ -67,7 +67,7 @@ function itemOf(row: Record<string, unknown>) {
 const noSuchItem = { field: 'id', message: 'must be the id of an item' };
 
 /** `ResolveAttention`: removes the item from the list. Resolving it again changes its note. */
-export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAttention'> {
+export function resolveAttention(em: EntityManager, minUnits: bigint): ConsoleMethod<'resolveAttention'> {
   const { read, run } = createPreparedStatements(em);
   return {
     ratePolicy: 'changes',
@@ -85,8 +85,10 @@ export function resolveAttention(em: EntityManager): ConsoleMethod<'resolveAtten
       const { id, note } = request;
       // Only listed items can be resolved, so that nobody can fill the table with invented ones.
       const known = await read(merchantId, isResolved, [merchantId, mode, id]);
-      const open = known.rowCount ? [] : (await read(merchantId, findItems, [merchantId, mode])).rows;
-      if (!known.rowCount && !open.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
+      if (!known.rowCount) {
+        const { rows } = await read(merchantId, findItems, [merchantId, mode, String(minUnits)]);
+        if (!rows.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
+      }
       await run(resolveItem, [merchantId, mode, id, note]);
       // The audit log takes its target from this id.
       const [kind, uuid = ''] = id.split(':');
@@ -117,7 +119,7 @@ const endpointItem = itemOfRow('endpoint', 'w.id', endpointState);
 const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
-/** Ended intents with a confirmed surplus that was not returned, a wrong token, or a reorged payment. */
+/** Ended intents with a confirmed surplus that was not returned or a wrong token, or with a reorged payment. */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id, n.token,
@@ -134,7 +136,7 @@ const payments = (refunded: string) => `
         from ${sumsOf('i.id')} p where p.state = 'confirmed'
     ) m
     where i.status <> 'processing' and i.status <> 'requires_payment'
-      and (m.surplus > 0 or i.labels && array['reorged', 'wrong_token']) and ${isUnresolved(intentItem)}
+      and (greatest(m.surplus, m.other_tokens) >= greatest($3::bigint, 1) or 'reorged' = any (i.labels)) and ${isUnresolved(intentItem)}
     order by i.id desc limit ${maxOfKind})`;
 
 const findItems = preparedStatement(

@@ -24,12 +24,13 @@ export function createConsoleService(
   chainNodes: readonly ChainNodes[],
   gasless: Pick<Gasless, 'on'>,
   peppers: KeyRing,
+  minUnits: bigint,
 ): ImplementedService<ConsoleCaller> {
   const methods = {
     getSummary: getSummary(em),
     createExport: createExport(em, peppers),
-    listAttention: listAttention(em),
-    resolveAttention: resolveAttention(em),
+    listAttention: listAttention(em, minUnits),
+    resolveAttention: resolveAttention(em, minUnits),
     getTimeline: getTimeline(em),
     listChains: listChains(em, chainNodes, gasless),
     listApiKeys: listKeys(em),

@@ -83,7 +83,8 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   const merchantServices = createServices(em, store, clientSecretKeys, work);
   const isGasless = (network: number) => gasless.on(network) !== undefined;
   const { readCheckout, checkoutService } = createCheckout(em, isGasless);
-  const consoleService = createConsoleService(em, chainNodes, gasless, peppers);
+  const { unattributedMinUnits } = config;
+  const consoleService = createConsoleService(em, chainNodes, gasless, peppers, unattributedMinUnits);
   const takeFromLimit = createRateLimit(config.rateLimits);
   const byKey = authenticateByKey(apiKeys);
   const chargeCheckout = (context: RequestContext) => takeFromLimit(context, 'checkout');
@@ -112,7 +113,7 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     takeFromLimit,
     payCheckout: createPayCheckout(em, {
       gasless,
-      toleranceUnits: config.unattributedMinUnits,
+      toleranceUnits: unattributedMinUnits,
       checkoutText: async (opened) => checkoutCodec.encode(await readCheckout(opened)),
       stopping,
       takeFromPayerLimit: createMinuteLimit('Too many signed payments within a minute.'),
