@@ -146,6 +146,14 @@ test('a block whose logs an answer leaves out, despite its bloom filter, is aske
   expect((await calls.getIntent(intent.id)).payments).toMatchObject([{ block_number: block }]);
 });
 
+test('each block whose logs a node hides, despite its bloom filter, is noted to be read again', async () => {
+  const { block } = await payAmongTen();
+  node.lie('empty logs');
+  await watcher.follow();
+  const doubtful = (await watcher.ledger.doubtful(20)).map(({ number }) => number);
+  expect(doubtful).toEqual(Array.from({ length: 10 }, (_, i) => block + 5 - i));
+});
+
 test('transfers of a fork are not taken for those of this chain', async () => {
   const { intent } = await payAmongTen();
   const [before, head] = [await cursorOf(), await headOf()];

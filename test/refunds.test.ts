@@ -1,5 +1,6 @@
 // Refunds, from the request to the transfer on the chain. Covers each rule of docs/settlement.md.
 
+import { randomBytes } from 'node:crypto';
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
@@ -432,6 +433,9 @@ describe('on the chain', async () => {
     const { address: from } = chain.accounts[2] as { address: Address };
     await chain.mint(from, 5_000n);
     const send = () => chain.transfer({ ...asPrepared, from, suffix: suffixOf(refund.id) });
+    // The refund's own transfer takes no place of these.
+    await sendPrepared(refund);
+    await mine();
     const first = await send();
     await mine();
     await send();
@@ -441,15 +445,17 @@ describe('on the chain', async () => {
     await mine(10);
     // The verification must not find more.
     await watcher.verify();
-    const transfers = [{ counts: true }, { counts: true, labels: ['twice'] }];
+    const twice = { counts: true, labels: ['twice'] };
+    const transfers = [{ counts: true }, twice, twice];
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers });
-    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(2_000);
-    expect(await eventsOf(refund.id)).toEqual(['processing', 'unexpected', 'succeeded', 'unexpected']);
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(3_000);
+    const unexpected = ['unexpected', 'unexpected'];
+    expect(await eventsOf(refund.id)).toEqual(['processing', ...unexpected, 'succeeded', ...unexpected]);
     // The place of one that was reverted is free.
     await revert(first);
     await send();
     await mine();
-    expect((await get(refund.id)).transfers).toHaveLength(3);
+    expect((await get(refund.id)).transfers).toHaveLength(4);
   });
 
   test.each([
@@ -463,6 +469,18 @@ describe('on the chain', async () => {
     await sendPrepared(refund);
     await mine();
     expect((await get(refund.id)).transfers).toBeUndefined();
+  });
+
+  test('a transfer like a refund, to what became a wallet of the merchant, is only a payment', async () => {
+    const destination = `0x${randomBytes(20).toString('hex')}` as const;
+    await newRefund({ destination });
+    const fields = { amount_units: 2_000, wallet_address: destination };
+    const { id } = (await service.call('createPaymentIntent', fields)).json;
+    await chain.transfer({ ...asPrepared, to: destination });
+    await mine();
+    expect(await intentOf(id)).toMatchObject({ amount_received_units: 1_000 });
+    const rows = await service.query('select from transfers where amount_units = 1000 and is_refund');
+    expect(rows).toEqual([]);
   });
 
   test('a transfer with two ids proves nothing, whatever their kind', async () => {
