@@ -3,8 +3,9 @@
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { type Address, concatHex, type Hex } from 'viem';
+import { type Address, concatHex, type Hex, padHex } from 'viem';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
@@ -722,6 +723,33 @@ describe('with two nodes,', () => {
     await expect(watcher.verify()).rejects.toThrow('asked again');
     expect(await amountsOf()).toContain(intent.amount_units);
   });
+
+  test.each(['token', 'sender', 'recipient'])(
+    'a %s that only the first one reports pays nothing',
+    async (lie) => {
+      await watchAnew([node.url, chain.url]);
+      const [from, other] = [chain.accounts[0].address, chain.accounts[1].address];
+      const to: Address = `0x${randomBytes(20).toString('hex')}`;
+      const { id } = await calls.createIntent({ amount_units: 100, wallet_address: to });
+      const token = lie === 'token' ? bridgedUsdcAddresses.usdbC : chain.usdc;
+      await chain.mint(from, 100n, token);
+      await watcher.catchUp(chain.mine());
+      await chain.transfer({ from, to: lie === 'recipient' ? other : to, amountUnits: 100n, token });
+      const told = padHex(lie === 'sender' ? other : to, { size: 32 });
+      const changed = (logs: { topics: Hex[] }[]) =>
+        logs.map(({ topics, ...log }) => ({
+          ...{ ...log, address: chain.usdc },
+          topics: topics.with(lie === 'sender' ? 1 : 2, told),
+        }));
+      node.rewrite(({ method }, { result }) => {
+        const { logs } = Object(result);
+        if (method === 'eth_getLogs') return { result: changed(result as { topics: Hex[] }[]) };
+        return logs && { result: { ...Object(result), logs: changed(logs) } };
+      });
+      await watcher.catchUp(chain.mine(13));
+      expect(await getIntent(id)).toMatchObject({ status: 'processing', payments: [{ status: 'pending' }] });
+    },
+  );
 
   test('the second one on another fork neither adds nor reverts', async () => {
     const intent = await createIntent();
