@@ -67,6 +67,16 @@ const ended = (
 });
 
 export const directRows: Row[] = [
+  way('two transfers of one block, each of the amount of another intent', async (stage) => {
+    const intents = [await stage.intent(), await stage.intent({ amountUnits: amount + 1n })];
+    for (const { wallet: to, amountUnits } of intents) await stage.transfer({ to, amountUnits });
+    return intents.map((intent) => pays(intent));
+  }),
+  way('a transfer of nothing', async (stage) => {
+    const { wallet: to } = await stage.intent();
+    await stage.transfer({ to, amountUnits: 0n });
+    return [];
+  }),
   named('a transfer with the id', (id) => id),
   paired('a transfer with the id and less than the amount', async (stage, intent) => {
     await stage.transfer({ to: intent.wallet, amountUnits: 1n, suffix: idBytes(intent.id) });
