@@ -308,6 +308,8 @@ describe('on the chain', async () => {
       ],
     });
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(0);
+    const another = await create(refund.payment_intent, { amount_units: 401 });
+    expect(another).toMatchObject(refusal(/At most 400 /));
     await mine(9);
     const succeeded = await get(refund.id);
     expect(succeeded).toMatchObject({ status: 'succeeded', transfers: [{ status: 'confirmed' }] });
@@ -375,6 +377,10 @@ describe('on the chain', async () => {
     // A transfer belongs to one refund only.
     const other = await newRefund();
     expect((await confirm(other.id, hash)).code).toBe('invalid_state');
+    const reverted = await chain.transfer(asPrepared);
+    await mine();
+    await revert(reverted);
+    expect((await confirm(other.id, reverted)).code).toBe('invalid_state');
   });
 
   test('of two refunds that are confirmed with one transfer at the same time, one gets it', async () => {
@@ -473,14 +479,14 @@ describe('on the chain', async () => {
 
   test('a transfer like a refund, to what became a wallet of the merchant, is only a payment', async () => {
     const destination = `0x${randomBytes(20).toString('hex')}` as const;
-    await newRefund({ destination });
+    const refund = await newRefund({ destination });
     const fields = { amount_units: 2_000, wallet_address: destination };
     const { id } = (await service.call('createPaymentIntent', fields)).json;
-    await chain.transfer({ ...asPrepared, to: destination });
+    const transaction_hash = await chain.transfer({ ...asPrepared, to: destination });
     await mine();
     expect(await intentOf(id)).toMatchObject({ amount_received_units: 1_000 });
-    const rows = await service.query('select from transfers where amount_units = 1000 and is_refund');
-    expect(rows).toEqual([]);
+    const answer = await service.call('confirmRefund', { id: refund.id, transaction_hash });
+    expect(answer.code).toBe('invalid_state');
   });
 
   test('a transfer with two ids proves nothing, whatever their kind', async () => {
@@ -535,6 +541,11 @@ describe('on the chain', async () => {
     await mine();
     const hash = await sendPrepared(refund, account.address);
     await mine();
+    // It is not confirmed for another block.
+    const find = 'select id from transfers where refund = $1';
+    const [row] = await service.query<{ id: string }>(find, [uuidOf(refund.id)]);
+    await watcher.ledger.confirmAll(await leaseNumber(service), `0x${'1'.repeat(64)}`, [row?.id as string]);
+    expect((await get(refund.id)).status).toBe('processing');
     const raw = await chain.client.request<{ Method: string; Parameters: Hex[]; ReturnType: Hex }>({
       method: 'eth_getRawTransactionByHash',
       params: [hash],
