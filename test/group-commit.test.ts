@@ -202,6 +202,7 @@ describe('the batcher', () => {
   /** A batcher whose commit waits until it is released, and the batches that it received. */
   function gated(options: {
     slots: number;
+    maxBeside?: number;
     maxBatchSize: number;
     maxWaiting: number;
     maxWaitMs?: number;
@@ -274,6 +275,34 @@ describe('the batcher', () => {
     expect(batches).toEqual([[1, 2, 3]]);
     release();
     expect(await all).toEqual(['done 1', 'done 2', 'done 3']);
+  });
+
+  test('a batch starts beside small ones, or if it is full', async () => {
+    const { batcher, batches, nextBatch, release } = gated({
+      ...{ slots: 2, maxBeside: 2, maxBatchSize: 4, maxWaiting: 100 },
+    });
+    const all: Promise<string>[] = [];
+    const add = async (...items: number[]) => {
+      const arrived = nextBatch();
+      all.push(...items.map((n) => batcher.add(n)));
+      await arrived;
+    };
+    await add(1, 2);
+    await add(3, 4, 5);
+    // The small batch is done; three items are still in flight.
+    release();
+    await all[1];
+    all.push(batcher.add(6), batcher.add(7), batcher.add(8));
+    await new Promise(setImmediate);
+    expect(batches).toEqual([
+      [1, 2],
+      [3, 4, 5],
+    ]);
+    await add(9);
+    expect(batches[2]).toEqual([6, 7, 8, 9]);
+    release();
+    release();
+    expect(await Promise.all(all)).toHaveLength(9);
   });
 
   test('limits how many items wait, and refuses others at once as unavailable', async () => {

@@ -23,6 +23,11 @@ interface BatcherOptions<Item, Result> {
   gatherMs?: number;
   /** Batches in flight at the same time. */
   slots: number;
+  /**
+   * A batch starts beside others only if they have at most so many items, or if it is a full one: fewer, larger
+   * batches cost less. If unset, it always starts.
+   */
+  maxBeside?: number;
   maxBatchSize: number;
   /** Items that may wait for a slot. One more is refused immediately as `unavailable`. */
   maxWaiting?: number;
@@ -58,6 +63,7 @@ export class Batcher<Item, Result> {
   /** The longest waiting first. */
   readonly #waiting: Waiter<Item, Result>[] = [];
   #busySlots = 0;
+  #itemsInFlight = 0;
   #isScheduled = false;
   #expiry: NodeJS.Timeout | undefined;
   /** The last batch failed and is held. */
@@ -98,13 +104,13 @@ export class Batcher<Item, Result> {
    * takes it, rejects with the signal's reason, and nothing is done for the item.
    */
   add(item: Item, signal?: AbortSignal): Promise<Result> {
-    const { maxWaiting, maxWaitMs, slots, gatherMs = 0 } = this.#options;
+    const { maxWaiting, maxWaitMs, gatherMs = 0 } = this.#options;
     if (this.#waiting.length >= maxWaiting) return Promise.reject(this.#queueIsFull);
     return new Promise((resolve, reject) => {
       const refusedAtMs = Math.min(performance.now() + maxWaitMs, this.#endsAtMs);
       this.#waiting.push({ item, signal, refusedAtMs, lastFailure: undefined, resolve, reject });
       this.#expiry ??= setTimeout(this.#expire, Math.max(1, refusedAtMs - performance.now())).unref();
-      if (this.#isScheduled || this.#busySlots >= slots) return;
+      if (this.#isScheduled || !this.#mayRun()) return;
       this.#isScheduled = true;
       if (gatherMs === 0) setImmediate(this.#fillSlots);
       else setTimeout(this.#fillSlots, gatherMs);
@@ -117,12 +123,16 @@ export class Batcher<Item, Result> {
       const batch = this.#takeBatch();
       if (batch.length === 0) continue;
       this.#busySlots++;
+      this.#itemsInFlight += batch.length;
       void this.#run(batch);
     }
   };
 
   #mayRun(): boolean {
-    return this.#pause === undefined && this.#busySlots < (this.#isHolding ? 1 : this.#options.slots);
+    const { slots, maxBatchSize, maxBeside = Number.POSITIVE_INFINITY } = this.#options;
+    const isAlone =
+      this.#isHolding || (this.#itemsInFlight > maxBeside && this.#waiting.length < maxBatchSize);
+    return this.#pause === undefined && this.#busySlots < (isAlone ? 1 : slots);
   }
 
   /** Takes the next items and rejects those whose signal has aborted. */
@@ -152,6 +162,7 @@ export class Batcher<Item, Result> {
     } finally {
       this.#options.onBatch?.(batch.length, performance.now() - startedAtMs);
       this.#busySlots--;
+      this.#itemsInFlight -= batch.length;
       this.#fillSlots();
     }
   }
