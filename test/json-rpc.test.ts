@@ -197,6 +197,12 @@ test.each<[string, Answer, Partial<NodeError>, RegExp]>([
     { fault: 'unreachable' },
     /refused eth_chainId: HTTP 200/,
   ],
+  [
+    'an error of JSON-RPC that repeats the URL',
+    says(`{"error":{"code":-32000,"message":"no plan for /v2/${secret}"}}`),
+    { fault: 'refused' },
+    /refused eth_chainId: no plan for \/v2\/… \(-32000\)$/,
+  ],
   ['a page with the URL', says(`Cannot POST /v2/${secret}`, 404), { fault: 'unreachable' }, /: HTTP 404/],
   [
     'too many requests, on a page',

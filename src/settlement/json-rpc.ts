@@ -59,7 +59,7 @@ export async function callJsonRpc(
     const answer = isOk(response) ? await readJson(text, elements, subject) : await readError(text);
     const { error, result } = (answer ?? {}) as { error?: unknown; result?: unknown };
     if (isOk(response) && error == null) return result;
-    throw faultOf(response, error, `${host} refused ${method}`);
+    throw faultOf(response, error, `${host} refused ${method}`, url);
   } catch (reason) {
     if (reason instanceof NodeError) throw reason;
     if (reason instanceof DOMException && reason.name === 'TimeoutError') {
@@ -148,22 +148,27 @@ const ofRate =
 const limitExceeded = -32005;
 const maxRead = 1_000;
 
+/** Hides what may be a key: each longer part of the URL behind its host, which a message may repeat. */
+function withoutKeys(text: string, { username, password, pathname, search }: URL): string {
+  const parts = [username, password, pathname, search].flatMap((part) => part.split(/[/?&=]/));
+  const keys = parts.filter(({ length }) => length >= 8);
+  return keys.reduce((hidden, key) => hidden.replaceAll(key, '…'), text);
+}
+
 /**
- * Classifies a refused request. Only a JSON-RPC error message is passed on: an HTML error page may repeat the
- * URL with its key.
+ * Classifies a refused request. Only a JSON-RPC error message is passed on, without the keys of the URL.
  */
-function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string): NodeError {
+function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string, url: URL): NodeError {
   const { statusCode: status, statusText, headers } = response;
   const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
     code?: unknown;
     message?: unknown;
   };
-  const details = typeof message === 'string' ? message : '';
-  const text =
-    typeof code === 'number' ? `${details.slice(0, maxText)} (${code})` : `HTTP ${status} ${statusText}`;
+  const read = typeof message === 'string' ? message.slice(0, maxRead) : '';
+  const shown = withoutKeys(typeof code === 'number' ? read : statusText, url).slice(0, maxText);
+  const text = typeof code === 'number' ? `${shown} (${code})` : `HTTP ${status} ${shown}`;
   const retryAfter = isOk(response) ? undefined : headers['retry-after'];
   const retryAfterMs = typeof retryAfter === 'string' ? msOf(retryAfter) : undefined;
-  const read = details.slice(0, maxRead);
   const is429 = status === 429 || code === 429;
   const isTooMany = is429 && !/\brange\b/i.test(read);
   const isTooLarge = status === 413 || (!isTooMany && ofSize.test(read) && !ofHead.test(read));
