@@ -69,6 +69,19 @@ async function pooled(): Promise<void> {
   while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
 }
 
+/** The URL of a node whose answers are changed. */
+function nodeWith(change: (call: Json, result: Json) => Json): Promise<string> {
+  const proxy = createServer(async (request, response) => {
+    const call = (await json(request)) as Json;
+    const headers = { 'content-type': 'application/json' };
+    const real = await fetch(chain.url, { method: 'POST', body: JSON.stringify(call), headers });
+    const answer = (await real.json()) as Json;
+    const { result } = answer;
+    response.end(JSON.stringify(result ? { ...answer, result: change(call, result) } : answer));
+  });
+  return listenInTest(proxy);
+}
+
 /** A submitted authorization that nobody has sent, valid for 20 s more. */
 async function submitted(fields: object = {}) {
   const order = await newOrder(fields);
@@ -540,6 +553,42 @@ describe('nobody pays twice', () => {
     expect(await statusesOf(order.id)).toEqual(['released', 'landed']);
   });
 
+  test('an authorization is released only if both nodes agree on the block at its end', async () => {
+    const { order, validBefore } = await submitted();
+    const hasty = await nodeWith(({ method }, result) =>
+      method === 'eth_getBlockByNumber'
+        ? { ...result, timestamp: `0x${(Number(result.timestamp) + 20).toString(16)}` }
+        : result,
+    );
+    await watcher.release();
+    const both = createTestWatcher(service, { urls: [chain.url, hasty] });
+    await both.catchUp(chain.mine(1, { timestamp: validBefore - 10 }));
+    await both.catchUp(chain.mine(confirmationsRequired, { timestampStep: 1 }));
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    await both.release();
+    await readBlock(confirmationsRequired);
+    expect(await statusesOf(order.id)).toEqual(['released']);
+  });
+
+  test('an authorization is not released while one node has it used, and only the other one unused', async () => {
+    const { order, signed, validBefore } = await submitted();
+    // The reader hides the transfer, too.
+    const liar = await nodeWith(({ method }, result) =>
+      method === 'eth_call' ? `0x${'0'.repeat(64)}` : method === 'eth_getLogs' ? [] : result,
+    );
+    await watcher.release();
+    const both = createTestWatcher(service, { urls: [liar, chain.url] });
+    await facilitator.send(signed);
+    await both.catchUp(chain.mine());
+    await both.catchUp(chain.mine(1, { timestamp: validBefore }));
+    await both.catchUp(chain.mine(confirmationsRequired));
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
+    await both.readAllAgain();
+    await both.release();
+    await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['landed']);
+  });
+
   test('an authorization canceled on the chain is released early, one with a hidden use is not', async () => {
     const { order, signed } = await submitted();
     await chain.send(order.account.address, {
@@ -826,24 +875,13 @@ describe('a nonce', () => {
     const { order, signed } = await submitted();
     await Promise.all([createIntent(), createIntent()]);
     // A node whose receipts lack the log.
-    const blind = createServer(async (request, response) => {
-      const call = (await json(request)) as Json;
-      const answer = (await (
-        await fetch(chain.url, {
-          method: 'POST',
-          body: JSON.stringify(call),
-          headers: { 'content-type': 'application/json' },
-        })
-      ).json()) as Json;
-      if (call.method === 'eth_getTransactionReceipt' && answer.result) {
-        answer.result.logs = answer.result.logs.filter(
-          ({ topics }: Json) => topics[0] !== authorizationUsedTopic,
-        );
-      }
-      response.end(JSON.stringify(answer));
-    });
+    const blind = await nodeWith(({ method }, result) =>
+      method === 'eth_getTransactionReceipt'
+        ? { ...result, logs: result.logs.filter(({ topics }: Json) => topics[0] !== authorizationUsedTopic) }
+        : result,
+    );
     await watcher.release();
-    const half = createTestWatcher(service, { urls: [await listenInTest(blind), chain.url] });
+    const half = createTestWatcher(service, { urls: [blind, chain.url] });
     await facilitator.send(signed);
     await half.catchUp(chain.mine(15));
     await half.readAllAgain();
