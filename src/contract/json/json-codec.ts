@@ -32,7 +32,7 @@ export function createJsonCodec<Desc extends DescMessage>(
   desc: Desc,
   { without = [] }: { without?: readonly DescField[] } = {},
 ) {
-  const codec = compileMessage(desc, new Map(), without);
+  const codec = compileMessage(desc, without);
   return {
     /**
      * Decodes a message from JSON; undefined if it is not an object. Collects every fault of shape, including
@@ -65,8 +65,8 @@ const isUnset = (value: unknown) => value === undefined;
 const isEmpty = (value: unknown) => value === undefined || value === '';
 const isEmptyList = (value: unknown) => (value as readonly unknown[] | undefined)?.length === 0;
 
-/** Codecs of messages by their descriptors, so that messages can be recursive. */
-type CompiledMessages = Map<DescMessage, ValueCodec>;
+/** Codecs of whole messages, which may contain themselves. Reading their options takes long, so they are shared. */
+const compiled = new Map<DescMessage, ValueCodec>();
 
 interface FieldCodec {
   name: string;
@@ -78,15 +78,11 @@ interface FieldCodec {
   isOmitted(value: unknown): boolean;
 }
 
-function compileMessage(
-  desc: DescMessage,
-  compiled: CompiledMessages,
-  without: readonly DescField[] = [],
-): ValueCodec {
+function compileMessage(desc: DescMessage, without: readonly DescField[] = []): ValueCodec {
   if (desc.typeName === 'google.protobuf.Struct') return structCodec;
   if (desc.typeName === 'google.protobuf.Timestamp') return timestampCodec;
   const known = compiled.get(desc);
-  if (known !== undefined) return known;
+  if (known !== undefined && without.length === 0) return known;
   const fields: FieldCodec[] = [];
   const fieldsByName = new Map<string, FieldCodec>();
   const descFields = desc.fields.filter((field) => !without.includes(field));
@@ -120,27 +116,27 @@ function compileMessage(
       return text === '' ? '{}' : `${text}}`;
     },
   };
-  compiled.set(desc, codec);
+  if (without.length === 0) compiled.set(desc, codec);
   for (const field of descFields) {
     const { name, localName } = field;
     const prefix = `${JSON.stringify(name)}:`;
     const isOmitted = mayBeAbsent(field) ? (field.fieldKind === 'list' ? isEmptyList : isEmpty) : isUnset;
-    fields.push({ name, localName, prefix, codec: compileField(field, compiled), isOmitted });
+    fields.push({ name, localName, prefix, codec: compileField(field), isOmitted });
   }
   for (const field of fields) fieldsByName.set(field.name, field);
   return codec;
 }
 
-function compileField(field: DescField, compiled: CompiledMessages): ValueCodec {
+function compileField(field: DescField): ValueCodec {
   if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
   if (field.fieldKind === 'map') throw unsupported(field, 'a map');
-  const value = compileValue(field, compiled);
+  const value = compileValue(field);
   return field.fieldKind === 'list' ? listOf(field, value) : value;
 }
 
 /** The codec of the field's value, or of each in its list. */
-function compileValue(field: DescField, compiled: CompiledMessages): ValueCodec {
-  if (field.message !== undefined) return compileMessage(field.message, compiled);
+function compileValue(field: DescField): ValueCodec {
+  if (field.message !== undefined) return compileMessage(field.message);
   return field.enum !== undefined ? compileEnum(field.enum) : compileScalar(field, field.scalar);
 }
 
