@@ -51,7 +51,11 @@ async function main(): Promise<void> {
   // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
-  // Everything else is loaded while PostgreSQL starts. Together they take as long as the slower of the two.
+  // Everything else is loaded while PostgreSQL starts. Loading keeps this process busy, so PostgreSQL is first.
+  const spawned = Promise.withResolvers<void>();
+  const starting =
+    config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir, spawned.resolve) : undefined;
+  await Promise.race([starting, spawned.promise]);
   const [
     postgres,
     { openDatabase },
@@ -59,7 +63,7 @@ async function main(): Promise<void> {
     { startServer },
     { planLocalChains, runLocalChains },
   ] = await Promise.all([
-    config.databaseUrl === undefined ? startEmbeddedPostgres(config.dataDir) : undefined,
+    starting,
     import('./processes/open-database.ts'),
     import('./embedded/demo.ts'),
     import('./processes/serve.ts'),

@@ -48,9 +48,10 @@ interface Account {
 /**
  * Starts PostgreSQL on `<dataDir>/postgres`, creating the cluster first if there is none, or joins the server
  * that already runs there. It listens only on a Unix socket in that folder, which only its owner can enter.
- * Throws StartupError, with the remedy, if the folder cannot be used.
+ * Throws StartupError, with the remedy, if the folder cannot be used. Calls `onSpawn` once a program of
+ * PostgreSQL runs, which does not need this process for a while.
  */
-export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPostgres> {
+export async function startEmbeddedPostgres(dataDir: string, onSpawn = () => {}): Promise<EmbeddedPostgres> {
   const folder = resolve(dataDir, 'postgres');
   if (Buffer.byteLength(folder) > maxSocketFolderBytes) {
     throw new StartupError(
@@ -64,8 +65,8 @@ export async function startEmbeddedPostgres(dataDir: string): Promise<EmbeddedPo
 
   const location: SocketLocation = { socketFolder: folder, user, database };
   await removeUnfinishedClusters(folder);
-  if (!existsSync(join(folder, 'PG_VERSION'))) await createCluster(binaries.initdb, folder, account);
-  if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account);
+  if (!existsSync(join(folder, 'PG_VERSION'))) await createCluster(binaries.initdb, folder, account, onSpawn);
+  if (!(await isRunning(folder))) await startServer(binaries.postgres, folder, account, onSpawn);
   return { location, ended: untilServerIsGone(folder), stop: () => stopServer(location) };
 }
 
@@ -149,7 +150,12 @@ const unfinishedHere = new Set<string>();
 const maxInitdbMs = 600_000;
 
 /** Creates the cluster beside its folder, then renames it, so an interrupted start leaves no partial one. */
-async function createCluster(initdb: string, folder: string, account: Account | undefined): Promise<void> {
+async function createCluster(
+  initdb: string,
+  folder: string,
+  account: Account | undefined,
+  onSpawn: () => void,
+): Promise<void> {
   let unfinished = '';
   await makeExecutable(initdb);
   try {
@@ -159,7 +165,9 @@ async function createCluster(initdb: string, folder: string, account: Account | 
     // Only the folder's owner and root can reach the socket.
     const access = [`--username=${user}`, '--auth=trust'];
     const flags = [`--pgdata=${unfinished}`, ...access, '--encoding=UTF8', '--locale=C', '--no-instructions'];
-    await run(initdb, flags, { ...account, cwd: unfinished, env: ownEnvironment() });
+    const running = run(initdb, flags, { ...account, cwd: unfinished, env: ownEnvironment() });
+    onSpawn();
+    await running;
     // Another process may have been first: then its cluster is kept.
     await rename(unfinished, folder).catch(async (error) => {
       if (!existsSync(join(folder, 'PG_VERSION'))) throw error;
@@ -192,7 +200,12 @@ async function isAbandoned(unfinished: string): Promise<boolean> {
 }
 
 /** Resolves once the server is ready. Throws StartupError if it ends before that. */
-async function startServer(postgres: string, folder: string, account: Account | undefined): Promise<void> {
+async function startServer(
+  postgres: string,
+  folder: string,
+  account: Account | undefined,
+  onSpawn: () => void,
+): Promise<void> {
   await makeExecutable(postgres);
   const server = spawn(
     postgres,
@@ -200,6 +213,7 @@ async function startServer(postgres: string, folder: string, account: Account | 
     // In its own process group, so that Ctrl-C reaches only this process, which stops the database last.
     { ...account, cwd: folder, env: ownEnvironment(), detached: true, stdio: ['ignore', 'ignore', 'pipe'] },
   );
+  onSpawn();
   let said = 'PostgreSQL ended';
   await new Promise<void>((ready, failed) => {
     server.once('error', (cause) => failed(folderError(folder, cause)));
