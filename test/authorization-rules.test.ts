@@ -350,6 +350,7 @@ describe('a transfer', () => {
       execute function refuse()`);
     await facilitator.send(signed);
     await readBlock();
+    expect(await statusesOf(order.id)).toEqual(['submitted']);
     const { json } = await service.call('listTransfers', { from_address: order.account.address });
     const [{ id } = { id: '' }] = json.transfers;
     const attribute = (payment_intent: string) => service.call('attributeTransfer', { id, payment_intent });

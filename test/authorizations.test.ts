@@ -69,17 +69,12 @@ async function pooled(): Promise<void> {
   while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
 }
 
-/** The URL of a node whose answers are changed. */
-function nodeWith(change: (call: Json, result: Json) => Json): Promise<string> {
-  const proxy = createServer(async (request, response) => {
-    const call = (await json(request)) as Json;
-    const headers = { 'content-type': 'application/json' };
-    const real = await fetch(chain.url, { method: 'POST', body: JSON.stringify(call), headers });
-    const answer = (await real.json()) as Json;
-    const { result } = answer;
-    response.end(JSON.stringify(result ? { ...answer, result: change(call, result) } : answer));
-  });
-  return listenInTest(proxy);
+/** The URL of a node whose results are changed. */
+async function nodeWith(change: (method: string, result: Json) => Json): Promise<string> {
+  const liar = await startLyingNode(chain.url);
+  onTestFinished(liar.close);
+  liar.rewrite(({ method }, { result }) => (result ? { result: change(method, result) } : undefined));
+  return liar.url;
 }
 
 /** A submitted authorization that nobody has sent, valid for 20 s more. */
@@ -555,7 +550,7 @@ describe('nobody pays twice', () => {
 
   test('an authorization is released only if both nodes agree on the block at its end', async () => {
     const { order, validBefore } = await submitted();
-    const hasty = await nodeWith(({ method }, result) =>
+    const hasty = await nodeWith((method, result) =>
       method === 'eth_getBlockByNumber'
         ? { ...result, timestamp: `0x${(Number(result.timestamp) + 20).toString(16)}` }
         : result,
@@ -573,7 +568,7 @@ describe('nobody pays twice', () => {
   test('an authorization is not released while one node has it used, and only the other one unused', async () => {
     const { order, signed, validBefore } = await submitted();
     // The reader hides the transfer, too.
-    const liar = await nodeWith(({ method }, result) =>
+    const liar = await nodeWith((method, result) =>
       method === 'eth_call' ? `0x${'0'.repeat(64)}` : method === 'eth_getLogs' ? [] : result,
     );
     await watcher.release();
@@ -875,7 +870,7 @@ describe('a nonce', () => {
     const { order, signed } = await submitted();
     await Promise.all([createIntent(), createIntent()]);
     // A node whose receipts lack the log.
-    const blind = await nodeWith(({ method }, result) =>
+    const blind = await nodeWith((method, result) =>
       method === 'eth_getTransactionReceipt'
         ? { ...result, logs: result.logs.filter(({ topics }: Json) => topics[0] !== authorizationUsedTopic) }
         : result,

@@ -6,7 +6,8 @@ import { loadConfig } from '../src/config/config.ts';
 import { networkFor } from '../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import { createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
+import { createPreparedStatements } from '../src/database/prepared.ts';
+import { createExpireSome, createExpiry } from '../src/payment-intents/expire-payment-intents.ts';
 import { type Door, doors, type Request } from './support/call.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { type IntentRows, insertIntents } from './support/intent-rows.ts';
@@ -165,6 +166,17 @@ describe('expiry', async () => {
         where e.mode = i.mode and e.merchant_id = i.merchant_id and e.created_at = i.expired_at`,
     );
     expect(modes).toEqual([{ n: 8 }]);
+  });
+
+  test('expires an intent at its deadline, not before', async () => {
+    const expireSome = createExpireSome(service.database.orm.em, () => {});
+    const { transaction } = createPreparedStatements(service.database.orm.em);
+    const deadline = Date.UTC(2026, 0, 1);
+    await insertIntents(service, { merchantId, count: 1, firstAtMs: deadline - hour / 2 });
+    for (const [early, expired] of [[1, 0] as const, [0, 1] as const]) {
+      const until = new Date(deadline - early);
+      expect(await transaction((run) => expireSome(run, { network: 3, until }))).toMatchObject({ expired });
+    }
   });
 
   test('leaves the intents of a watched chain to the clock of the chain', async () => {

@@ -576,9 +576,12 @@ describe('on the chain', async () => {
   });
 
   test('a refund expires by the clock of the chain, and a later transfer is late', async () => {
-    const refund = await newRefund();
+    const [refund, elsewhere] = [await newRefund(), await newRefund()];
+    await service.query('update refunds set network = 4 where id = $1', [uuidOf(elsewhere.id)]);
     await chain.mine(1, { timestamp: Math.ceil(Date.parse(refund.expires_at) / 1_000) + 1 });
     await mine(20);
+    // The clock of another chain.
+    expect((await service.call('cancelRefund', { id: elsewhere.id })).json.status).toBe('canceled');
     const expired = await get(refund.id);
     expect([expired.status, Boolean(expired.expired_at)]).toEqual(['expired', true]);
     await sendPrepared(refund);

@@ -549,6 +549,44 @@ test('a payment that a third node has is not reverted', async () => {
   expect(watcher.changes.map(({ event }) => event)).toEqual(['payment_intent.processing']);
 });
 
+test('a payment is not reverted while the reader lacks receipts, even if the confirming node denies it', async () => {
+  const denier = await startLyingNode(chain.url);
+  await watchAnew([node.url, denier.url]);
+  const [intent, other] = [await createIntent(), await createIntent()];
+  await send(other, BigInt(other.amount_units));
+  const hash = await send(intent, BigInt(intent.amount_units));
+  await watcher.catchUp(chain.mine(6));
+  denier.rewrite(({ method, params: [asked] = [] }) => {
+    if (method === 'eth_getLogs') return { result: [] };
+    return asked === hash ? { result: null } : undefined;
+  });
+  node.rewrite(({ method }) => {
+    if (method === 'eth_getLogs') return { result: [] };
+    return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
+  });
+  for (let i = 0; i < 3; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
+  expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
+  await denier.close();
+});
+
+test('blocks that the node has lost are not taken for reorged ones', async () => {
+  const intent = await createIntent();
+  await send(intent, BigInt(intent.amount_units));
+  await watcher.catchUp(chain.mine(3));
+  const { number } = await chain.client.getBlock();
+  await chain.reorg(1);
+  await chain.mine(1);
+  node.rewrite(({ method, params: [at] = [] }) => {
+    const below = Number(number) - Number(at);
+    return method === 'eth_getBlockByNumber' && (below === 1 || below === 2) ? { result: null } : undefined;
+  });
+  for (let i = 0; i < 3; i++) await expect(watcher.follow()).rejects.toThrow(/no longer has block \d+$/);
+  node.rewrite(undefined);
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  await watcher.catchUp();
+  expect(watcher.changes.map(({ event }) => event)).toEqual(['payment_intent.processing']);
+});
+
 test('denials of a payment in two different blocks do not add up', async () => {
   const intent = await createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
