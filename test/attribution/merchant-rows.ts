@@ -4,9 +4,9 @@ import type { Address } from 'viem';
 import { formatIdentifier } from '../../src/database/identifiers.ts';
 import { insertIntents } from '../support/intent-rows.ts';
 import { idBytes } from '../support/settlement.ts';
-import { amount, pays, type Row, type Stage, unattributed, way } from './stage.ts';
+import { amount, pays, type Row, records, type Stage, unattributed, way } from './stage.ts';
 
-/** Intents of the shop that expected a wallet so many days ago, and have expired. */
+/** Intents of the shop that expected a wallet so many days ago, and have expired. Returns the id of one. */
 async function expectedDaysAgo({ service, shop }: Stage, wallet: Address, days: number, count = 2) {
   await insertIntents(service, {
     merchantId: shop.id,
@@ -19,6 +19,11 @@ async function expectedDaysAgo({ service, shop }: Stage, wallet: Address, days: 
       expired_at: `to_timestamp($3 / 1000.0) + interval '31 minutes'`,
     },
   });
+  const [row] = await service.query<{ id: string }>(
+    `select id from payment_intents where merchant_id = $1 and status = 'expired'`,
+    [shop.id],
+  );
+  return formatIdentifier('pi', row?.id ?? '');
 }
 
 export const merchantRows: Row[] = [
@@ -134,12 +139,15 @@ export const merchantRows: Row[] = [
   }),
   way('a wallet that intents expected 31 days ago, with the id of one of them', async (stage) => {
     const wallet = stage.newWallet();
-    await expectedDaysAgo(stage, wallet, 31);
-    const [row] = await stage.service.query<{ id: string }>(
-      'select id from payment_intents where merchant_id = $1',
-      [stage.shop.id],
-    );
-    await stage.transfer({ to: wallet, suffix: idBytes(formatIdentifier('pi', row?.id ?? '')) });
+    const id = await expectedDaysAgo(stage, wallet, 31);
+    await stage.transfer({ to: wallet, suffix: idBytes(id) });
     return [];
+  }),
+  way('an intent that was made a day ago and expired half an hour later', async (stage) => {
+    const wallet = stage.newWallet();
+    const other = await stage.intent({ wallet, amountUnits: amount + 1n });
+    const id = await expectedDaysAgo(stage, wallet, 1, 1);
+    await stage.transfer({ to: wallet });
+    return [records({ ...other, id, amountUnits: amount }, ['late'], { status: 'expired' })];
   }),
 ];
