@@ -155,9 +155,7 @@ function withoutKeys(text: string, { username, password, pathname, search }: URL
   return keys.reduce((hidden, key) => hidden.replaceAll(key, '…'), text);
 }
 
-/**
- * Classifies a refused request. Only a JSON-RPC error message is passed on, without the keys of the URL.
- */
+/** Classifies a refused request. Only a JSON-RPC error message is passed on, without the keys of the URL. */
 function faultOf(response: Dispatcher.ResponseData, error: unknown, words: string, url: URL): NodeError {
   const { statusCode: status, statusText, headers } = response;
   const { code, message } = (typeof error === 'object' ? (error ?? {}) : { message: error }) as {
