@@ -413,14 +413,21 @@ test('a payment denied once is not reverted', async () => {
   expect(paid.labels).toBeUndefined();
 });
 
-describe('a node that has pruned the receipts', () => {
-  /** Answers as Reth and Erigon do for such blocks. */
-  const prune = () =>
-    node.rewrite(({ method }) => {
-      if (method === 'eth_getLogs') return { result: [] };
-      return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
-    });
+/** From now on, the node answers as Reth and Erigon do for blocks whose receipts they have pruned. */
+const prune = () =>
+  node.rewrite(({ method }) => {
+    if (method === 'eth_getLogs') return { result: [] };
+    return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
+  });
 
+/** From now on, a node denies the payment of this transaction. */
+const denyAt = (denier: LyingNode, hash: Hex) =>
+  denier.rewrite(({ method, params: [asked] = [] }) => {
+    if (method === 'eth_getLogs') return { result: [] };
+    return asked === hash ? { result: null } : undefined;
+  });
+
+describe('a node that has pruned the receipts', () => {
   /** Two payments in one block: a block with a single transaction is not checked for its receipt. */
   async function payTwo(): Promise<PayableIntent[]> {
     const intents = [await createIntent(), await createIntent()];
@@ -541,10 +548,7 @@ test('a payment that a third node has is not reverted', async () => {
   const intent = await createIntent();
   const hash = await send(intent, BigInt(intent.amount_units));
   await watcher.catchUp(chain.mine(6));
-  node.rewrite(({ method, params: [asked] = [] }) => {
-    if (method === 'eth_getLogs') return { result: [] };
-    return asked === hash ? { result: null } : undefined;
-  });
+  denyAt(node, hash);
   await watcher.tryToFollow(3);
   expect(watcher.changes.map(({ event }) => event)).toEqual(['payment_intent.processing']);
 });
@@ -556,14 +560,8 @@ test('a payment is not reverted while the reader lacks receipts, even if the con
   await send(other, BigInt(other.amount_units));
   const hash = await send(intent, BigInt(intent.amount_units));
   await watcher.catchUp(chain.mine(6));
-  denier.rewrite(({ method, params: [asked] = [] }) => {
-    if (method === 'eth_getLogs') return { result: [] };
-    return asked === hash ? { result: null } : undefined;
-  });
-  node.rewrite(({ method }) => {
-    if (method === 'eth_getLogs') return { result: [] };
-    return method === 'eth_getTransactionReceipt' ? { result: null } : undefined;
-  });
+  denyAt(denier, hash);
+  prune();
   for (let i = 0; i < 3; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
   expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
   await denier.close();
