@@ -43,7 +43,10 @@ export async function withSetting(benchmark: (setting: Setting) => Promise<void>
   await chmod(folder, 0o711);
   const postgres = await startEmbeddedPostgres(join(folder, 'data'));
   try {
-    await benchmark({ folder, postgres: postgres.location });
+    const interrupted = once(process, 'SIGINT').then(() => {
+      throw new Error('interrupted');
+    });
+    await Promise.race([benchmark({ folder, postgres: postgres.location }), interrupted]);
   } finally {
     await postgres.stop();
     await rm(folder, { recursive: true, force: true });

@@ -20,7 +20,14 @@ const env = (name: string): string => {
 };
 
 export const port = Number(env('PORT'));
-const pool = new pg.Pool({ host: env('PGHOST'), user: env('PGUSER'), database: env('PGDATABASE'), max: 16 });
+const pool = new pg.Pool({
+  host: env('PGHOST'),
+  user: env('PGUSER'),
+  database: env('PGDATABASE'),
+  max: 16,
+  // Connections are kept while other servers are measured.
+  idleTimeoutMillis: 0,
+});
 const secretKey = createSecretKey(randomBytes(32));
 
 const usdc = {
