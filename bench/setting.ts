@@ -232,13 +232,17 @@ export async function cpuMicrosOf<T>(
 
 /** Resolves once the process prints a line with "ready". Its output is read and discarded. */
 export async function printsReady(child: ChildProcess, name: string): Promise<void> {
-  const lines = createInterface({ input: child.stdout as NodeJS.ReadableStream });
+  const output = child.stdout as NodeJS.ReadableStream;
+  const lines = createInterface({ input: output });
   await new Promise<void>((resolve, reject) => {
     child.once('exit', (code) => reject(new Error(`${name} ended with ${code} before it was ready`)));
     lines.on('line', (line) => {
       if (line.includes('ready')) resolve();
     });
   });
+  // Thousands of lines a second: splitting them would take time from the server.
+  lines.close();
+  output.resume();
 }
 
 /** Returns a port on which nothing listens. */
