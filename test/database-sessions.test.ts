@@ -47,6 +47,17 @@ test.each(transactions)('a transaction %s whose session ends leaks no connection
   expect(await orm.em.fork().execute(one.text)).toEqual([{ one: 1 }]);
 });
 
+test('a session whose server has become read-only is used for no other statement', async () => {
+  const { socketFolder, user, database } = service.location;
+  const host = encodeURIComponent(socketFolder);
+  const url = `postgresql://${user}@localhost/${database}?host=${host}&target_session_attrs=read-write`;
+  const other = createOrm({ url }, 1);
+  const { run } = createPreparedStatements(other.em);
+  await run(preparedStatement('demote', 'set default_transaction_read_only = on'), []);
+  expect(await run(one, [])).toMatchObject({ rows: [{ one: 1 }] });
+  await other.close();
+});
+
 test('a stalled transaction loses its locks after ten seconds; one that waits gives up sooner', async () => {
   const lock = preparedStatement('test_lock', 'select pg_advisory_xact_lock(1)');
   const { promise: stopped, resolve: goOn } = Promise.withResolvers<void>();

@@ -87,7 +87,7 @@ export class DatabaseClient extends pg.Client {
       .on('drain', () => {
         disarm();
         // A transaction that has begun is ended first.
-        if (this.#mustEnd && !this.#isInTransaction) void this.end();
+        if (this.#mustEnd && !this.#isInTransaction) this.#cutReadOnly();
       });
     this.connection
       .on('readyForQuery', ({ status }: { status: string }) => {
@@ -177,7 +177,12 @@ export class DatabaseClient extends pg.Client {
 
   #endSoon(): void {
     this.#mustEnd = true;
-    if (!this.#isBusy && !this.#isInTransaction) this.#cut('the server no longer accepts writes', readOnly);
+    if (!this.#isBusy && !this.#isInTransaction) this.#cutReadOnly();
+  }
+
+  /** With an error: the pool would keep an idle client that ends without one. */
+  #cutReadOnly(): void {
+    this.#cut('the server no longer accepts writes', readOnly);
   }
 
   /** Fails the statement, and ignores what the server sends afterwards. */
