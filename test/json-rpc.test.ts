@@ -1,6 +1,7 @@
 // Answers of a node, and their classification.
 
 import http from 'node:http';
+import net from 'node:net';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
@@ -239,6 +240,13 @@ test('an endless answer times out', async () => {
     fault: 'late',
     message: expect.stringMatching(/did not answer eth_chainId within 0.5 s$/),
   });
+});
+
+test('a node that accepts connections but no TLS is late as soon as the time is over', async () => {
+  const silent = await listen(net.createServer((socket) => void socket.on('error', () => {})));
+  const asked = callJsonRpc(new URL(`https://127.0.0.1:${silent.port}`), 'eth_chainId', [], 200);
+  await expect(asked).rejects.toMatchObject({ fault: 'late' });
+  await silent.close();
 });
 
 test('an answer that unpacks to more than 64 MiB is not unpacked to its end', async () => {

@@ -7,6 +7,7 @@ import type { Authenticate, Method, ServedService } from '../requests/method.ts'
 import type { RequestContext, RequestObserver } from '../requests/request-context.ts';
 import type { RawHeaders, RequestHeader } from '../requests/request-header.ts';
 import type { Operation } from '../requests/trace.ts';
+import { beforeAbort } from '../scheduling/before-abort.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
 import type { TakeFromLimit } from './rate-limit.ts';
 import type { Connection, Strangers } from './strangers.ts';
@@ -79,18 +80,6 @@ export async function serveCall(
   const run = (ended: AbortSignal) =>
     implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;
   return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));
-}
-
-/** Runs `start`, but rejects with the signal's reason once that aborts. Starts nothing if it already has. */
-export function beforeAbort<T>(signal: AbortSignal, start: () => Promise<T>): Promise<T> {
-  if (signal.aborted) return Promise.reject(signal.reason);
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    signal.addEventListener('abort', abort, { once: true });
-    start()
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener('abort', abort));
-  });
 }
 
 /** How a call of the method appears in a trace. gRPC-Web counts as gRPC there. */

@@ -6,6 +6,7 @@ import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { JSONParser, TokenType } from '@streamparser/json';
 import { Agent, type Dispatcher, request } from 'undici';
+import { beforeAbort } from '../scheduling/before-abort.ts';
 import { nextSlice } from '../scheduling/slices.ts';
 import { type Elements, NodeError } from './node-answers.ts';
 
@@ -42,18 +43,18 @@ export async function callJsonRpc(
   const names = [username, password].map((part) => querystring.unescape(part));
   const credentials = Buffer.from(names.join(':')).toString('base64');
   try {
-    // Redirects are not followed: they would turn the call into a GET.
-    const response = await request(target, {
-      method: 'POST',
-      headers: {
-        'Content-Type': 'application/json',
-        'Accept-Encoding': 'gzip',
-        ...(username !== '' && { Authorization: `Basic ${credentials}` }),
-      },
-      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
-      signal: AbortSignal.timeout(timeoutMs),
-      dispatcher,
-    });
+    const signal = AbortSignal.timeout(timeoutMs);
+    const headers = {
+      'Content-Type': 'application/json',
+      'Accept-Encoding': 'gzip',
+      ...(username !== '' && { Authorization: `Basic ${credentials}` }),
+    };
+    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
+    // Redirects are not followed: they would turn the call into a GET. undici heeds the signal only once it is
+    // connected.
+    const response = await beforeAbort(signal, () =>
+      request(target, { method: 'POST', headers, body, signal, dispatcher }),
+    );
     const text = textOf(response);
     const subject = `${host} answered ${method} with`;
     const answer = isOk(response) ? await readJson(text, elements, subject) : await readError(text);

@@ -10,7 +10,7 @@ import { codeToString } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { ServiceError, toConnectError, toServiceError } from '../../requests/errors.ts';
 import { type RequestContext, requestContextOf } from '../../requests/request-context.ts';
-import { beforeAbort } from '../call.ts';
+import { beforeAbort } from '../../scheduling/before-abort.ts';
 
 /**
  * The outermost interceptor. Every error inside becomes a refusal of the catalogue. A call that exceeds the
