@@ -118,6 +118,7 @@ const cases: Record<string, Case> = {
   'never answers': unanswered(noAnswer, afterTen),
   'sends its headers byte by byte': unanswered(noAnswer, afterTen),
   'sends interim answers without end': unanswered('more than 10 interim answers (1xx) came before an answer'),
+  'sends 100 Continue unasked': unanswered('answered 100 Continue, which was not requested'),
   'never finishes the TLS handshake': unanswered(noConnection, afterTen),
   'accepts no connection': unanswered(noConnection, afterTen),
   // The status decides. The attempt does not wait for the rest of the answer.
@@ -183,6 +184,9 @@ async function openReceivers(): Promise<Record<keyof typeof cases, string>> {
     ),
     'sends interim answers without end': plain(
       await answering('', (socket) => trickle(socket, 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n', 100)),
+    ),
+    'sends 100 Continue unasked': plain(
+      await answering(`HTTP/1.1 100 Continue\r\n\r\n${ok}content-length: 0\r\n\r\n`),
     ),
     'never finishes the TLS handshake': secure(await open(() => {})),
     'accepts no connection': plain(await portThatAcceptsNothing()),
