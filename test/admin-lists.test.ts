@@ -355,6 +355,7 @@ describe('money', () => {
     await service.call('cancelRefund', { id });
     const canceled = { type: 'refund.canceled', data: { refund: { id } } };
     await expect.poll(() => json('event', 'list', '--refund', id)).toMatchObject([canceled]);
+    expect((await admin('event', 'list', '--refund', id)).stdout).toContain(id);
     expect(await json('delivery', 'list', '--limit', '1')).toMatchObject([{ payment_intent: intent }]);
   });
 

@@ -318,7 +318,7 @@ export const { list: listEvents } = resources<EventRow, EventListOptions>({
   textsOf: async (_, rows) => rows.map(eventText),
   rowOf: (row) => ({
     type: row.type,
-    payment_intent: row.paymentIntent == null ? undefined : formatIdentifier('pi', row.paymentIntent),
+    about: Object.values(JSON.parse(row.data) as Record<string, { id?: string }>)[0]?.id,
     'created (UTC)': formatMinute(row.createdAt),
   }),
 });
