@@ -102,7 +102,7 @@ function createConnectDoor(options: InternalDoorOptions) {
     }
     serve(called, request, response, context, options).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
-      response.stream.close();
+      response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
     });
   };
 }
@@ -211,7 +211,9 @@ async function serve(
   if (!isUnary) {
     // Connect's promise never resolves, because it waits for an event that a response does not have. It
     // rejects if the client has gone.
-    universalResponseToNodeResponse(answer, response).catch(() => request.stream.close());
+    universalResponseToNodeResponse(answer, response).catch(() =>
+      request.stream.close(constants.NGHTTP2_INTERNAL_ERROR),
+    );
     if (!request.stream.destroyed) await new Promise((resolve) => request.stream.once('close', resolve));
     const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
     if (isOurs) {

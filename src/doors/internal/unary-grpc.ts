@@ -2,7 +2,7 @@
 // everything else. It could serve these too, but async iterables, universal requests and Node's compatibility
 // layer would multiply the cost of each call. Clients see no difference.
 
-import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { type DescMethodUnary, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { encodeEnvelope } from '@connectrpc/connect/protocol';
@@ -49,7 +49,7 @@ export function createUnaryGrpc(options: DoorOptions) {
       limitStream(stream, options.requestTimeoutMs);
       serve(call, stream, rawHeaders, options).catch((reason) => {
         options.logger.error({ err: reason }, 'an RPC could not be answered');
-        stream.close();
+        stream.close(constants.NGHTTP2_INTERNAL_ERROR);
       });
     };
   };
