@@ -7,9 +7,11 @@ import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
 import { measureUnattributed } from '../src/settlement/measures.ts';
 import { runAdmin } from './support/admin.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { type ChainOptions, startChain, type TestChain } from './support/chain.ts';
 import { type LyingNode, startLyingNode } from './support/lying-node.ts';
 import { metric, untilMetric } from './support/metrics.ts';
+import { openClient } from './support/open-client.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
 import { anyPorts, bareEnvironment, databaseUrl, newSecrets } from './support/test-environment.ts';
@@ -349,6 +351,22 @@ describe('the command line', () => {
     // Also without a configured node.
     const stopped = /testnet base: the last block that was read is 36\d\d s old/;
     expect(await doctor('')).toMatchObject({ ok: false, message: expect.stringMatching(stopped) });
+  });
+
+  test('chain unwatch leaves no header of a block that is being recorded', async () => {
+    await watched();
+    await service.server.close();
+    const recording = await openClient(service.location);
+    await recording.query('begin; update watched_chains set lease_number = lease_number + 1');
+    const unwatched = admin({}, 'chain', 'unwatch', '--mode', 'testnet', '--chain', 'base', '--yes');
+    await sessionsWaiting(service, 1);
+    await recording.query(`
+      insert into block_headers select chain_id, 1 + max(number), hash_of.hash, now() from block_headers
+       cross join (select '\\x01'::bytea as hash) hash_of group by chain_id, hash_of.hash;
+      commit`);
+    await recording.end();
+    expect(await unwatched).toMatchObject({ stderr: '' });
+    expect(await service.query('select from block_headers')).toEqual([]);
   });
 
   test('chain unwatch removes the chain and keeps its transfers', async () => {

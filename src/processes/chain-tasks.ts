@@ -67,8 +67,10 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
   const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
   const em = orm.em.fork();
   const removed = await em.transactional(async (tx) => {
+    // First the row that every watcher locks first: none adds a header afterwards.
+    const count = await tx.nativeDelete(WatchedChainEntity, { chainId });
     await tx.execute('delete from block_headers where chain_id = ?', [chainId]);
-    return tx.nativeDelete(WatchedChainEntity, { chainId });
+    return count;
   });
   if (removed === 0) throw new AdministrationError(`${mode} ${chain} is not watched`);
   return { json: { mode, chain, watched: 'no' } };
