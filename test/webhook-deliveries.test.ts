@@ -1,7 +1,7 @@
 // Which events are sent to which endpoint, how attempts are recorded, and when deliveries stop.
 
 import type { JsonObject } from '@bufbuild/protobuf';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { outcomeOf } from '../src/webhooks/delivery-queue.ts';
 import { sessionsWaiting } from './support/blocker.ts';
@@ -528,6 +528,21 @@ describe('an endpoint is disabled', () => {
     const arrived = arrivedAt(endpoint).length;
     await attempt();
     expect(arrivedAt(endpoint)).toHaveLength(arrived);
+  });
+
+  test('never, if a success resets its failures after they were counted', async () => {
+    const shop = await Shop.open();
+    const endpoint = await shop.endpoint({}, answering(500));
+    await setFailures(endpoint, 9, '6 days');
+    await service.query(`
+      create function reset() returns trigger language plpgsql as $$
+      begin update webhook_endpoints set failures = 0, failing_since = null where id = new.id; return null; end $$;
+      create constraint trigger reset after update on webhook_endpoints deferrable initially deferred
+      for each row when (new.failures = 10 and new.enabled) execute function reset()`);
+    onTestFinished(async () => void (await service.query('drop function reset() cascade')));
+    await shop.event();
+    await worker.deliverAll();
+    expect(await stateOf(endpoint)).toEqual({ enabled: true, failures: 0, failing: false });
   });
 
   test('never, if a success has reset its failures', async () => {

@@ -60,7 +60,9 @@ export function createEndpointHealth(em: EntityManager) {
             : undefined;
       if (reason === undefined) return undefined;
       return em.fork().transactional(async (tx) => {
-        const enabled = { id: endpointId, url, enabled: true };
+        // A success, or the merchant, may have reset the failures meanwhile.
+        const failures = statusCode === gone ? {} : { failures: { $gte: minFailures } };
+        const enabled = { id: endpointId, url, enabled: true, ...failures };
         const disabled = { enabled: false, disabledReason: reason };
         if ((await tx.nativeUpdate(WebhookEndpointEntity, enabled, disabled)) === 0) return undefined;
         return { reason, deliveries: await giveUpDeliveries(tx, endpointId) };
