@@ -49,6 +49,23 @@ async function claimOfShop({ endpoints, events }: { endpoints: number; events: n
 const answer = { at: new Date(), durationMs: 5, response: undefined };
 const answered410 = { ...answer, statusCode: 410, error: 'answered 410' };
 
+test('the late result of an expired claim is not recorded, and those recorded with it are', async () => {
+  const { merchant, claimed } = await claimOfShop({ endpoints: 1, events: 2 });
+  const [late = expect.fail(), other = expect.fail()] = claimed;
+  await service.query('update webhook_deliveries set next_attempt_at = now() where event_id = $1', [
+    late.event.id,
+  ]);
+  const [again = expect.fail()] = (await worker.queue.claim(nothingInFlight)).filter(
+    ({ event }) => event.merchantId === merchant.id,
+  );
+  const results = [late, again, other].map((one) => worker.queue.record(one, answered410));
+  expect(await Promise.all(results)).toEqual([
+    undefined,
+    expect.objectContaining({ attempts: 1, status: 'pending' }),
+    expect.objectContaining({ attempts: 1, status: 'pending' }),
+  ]);
+});
+
 test.each<
   [
     string,

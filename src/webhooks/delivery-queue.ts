@@ -115,10 +115,15 @@ export function createDeliveryQueue(em: EntityManager) {
     maxWaitMs: 60_000,
     run: async (records) => {
       const { rows } = await run(recordAttempts, recordValues(records));
+      // A batch may also contain the late result of an expired claim.
+      const keyOf = (eventId: string, endpointId: string, leasedUntil: Date | string) =>
+        `${eventId} ${endpointId} ${new Date(leasedUntil).getTime()}`;
       const recorded = new Map(
-        rows.map((row) => [`${row.event_id} ${row.endpoint_id}`, row as AttemptOutcome]),
+        rows.map((row) => [keyOf(row.event_id, row.endpoint_id, row.leased_until), row as AttemptOutcome]),
       );
-      return records.map(({ delivery: { event, endpointId } }) => recorded.get(`${event.id} ${endpointId}`));
+      return records.map(({ delivery: { event, endpointId, leasedUntil } }) =>
+        recorded.get(keyOf(event.id, endpointId, leasedUntil)),
+      );
     },
   });
 
@@ -322,7 +327,7 @@ const recordAttempts = preparedStatement(
        as r (merchant_id, event_id, endpoint_id, leased_until, status, retry_after_ms, at, duration_ms, status_code,
              error, response)
    ), locked as materialized (
-     select d.place, r.status, r.retry_after_ms
+     select d.place, r.status, r.retry_after_ms, r.leased_until
        from (select * from results order by event_id, endpoint_id) r
       cross join lateral (
         select d.ctid as place, d.status, d.next_attempt_at from webhook_deliveries d
@@ -335,7 +340,7 @@ const recordAttempts = preparedStatement(
         set status = l.status, next_attempt_at = now() + l.retry_after_ms * interval '1 millisecond', scheduled = d.scheduled + 1,
             attempts = d.attempts + 1
        from locked l where d.ctid = l.place
-     returning d.event_id, d.endpoint_id, d.attempts, d.status
+     returning d.event_id, d.endpoint_id, d.attempts, d.status, l.leased_until
    ), forgotten as (
      delete from webhook_attempts a using recorded
       where a.event_id = recorded.event_id and a.endpoint_id = recorded.endpoint_id
@@ -343,9 +348,9 @@ const recordAttempts = preparedStatement(
    ), kept as (
      insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
      select event_id, endpoint_id, recorded.attempts, r.at, r.duration_ms, r.status_code, r.error, r.response
-       from recorded join results r using (event_id, endpoint_id)
+       from recorded join results r using (event_id, endpoint_id, leased_until)
    )
-   select event_id, endpoint_id, attempts, status from recorded`,
+   select event_id, endpoint_id, attempts, status, leased_until from recorded`,
 );
 
 /** Maximum rows searched for the oldest, unordered: an endpoint that was down for days may have a million. */
