@@ -158,6 +158,11 @@ describe('an authorization', () => {
       (await storeChanges(run, [changeOf(row, [endOf(row, 'canceled', new Date())], [], new Date())])).size;
     expect(await cancel(before)).toBe(0);
     expect(await statusOf(order.id)).toBe('requires_payment');
+    // Neither by one that has not read the newest sum of refunds, which its event would repeat.
+    const read = await rowOf(order);
+    await service.query('update payment_intents set amount_refunded_units = 1 where id = $1', [read.id]);
+    expect(await cancel(read)).toBe(0);
+    expect(await cancel(await rowOf(order))).toBe(1);
   });
 });
 

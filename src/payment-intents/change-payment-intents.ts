@@ -183,17 +183,19 @@ const changeStatement = preparedStatement(
      select * from json_to_recordset($1)
        as n (id uuid, "merchantId" uuid, "eventCountBefore" int, "eventCount" int, status payment_intent_status,
              "amountReceivedUnits" bigint, "paymentsCount" int, labels text[], "succeededAt" timestamptz,
-             "canceledAt" timestamptz, "expiredAt" timestamptz, "authorizationsCount" int)
+             "canceledAt" timestamptz, "expiredAt" timestamptz, "authorizationsCount" int, "amountRefundedUnits" bigint)
    ), locked as materialized (
      select i.place, n.*
        from (select * from next order by id) n
       cross join lateral (
-        select i.ctid as place, i.merchant_id, i.event_count, i.authorizations_count
+        select i.ctid as place, i.merchant_id, i.event_count, i.authorizations_count, i.amount_refunded_units
           from payment_intents i where i.id = n.id limit 1 for update
       ) i
       where i.merchant_id = n."merchantId" and i.event_count = n."eventCountBefore"
-        -- Nothing that a payer has signed meanwhile is canceled.
-        and (n.status <> 'canceled' or i.authorizations_count is not distinct from n."authorizationsCount")
+        -- Neither a signature nor a refund changes the event count. Nothing signed meanwhile is canceled.
+        and (n.status <> 'canceled'
+             or (i.authorizations_count is not distinct from n."authorizationsCount"
+                 and coalesce(i.amount_refunded_units, 0) = coalesce(n."amountRefundedUnits", 0)))
    ), changed as (
      update payment_intents i
         set status = n.status, amount_received_units = n."amountReceivedUnits", payments_count = n."paymentsCount",
