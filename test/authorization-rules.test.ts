@@ -149,6 +149,23 @@ describe('an authorization', () => {
     expect(await statusesOf(order.id)).toEqual(['released']);
   });
 
+  test('is not released if it has become doubtful since it was read', async () => {
+    const order = await newOrder();
+    await store.store(await rowOf(order), signedBy(order));
+    const [{ id, lease } = expect.fail()] = await service.query<{ id: string; lease: string }>(
+      `update authorizations a set is_doubtful = true from watched_chains
+        where payment_intent = $1 and chain_id = $2 returning a.id, lease_number as lease`,
+      [parseIdentifier('pi', order.id), chain.network.chainId],
+    );
+    for (const [isDoubtful, status] of [
+      [false, 'submitted'],
+      [true, 'released'],
+    ] as const) {
+      await watcher.ledger.releaseAuthorizations(BigInt(lease), [{ id, isDoubtful }]);
+      expect(await statusesOf(order.id)).toEqual([status]);
+    }
+  });
+
   test('prevents a cancel of the intent by a process that read it earlier', async () => {
     const order = await newOrder();
     const before = await rowOf(order);
@@ -366,7 +383,8 @@ describe('a transfer', () => {
       'select a.id, lease_number as lease from authorizations a, watched_chains where payment_intent = $1 and chain_id = $2',
       [parseIdentifier('pi', order.id), chain.network.chainId],
     );
-    await watcher.ledger.releaseAuthorizations(BigInt(due?.lease ?? 0), [due?.id ?? '']);
+    const read = { id: due?.id ?? '', isDoubtful: false };
+    await watcher.ledger.releaseAuthorizations(BigInt(due?.lease ?? 0), [read]);
     expect(await statusesOf(order.id)).toEqual(['submitted']);
     // Everything is read twice, and the nonce is used: without a transfer, this looks like a cancel.
     await service.query(`update authorizations set created_at = created_at - interval '1 minute'`);

@@ -40,7 +40,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     return Math.min(...headers.map((header) => header?.time.getTime() ?? 0));
   };
   const [confirmedMs, readTwiceMs] = await Promise.all([timeOf(deep), timeOf(Math.min(deep, verified))]);
-  const released: string[] = [];
+  const released: DueAuthorization[] = [];
   const beganAtMs = performance.now();
   for (const [i, each] of due.entries()) {
     // The others stay due for the next pass: blocks are read in between.
@@ -53,7 +53,7 @@ export async function releaseAuthorizations(context: WatchContext, lease: bigint
     const isReleased = isOver
       ? (endMs <= readTwiceMs && !each.isDoubtful) || (await allSay(unused, context, nodes, each, deep))
       : !each.isDoubtful && (await allSay(used, context, nodes, each, Math.min(deep, verified)));
-    if (isReleased) released.push(each.id);
+    if (isReleased) released.push(each);
     else later.set(each.id, now + (each.isDoubtful ? doubtfulAgainMs : againMs));
   }
   if (released.length > 0) await ledger.releaseAuthorizations(lease, released);

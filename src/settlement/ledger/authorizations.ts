@@ -8,7 +8,7 @@ import { preparedStatement, type RunPrepared } from '../../database/prepared.ts'
 import type { TransferLog } from '../node-answers.ts';
 import type { LedgerContext } from './context.ts';
 import type { FoundTransfer, KnownTransfer } from './known-transfers.ts';
-import { bytes, hashOf, inChunks } from './values.ts';
+import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
 /** A submitted authorization whose `validBefore` has passed, or that has been submitted for a minute. */
 export interface DueAuthorization {
@@ -67,9 +67,14 @@ export function createAuthorizations({ lease, settings: { networks } }: LedgerCo
         isDoubtful: row.is_doubtful,
       }));
     },
-    /** Releases authorizations that the chain will never take. Throws LeaseLost. */
-    async releaseAuthorizations(lease: bigint, ids: readonly string[]): Promise<void> {
-      await holding(lease, (inside) => inside(release, [ids]));
+    /** Releases due authorizations that the chain will never take, as they were read. Throws LeaseLost. */
+    async releaseAuthorizations(
+      lease: bigint,
+      due: readonly Pick<DueAuthorization, 'id' | 'isDoubtful'>[],
+    ): Promise<void> {
+      await holding(lease, (inside) =>
+        inside(release, [idsOf(due), idsOf(due.filter(({ isDoubtful }) => isDoubtful))]),
+      );
     },
   };
 }
@@ -171,7 +176,8 @@ const findDue = preparedStatement(
 );
 const release = preparedStatement(
   'release_authorizations',
-  `update authorizations a set status = 'released', is_doubtful = false where a.id = any ($1::uuid[]) and a.status = 'submitted' and ${isUnused}`,
+  `update authorizations a set status = 'released', is_doubtful = false
+    where a.id = any ($1::uuid[]) and (not a.is_doubtful or a.id = any ($2::uuid[])) and a.status = 'submitted' and ${isUnused}`,
 );
 const land = preparedStatement(
   'land_authorizations',
