@@ -1,7 +1,7 @@
 // When a payment is final: the second node, Polygon's finality, and reorganisations deeper than the stored headers.
 
 import { randomBytes } from 'node:crypto';
-import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress } from 'viem';
+import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress, zeroHash } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, chainNamed, networkFor } from '../src/contract/chains.ts';
 import { LeaseLost } from '../src/settlement/ledger/lease.ts';
@@ -93,6 +93,36 @@ test('while the second node does not answer, nothing is confirmed, and unpaid in
   node.lie(undefined);
   await watcher.catchUp();
   expect(await statusOf(paid)).toBe('succeeded');
+});
+
+test('an intent whose payment moves to another block after its deadline does not expire in between', async () => {
+  await watch('second');
+  const intent = await createIntent();
+  await pay(intent);
+  node.lie('rate limit');
+  const later = Number((await chain.client.getBlock()).timestamp) + 2 * 60 * 60;
+  await chain.mine(20, { timestamp: later, timestampStep: 2 });
+  await expect(watcher.catchUp()).rejects.toThrow();
+  const { ledger } = watcher;
+  const [{ log, blockTime } = expect.fail()] = await ledger.transfersIn(0, 100);
+  const block = { number: log.blockNumber, hash: zeroHash, time: blockTime };
+  const owners = [{ merchantId: service.merchant.id, isPayoutWallet: true, isExpected: true }];
+  const moved = {
+    log: { ...log, blockHash: zeroHash },
+    blockTime,
+    named: intent.id,
+    owners,
+    mayBeRefund: false,
+  };
+  const lease = await leaseNumber(service);
+  let isApplied = false;
+  const applying = ledger
+    .apply(lease, block, [moved], undefined, async () => [])
+    .finally(() => {
+      isApplied = true;
+    });
+  while (!isApplied) await ledger.expireSome(lease, 0);
+  expect([(await applying).changes, await statusOf(intent)]).toEqual([2, 'processing']);
 });
 
 describe('finality', () => {
