@@ -9,7 +9,7 @@ import { Page } from './page.tsx';
 import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
 import { createSigning, createTestWallet, storedSignatures } from './signing.ts';
-import type { Facts, Transfer } from './state.ts';
+import type { Facts, Funds, Transfer } from './state.ts';
 import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
 import { isBeingAsked, onChangeOfAnotherTab, storedTransfers, withWalletLock } from './transfer.ts';
 import {
@@ -196,7 +196,12 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
     wallet.onChange(() => void onWalletChange(wallet));
   }
   if (chainId !== checkout.chain_id) return;
-  set({ ...connected, chainId, funds: await fundsOf(wallet, account, checkout) });
+  const funds = await fundsOf(wallet, account, checkout).catch((reason): Funds => {
+    // Some apps read by a `fetch` of the page, which its policy refuses. They check again when they send.
+    if (reason instanceof TypeError) return { kind: 'enough' };
+    throw reason;
+  });
+  set({ ...connected, chainId, funds });
 }
 
 async function onWalletChange(wallet: Wallet): Promise<void> {

@@ -422,6 +422,19 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     await checkout.view('choose-wallet');
   });
 
+  test('that reads by the page, which its policy refuses, can send all the same', async () => {
+    const { wallet, checkout } = await begin();
+    const refused = () => {
+      throw new TypeError('Failed to fetch');
+    };
+    for (const method of ['eth_call', 'eth_estimateGas', 'eth_gasPrice', 'eth_getBalance']) {
+      wallet.answer(method, refused);
+    }
+    await checkout.connect('ready');
+    await checkout.press('pay', 'sent');
+    expect(wallet.sent).toHaveLength(1);
+  });
+
   test('whose transaction fails on the chain may pay again, and the page says so', async () => {
     const { account, wallet, checkout } = await begin();
     await checkout.connect('ready');
