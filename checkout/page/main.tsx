@@ -402,6 +402,12 @@ const actions: Actions = {
 addEventListener('pageshow', ({ persisted }) => {
   if (persisted && facts.checkout !== undefined && !facts.isLocal) void readMemory(facts.checkout.id);
 });
+// WebKit keeps the locks of a page in the history (bug 283528): other tabs would wait for nothing.
+addEventListener('pagehide', ({ persisted }) => {
+  if (!persisted) return;
+  onGiveUp();
+  signing.release();
+});
 // Another link was opened in this tab.
 addEventListener('hashchange', () => {
   if (location.hash.length > 1) location.reload();
