@@ -104,12 +104,10 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
     /** Asks the session's wallet for a signature, unless another tab is asking, and has the payment sent. */
     async sign(wallet: Wallet | undefined): Promise<void> {
       const { checkout, signing, session } = facts;
-      if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
-      if (signing !== 'none') return;
+      if (!wallet || !checkout || session.step !== 'connected' || signing !== 'none') return;
       const own = number;
-      const { account } = session;
       const asked = () =>
-        ask(wallet, account, checkout).catch((reason) => {
+        ask(wallet, session.account, checkout).catch((reason) => {
           if (own !== number) return;
           // What the wallet has not signed cannot be sent.
           change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
