@@ -197,7 +197,8 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
   }
   if (chainId !== checkout.chain_id) return;
   const funds = await fundsOf(wallet, account, checkout).catch((reason): Funds => {
-    // Some apps read by a `fetch` of the page, which its policy refuses. They check again when they send.
+    // Some in-app browsers read with the page's own `fetch`, which its policy refuses. The wallet checks the
+    // balance when it sends.
     if (reason instanceof TypeError) return { kind: 'enough' };
     throw reason;
   });
@@ -233,7 +234,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   if (before === undefined || session.step !== 'connected') return;
   const { account } = session;
   const chainId = await inTime(chainIdOf(wallet));
-  const hasOwners = await inTime(isContract(wallet, account)).catch(() => false);
+  // An account that cannot be read from the page (see `connectWith`) may have other owners.
+  const hasOwners = await inTime(isContract(wallet, account)).catch((reason) => reason instanceof TypeError);
   // Gets the service's newest answer, right before asking.
   await feed?.refresh();
   const { checkout } = facts;
@@ -401,12 +403,6 @@ const actions: Actions = {
 // A page that is back from the browser's history has missed what other tabs did.
 addEventListener('pageshow', ({ persisted }) => {
   if (persisted && facts.checkout !== undefined && !facts.isLocal) void readMemory(facts.checkout.id);
-});
-// WebKit keeps the locks of a page in the history (bug 283528): other tabs would wait for nothing.
-addEventListener('pagehide', ({ persisted }) => {
-  if (!persisted) return;
-  onGiveUp();
-  signing.release();
 });
 // Another link was opened in this tab.
 addEventListener('hashchange', () => {

@@ -124,8 +124,6 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       onGiveUp();
       change({ signing: 'none' });
     },
-    /** Lets other tabs ask. A signature that comes later is still sent. */
-    release: () => onGiveUp(),
     resume,
   };
 }

@@ -190,15 +190,6 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       expect(await second.offersNoPayment()).toBe(true);
     });
 
-    test('does not wait for a first tab that has gone into the history', async () => {
-      const { device, intent, checkout } = await beginToPay();
-      const second = await device.open(intent);
-      await second.view('paying-elsewhere');
-      await checkout.page.evaluate("dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))");
-      await second.view('unknown');
-      expect(await second.offersNoPayment()).toBe(true);
-    });
-
     test('opened with the same link after the payment shows the receipt', async () => {
       const { device, intent, checkout, counts } = await paySoFar();
       await checkout.page.close();
