@@ -1,6 +1,5 @@
-// Compares our two doors with the contenders. Those of a protocol run beside each other and are loaded in turn: a
-// machine's speed changes within minutes, so what is compared is measured within seconds. A ratio is the median of
-// the rounds' own.
+// Compares our two doors with the contenders. The servers of a protocol run side by side and are loaded in turn,
+// seconds apart, because a machine's speed changes within minutes. A ratio is the median of the rounds' ratios.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -55,7 +54,7 @@ const contenders = [
   start: (database: Databases) => Promise<Running>;
 }[];
 
-/** Time for a server that has waited for its turn to be fast again. */
+/** Load before each measurement that is not counted: a server that has been idle is slow at first. */
 const wakeUpSeconds = 2;
 
 /** Our database, and the one that the contenders write to. */
@@ -86,8 +85,8 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
 }
 
 /**
- * Loads the servers of a protocol in turn, with 64 requests in flight and with one. Beside those of the public door
- * it also measures pgbench, and then what keys cost.
+ * Loads the servers of a protocol in turn, with 64 requests in flight and with one. For HTTP
+ * it also measures pgbench in each round, and afterwards the cost of idempotency keys.
  */
 async function compareServers(
   setting: Setting,
@@ -136,7 +135,8 @@ async function compareServers(
       if (pace) note(samples, `pgbench @${inFlight}`, { ...pace, ...nothing });
     }
   }
-  for (const ours of servers.filter(({ name }) => name === publicDoor)) {
+  const ours = servers.find(({ name }) => name === publicDoor);
+  if (ours !== undefined) {
     for (let round = 0; round < rounds; round++) {
       for (const keys of inTurn(['no idempotency keys', 'random idempotency keys'] as const, round)) {
         await sample(`${publicDoor}, ${keys} @64`, ours, (target) =>
@@ -235,7 +235,7 @@ function report(samples: Samples, startsMs: number[], rounds: number, seconds: n
   const peakMb = Math.max(...[open, grpc].map((key) => of(key, 'peakMb')));
   return `# Durable creates, side by side
 
-\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. The servers of a protocol run beside each other and, after ${warmUpSeconds} s each, are loaded in turn: ${rounds} rounds of ${seconds} s, with ${wakeUpSeconds} s before each that are not counted. The figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process; the next column adds all of PostgreSQL's.
+\`npm run bench\` ${onThisMachine()}; the embedded PostgreSQL and the load on the same machine. The contenders and pgbench write to a schema as one would write it by hand (\`contenders/schema.sql\`: a foreign key, two checks, an index for listing), ours to our own. The servers of a protocol run side by side. Each is warmed up for ${warmUpSeconds} s, then they are loaded in turn: ${rounds} rounds of ${seconds} s, each after ${wakeUpSeconds} s that are not counted. The figures are medians, a ratio is the median of the rounds' own ratios, with the lowest and the highest. The figures are this machine's; the ratios are what to read. Ours writes a log line for every request, the others write none. "CPU" is the server's own process; the next column adds all of PostgreSQL's.
 
 ![Creates per second](results.svg)
 

@@ -43,6 +43,7 @@ export async function withSetting(benchmark: (setting: Setting) => Promise<void>
   await chmod(folder, 0o711);
   const postgres = await startEmbeddedPostgres(join(folder, 'data'));
   try {
+    // PostgreSQL has a process group of its own: after Ctrl-C it would go on running.
     const interrupted = once(process, 'SIGINT').then(() => {
       throw new Error('interrupted');
     });

@@ -166,7 +166,7 @@ describe('an authorization', () => {
     }
   });
 
-  test('prevents a cancel of the intent by a process that read it earlier', async () => {
+  test('or a newer sum of refunds prevents a cancel by a process that read the intent earlier', async () => {
     const order = await newOrder();
     const before = await rowOf(order);
     await store.store(before, signedBy(order));
@@ -175,7 +175,7 @@ describe('an authorization', () => {
       (await storeChanges(run, [changeOf(row, [endOf(row, 'canceled', new Date())], [], new Date())])).size;
     expect(await cancel(before)).toBe(0);
     expect(await statusOf(order.id)).toBe('requires_payment');
-    // Neither by one that has not read the newest sum of refunds, which its event would repeat.
+    // The event of this cancel would have an outdated sum of refunds.
     const read = await rowOf(order);
     await service.query('update payment_intents set amount_refunded_units = 1 where id = $1', [read.id]);
     expect(await cancel(read)).toBe(0);

@@ -192,7 +192,8 @@ const changeStatement = preparedStatement(
           from payment_intents i where i.id = n.id limit 1 for update
       ) i
       where i.merchant_id = n."merchantId" and i.event_count = n."eventCountBefore"
-        -- Neither a signature nor a refund changes the event count. Nothing signed meanwhile is canceled.
+        -- Neither a signature nor a refund changes the event count. A cancel has to know both: nothing that is
+        -- signed is canceled, and its event has the newest sum of refunds.
         and (n.status <> 'canceled'
              or (i.authorizations_count is not distinct from n."authorizationsCount"
                  and coalesce(i.amount_refunded_units, 0) = coalesce(n."amountRefundedUnits", 0)))

@@ -67,7 +67,7 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
   const { chainId } = chains.find((one) => one.mode === mode && one.chain === chain) ?? { chainId: 0 };
   const em = orm.em.fork();
   const removed = await em.transactional(async (tx) => {
-    // First the row that every watcher locks first: none adds a header afterwards.
+    // In the order of every watcher: none adds a header later, and none deadlocks.
     const count = await tx.nativeDelete(WatchedChainEntity, { chainId });
     await tx.execute('delete from block_headers where chain_id = ?', [chainId]);
     return count;

@@ -318,7 +318,8 @@ export const { list: listEvents } = resources<EventRow, EventListOptions>({
   textsOf: async (_, rows) => rows.map(eventText),
   rowOf: (row) => ({
     type: row.type,
-    about: Object.values(JSON.parse(row.data) as Record<string, { id?: string }>)[0]?.id,
+    // The first field of an event's data.
+    resource: Object.values(JSON.parse(row.data) as Record<string, { id?: string }>)[0]?.id,
     'created (UTC)': formatMinute(row.createdAt),
   }),
 });

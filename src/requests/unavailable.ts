@@ -52,7 +52,7 @@ export function isServerGone(reason: unknown): boolean {
 /** Codes of a failed attempt to connect, and of a server that refused the statement. */
 const neverRan =
   /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
-const neverConnected = /trying to connect|connection timeout|timeout expired|not queryable/i;
+const neverSent = /trying to connect|connection timeout|timeout expired|not queryable/i;
 
 /** True if a statement that failed for this reason was sent, and so may have run. */
 export function mayHaveRun(reason: unknown): boolean {
@@ -60,7 +60,7 @@ export function mayHaveRun(reason: unknown): boolean {
     isStatementTimeout(reason) ||
     causesOf(reason).some(
       (error) =>
-        showsServerGone(error) && !neverRan.test(codeOf(error) ?? '') && !neverConnected.test(error.message),
+        showsServerGone(error) && !neverRan.test(codeOf(error) ?? '') && !neverSent.test(error.message),
     )
   );
 }

@@ -222,7 +222,7 @@ function describe(reason: unknown): string {
     if (error instanceof ForbiddenAddress) return `not sent: ${error.message}`;
     const { code, name } = error as { code?: string; name: string };
     if (name === 'TimeoutError') return `no answer within ${timeoutMs / 1000} s`;
-    if (code === 'UND_ERR_SOCKET' && error.message === 'bad response') return unasked;
+    if (code === 'UND_ERR_SOCKET' && error.message === 'bad response') return unrequestedContinue;
     const known = code === undefined ? undefined : faults[code];
     if (known !== undefined) return known;
     if (
@@ -235,8 +235,8 @@ function describe(reason: unknown): string {
   return 'the answer was not HTTP, or the connection broke';
 }
 
-/** undici accepts any interim answer but this one. */
-const unasked = 'answered 100 Continue, which was not requested';
+/** undici closes the connection, with the message "bad response". It accepts all other interim answers. */
+const unrequestedContinue = 'answered 100 Continue, which was not requested';
 
 const faults: Readonly<Record<string, string>> = {
   ENOTFOUND: 'the name of the host does not resolve',

@@ -232,8 +232,8 @@ interface ErrorParts {
   code: number;
   message: string;
   data?: unknown;
-  /** Thrown in the page as by its `fetch`. */
-  isOfFetch?: boolean;
+  /** The page's `fetch` fails with a TypeError. */
+  isTypeError?: boolean;
 }
 
 /** An error as a page sees it. The error of a node is passed on unchanged. */
@@ -248,7 +248,7 @@ function partsOf(error: unknown): ErrorParts {
       return { code: cause.code, message: cause.details, data: cause.data };
   }
   const { code = -32603, message, data } = error as WalletError;
-  return { code, message, data, isOfFetch: error instanceof TypeError };
+  return { code, message, data, isTypeError: error instanceof TypeError };
 }
 
 const plainIcon =
@@ -274,7 +274,7 @@ function announceInPage({ binding, announcedBy, info }: InPage): void {
   const provider = {
     async request({ method, params }: { method: string; params?: unknown[] }) {
       const { result, error } = await carry({ method, params });
-      if (error?.isOfFetch) throw new TypeError(error.message);
+      if (error?.isTypeError) throw new TypeError(error.message);
       if (error !== undefined) throw Object.assign(new Error(error.message), error);
       return result;
     },

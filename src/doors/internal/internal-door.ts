@@ -102,6 +102,7 @@ function createConnectDoor(options: InternalDoorOptions) {
     }
     serve(called, request, response, context, options).catch((reason) => {
       options.logger.error({ err: reason, request_id: context.requestId }, 'an RPC could not be answered');
+      // Without a code, clients with connect-node wait until their timeout (connectrpc/connect-es issue 1678).
       response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
     });
   };
@@ -210,7 +211,7 @@ async function serve(
   if (answer.status === 405 || answer.status === 415) answer = notACall(answer.status, context);
   if (!isUnary) {
     // Connect's promise never resolves, because it waits for an event that a response does not have. It
-    // rejects if the client has gone.
+    // rejects if the client has gone, or if the answer cannot be produced: then the client needs a code.
     universalResponseToNodeResponse(answer, response).catch(() =>
       request.stream.close(constants.NGHTTP2_INTERNAL_ERROR),
     );

@@ -67,7 +67,7 @@ export function createAuthorizations({ lease, settings: { networks } }: LedgerCo
         isDoubtful: row.is_doubtful,
       }));
     },
-    /** Releases due authorizations that the chain will never take, as they were read. Throws LeaseLost. */
+    /** Releases authorizations, except those marked as doubtful since they were read. Throws LeaseLost. */
     async releaseAuthorizations(
       lease: bigint,
       due: readonly Pick<DueAuthorization, 'id' | 'isDoubtful'>[],

@@ -57,7 +57,8 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
     revertTo: serialised(revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),
-    // A transfer that moves to another block is reverted in one transaction and returns in another.
+    // A transfer that moves to another block is reverted in one transaction and recorded in the next. In between,
+    // its intent must not expire and its authorization must not be released.
     expireSome: serialised(createExpireByChain(context)),
     releaseAuthorizations: serialised(releaseAuthorizations),
   };
