@@ -86,8 +86,7 @@ export class DatabaseClient extends pg.Client {
       .on('error', noteDatabaseError)
       .on('drain', () => {
         disarm();
-        // A transaction that has begun is ended first.
-        if (this.#mustEnd && !this.#isInTransaction) this.#cutReadOnly();
+        if (this.#mustEnd) this.#endSoon();
       });
     this.connection
       .on('readyForQuery', ({ status }: { status: string }) => {
@@ -175,14 +174,11 @@ export class DatabaseClient extends pg.Client {
     if (current === this.#host) currentHosts.set(address, (current + 1) % target.hosts.length);
   }
 
+  /** Ends the session, with an error: the pool would keep an idle client that ends without one. */
   #endSoon(): void {
     this.#mustEnd = true;
-    if (!this.#isBusy && !this.#isInTransaction) this.#cutReadOnly();
-  }
-
-  /** With an error: the pool would keep an idle client that ends without one. */
-  #cutReadOnly(): void {
-    this.#cut('the server no longer accepts writes', readOnly);
+    // A transaction that has begun is ended first.
+    if (!this.#isBusy && !this.#isInTransaction) this.#cut('the server no longer accepts writes', readOnly);
   }
 
   /** Fails the statement, and ignores what the server sends afterwards. */
