@@ -14,6 +14,7 @@ import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './s
 import { isBeingAsked, onChangeOfAnotherTab, storedTransfers, withWalletLock } from './transfer.ts';
 import {
   accountOf,
+  cannotRead,
   chainIdOf,
   findWallets,
   fundsOf,
@@ -197,9 +198,8 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
   }
   if (chainId !== checkout.chain_id) return;
   const funds = await fundsOf(wallet, account, checkout).catch((reason): Funds => {
-    // Some in-app browsers read with the page's own `fetch`, which its policy refuses. The wallet checks the
-    // balance when it sends.
-    if (reason instanceof TypeError) return { kind: 'enough' };
+    // The wallet checks the balance when it sends.
+    if (cannotRead(reason)) return { kind: 'enough' };
     throw reason;
   });
   set({ ...connected, chainId, funds });
@@ -234,8 +234,8 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   if (before === undefined || session.step !== 'connected') return;
   const { account } = session;
   const chainId = await inTime(chainIdOf(wallet));
-  // An account that cannot be read from the page (see `connectWith`) may have other owners.
-  const hasOwners = await inTime(isContract(wallet, account)).catch((reason) => reason instanceof TypeError);
+  // An account that cannot be read may have other owners.
+  const hasOwners = await inTime(isContract(wallet, account)).catch(cannotRead);
   // Gets the service's newest answer, right before asking.
   await feed?.refresh();
   const { checkout } = facts;

@@ -137,6 +137,9 @@ export async function switchChain(wallet: Wallet, chainId: number): Promise<void
   }
 }
 
+/** True if the wallet reads with the page's own `fetch`, as some in-app browsers do: its policy refuses that. */
+export const cannotRead = (reason: unknown): boolean => reason instanceof TypeError;
+
 /** True for a contract, such as a multi-owner wallet, but not for a key that delegates to code. */
 export async function isContract(wallet: Wallet, account: Address): Promise<boolean> {
   const code = await hexFrom(wallet, 'eth_getCode', [account, 'latest']);
