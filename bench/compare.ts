@@ -85,8 +85,8 @@ export async function compareContenders({ rounds, seconds }: { rounds: number; s
 }
 
 /**
- * Loads the servers of a protocol in turn, with 64 requests in flight and with one. For HTTP
- * it also measures pgbench in each round, and afterwards the cost of idempotency keys.
+ * Loads the servers of a protocol in turn, with 64 requests in flight and with one. For HTTP it also measures
+ * pgbench in each round, and afterwards the cost of idempotency keys.
  */
 async function compareServers(
   setting: Setting,
