@@ -48,6 +48,18 @@ const createIntent = (fields: object = {}): Promise<Intent> =>
   calls.createIntent({ amount_units: ++amount, chain: chain.network.chain, ...fields });
 const statusOf = async ({ id }: Intent) => (await calls.getIntent(id)).status;
 
+/** Expires what is over until the work is done. */
+async function whileExpiring<T>(work: Promise<T>): Promise<T> {
+  const lease = await leaseNumber(service);
+  let isDone = false;
+  const end = () => {
+    isDone = true;
+  };
+  work.then(end, end);
+  while (!isDone) await watcher.ledger.expireSome(lease, 0);
+  return work;
+}
+
 /** Pays the intent in a block of its own. */
 async function pay(intent: Intent): Promise<Hex> {
   const hash = await sendPayment(chain, intent, intent.amount_units);
@@ -103,8 +115,7 @@ test('an intent whose payment moves to another block after its deadline does not
   const later = Number((await chain.client.getBlock()).timestamp) + 2 * 60 * 60;
   await chain.mine(20, { timestamp: later, timestampStep: 2 });
   await expect(watcher.catchUp()).rejects.toThrow();
-  const { ledger } = watcher;
-  const [{ log, blockTime } = expect.fail()] = await ledger.transfersIn(0, 100);
+  const [{ log, blockTime } = expect.fail()] = await watcher.ledger.transfersIn(0, 100);
   const block = { number: log.blockNumber, hash: zeroHash, time: blockTime };
   const owners = [{ merchantId: service.merchant.id, isPayoutWallet: true, isExpected: true }];
   const moved = {
@@ -115,14 +126,29 @@ test('an intent whose payment moves to another block after its deadline does not
     mayBeRefund: false,
   };
   const lease = await leaseNumber(service);
-  let isApplied = false;
-  const applying = ledger
-    .apply(lease, block, [moved], undefined, async () => [])
-    .finally(() => {
-      isApplied = true;
-    });
-  while (!isApplied) await ledger.expireSome(lease, 0);
-  expect([(await applying).changes, await statusOf(intent)]).toEqual([2, 'processing']);
+  const { changes } = await whileExpiring(
+    watcher.ledger.apply(lease, block, [moved], undefined, async () => []),
+  );
+  const { status, amount_received_units: received } = await calls.getIntent(intent.id);
+  expect([changes, status, received]).toEqual([2, 'processing', intent.amount_units]);
+});
+
+test('the same if a single node had it in another of the blocks that are verified', async () => {
+  await watch('only');
+  const intent = await createIntent();
+  await pay(intent);
+  await watcher.follow();
+  await service.query(
+    `update transfers t set block_number = h.number, block_hash = h.hash
+       from block_headers h where h.number = t.block_number - 1`,
+  );
+  const later = Number((await chain.client.getBlock()).timestamp) + 2 * 60 * 60;
+  await chain.mine(20, { timestamp: later, timestampStep: 2 });
+  await watcher.follow();
+  await expect(watcher.verify()).rejects.toThrow('does not have 1 recorded transfers; asked again');
+  await whileExpiring(watcher.verify());
+  const { status, payments } = await calls.getIntent(intent.id);
+  expect([status, payments.length]).toEqual(['processing', 1]);
 });
 
 describe('finality', () => {

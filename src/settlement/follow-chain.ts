@@ -16,7 +16,7 @@ export type ChainStep =
   /** The next block, a child of the last block read. */
   | { kind: 'block'; header: Header }
   /** The newest blocks, at most up to this one, which are read together. */
-  | { kind: 'newest'; last: Header }
+  | { kind: 'newest'; header: Header }
   /** Final blocks, at most up to this one, which can be read together. */
   | { kind: 'range'; to: number }
   /** The last block read is not on the chain. */
@@ -60,7 +60,7 @@ export async function* followChain(
     const ahead = Math.min(head.number - tip().number, together());
     if (ahead > maxSingly) {
       const to = tip().number + ahead;
-      yield { kind: 'newest', last: to === head.number ? head : await headerAt(to) };
+      yield { kind: 'newest', header: to === head.number ? head : await headerAt(to) };
       continue;
     }
     const next = tip().number + 1;

@@ -66,19 +66,20 @@ async function record(
   observer.dust?.(dust);
 }
 
-/** Reads the block that follows `after`, first seen at `seenAtMs`. */
+/** Reads the block that follows `after`, first seen at `seenAtMs`, and returns it. */
 export async function readBlock(
   context: WatchContext,
   lease: bigint,
-  header: Header,
   after: Tip,
+  header: Header,
   seenAtMs: number,
-): Promise<void> {
+): Promise<Tip> {
   const { ledger, observer, state } = context;
   const { logs, isDoubtful } = await state.node.transfersOf(header);
   const relevant = await transfersToMerchants(logs, ledger);
   await recordNext(context, lease, { ...header, isDoubtful }, relevant, after, seenAtMs);
   observer.block?.({ transfers: relevant.length, lagMs: performance.now() - seenAtMs });
+  return header;
 }
 
 /** Records a block with its transfers. `after`: its parent, or an earlier one if those between have none. */

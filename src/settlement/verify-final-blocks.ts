@@ -155,7 +155,12 @@ export class Verification {
     // A single node that contradicts itself is not believed. With two, what the reader hid is still recorded.
     if (state.confirmer === state.node) expectHeld();
     if (old.length > 0) {
-      await ledger.revertTransfers(lease, idsOf(old));
+      // What is in another of these blocks is reverted by the transaction that records it there.
+      const blockOf = new Map(read.map(({ log }) => [log.transactionHash, log.blockHash]));
+      const gone = old.filter(
+        ({ log }) => (blockOf.get(log.transactionHash) ?? log.blockHash) === log.blockHash,
+      );
+      await ledger.revertTransfers(lease, idsOf(gone));
       for (const each of old) this.#deniedSince.delete(placeOf(each));
     }
     let missed = 0;

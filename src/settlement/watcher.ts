@@ -272,15 +272,11 @@ export class Watcher {
   async #take(step: ChainStep, lease: bigint, from: Tip, seenAtMs: number): Promise<Tip> {
     if (step.kind === 'reorg') return revertToAncestor(this.#context, lease, from);
     if (step.kind === 'range') return readRange(this.#context, lease, from, step.to);
-    if (step.kind === 'newest') {
-      const last = await readNewest(this.#context, lease, from, step.last, seenAtMs);
-      if (last === undefined) return revertToAncestor(this.#context, lease, from);
-      this.#context.state.suspected = undefined;
-      return last;
-    }
-    await readBlock(this.#context, lease, step.header, from, seenAtMs);
+    const read = step.kind === 'newest' ? readNewest : readBlock;
+    const last = await read(this.#context, lease, from, step.header, seenAtMs);
+    if (last === undefined) return revertToAncestor(this.#context, lease, from);
     this.#context.state.suspected = undefined;
-    return step.header;
+    return last;
   }
 
   async #expire(lease: bigint): Promise<boolean> {

@@ -10,7 +10,7 @@ import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirm } from '../judgement.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { Change, LedgerContext } from './context.ts';
-import { findTransfersById } from './reverting.ts';
+import { recordedOf } from './reverting.ts';
 import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. */
@@ -30,7 +30,7 @@ export function createConfirming({
     ids: readonly string[],
     at: Date,
   ): Promise<Change[]> => {
-    const rows = await findTransfersById(inside, ids);
+    const rows = await recordedOf(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
     const locked = await lock(inside, paid, refundIds);

@@ -34,7 +34,6 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
   const refunding = createRefunding(em);
   const context: LedgerContext = { ...given, em, run: statements.run, lease, commit, steps, refunding };
   const { revertTo, revertTransfers, ...reverting } = createReverting(context);
-  const { releaseAuthorizations, ...authorizations } = createAuthorizations(context);
   const recording = new Recording(context);
 
   // Following and verifying share the lease, so work of several transactions is serialised.
@@ -51,15 +50,12 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
     ...ofLease,
     ...createCursor(context),
     ...createOwners(runLimited, settings),
-    ...authorizations,
+    ...createAuthorizations(context),
     ...createConfirming(context),
     ...reverting,
     revertTo: serialised(revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),
-    // A transfer that moves to another block is reverted in one transaction and recorded in the next. In between,
-    // its intent must not expire and its authorization must not be released.
-    expireSome: serialised(createExpireByChain(context)),
-    releaseAuthorizations: serialised(releaseAuthorizations),
+    expireSome: createExpireByChain(context),
   };
 }

@@ -107,9 +107,11 @@ export class Recording {
     const found = proven.filter(({ log }) => !staying.has(log.transactionHash));
     const known = all.filter(({ transactionHash }) => !staying.has(`0x${transactionHash}`));
     const matched = await matchKnown(block, found, known);
-    // A transaction is in one block only: what is in another block is reverted, and may return in this one.
+    // A transaction is in one block only. What is in another block and not in this one is reverted.
     const moved = known.filter((row) => isInAnotherBlock(row, block));
-    const reverted = await this.#revertTransfers(lease, idsOf([...left, ...moved]));
+    const returning = new Set(matched.flatMap(({ before }) => before?.id ?? []));
+    const gone = idsOf([...left, ...moved]).filter((id) => !returning.has(id));
+    const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
     return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
@@ -200,13 +202,14 @@ export class Recording {
       // A transfer that returns stays with its intent, even if it was attributed by hand.
       const intentId = known.before?.paymentIntent ?? found;
       // A later reading finds transfers from before the merchant used the wallet: no node has hidden them.
-      const isForeign = isLater && known.isOlder && known.before === undefined;
-      if (intentId === undefined && (known.isThere || !known.isReported || isForeign)) continue;
+      const isNew = known.before === undefined;
+      const isForeign = isNew && (!known.isReported || (isLater && known.isOlder));
+      if (intentId === undefined && (known.isThere || isForeign)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#context.unattributedMinUnits;
       const claim = claims.get(known);
       // Unset if the transfer pays another intent than that of the authorization.
       const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
-      if (intentId === undefined && known.before === undefined && isSmall && !isAmbiguous) dust++;
+      if (intentId === undefined && isNew && isSmall && !isAmbiguous) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy });
     }
     reportLargest(entries);

@@ -4,7 +4,6 @@ import type { Hash } from 'viem';
 import type { PaymentIntentRow } from '../../database/entities/payment-intent.ts';
 import type { TransferRow } from '../../database/entities/settlement.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
-import type { ChangeStep } from '../../payment-intents/change-payment-intents.ts';
 import { readPaymentSums } from '../../payment-intents/payment-sums.ts';
 import { isOpen, revert } from '../judgement.ts';
 import type { Change, LedgerContext } from './context.ts';
@@ -40,7 +39,7 @@ export function createReverting(context: LedgerContext) {
     for (const [i, chunk] of chunks.entries()) {
       changes += await context.commit(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
-        const own = await findTransfersById(inside, idsOf(chunk));
+        const own = await recordedOf(inside, idsOf(chunk));
         const reverted = await revertRows(inside, context, own, new Date());
         if (i === chunks.length - 1) await last(inside);
         return reverted;
@@ -57,7 +56,7 @@ export function createReverting(context: LedgerContext) {
     },
     /** Reverts transfers that no node has. Returns the number of changes. Throws LeaseLost. */
     async revertTransfers(lease: bigint, ids: readonly string[]): Promise<number> {
-      return ids.length === 0 ? 0 : revert(lease, await findTransfersById(run, ids));
+      return ids.length === 0 ? 0 : revert(lease, await recordedOf(run, ids));
     },
     /** True if a payment above this block was confirmed: both nodes had it. */
     async hasConfirmedAbove(number: number): Promise<boolean> {
@@ -72,16 +71,12 @@ export function createReverting(context: LedgerContext) {
 }
 
 /** The transfers with these ids that are not reorged. */
-export async function findTransfersById(
-  run: RunPrepared,
-  ids: readonly string[],
-): Promise<ReorgedTransfer[]> {
-  const { rows } = await run(findByIds, [ids]);
-  return rows;
+export async function recordedOf(run: RunPrepared, ids: readonly string[]): Promise<ReorgedTransfer[]> {
+  return ids.length === 0 ? [] : (await run(findByIds, [ids])).rows;
 }
 
 /** Reverts transfers and recalculates their intents. */
-async function revertRows(
+export async function revertRows(
   inside: RunPrepared,
   { steps: { lock, apply }, refunding }: LedgerContext,
   rows: readonly ReorgedTransfer[],
@@ -99,10 +94,9 @@ async function revertRows(
   );
   const refunds = await refunding.revert(inside, refundIds, { intents: locked, confirmed }, at);
   const remaining = await readPaymentSums(inside, [...affected.keys()]);
-  const steps = new Map<PaymentIntentRow, ChangeStep[]>();
-  for (const [id, intent] of affected) {
-    steps.set(intent, revert(intent, { ...remaining(id), wasConfirmed: confirmed.has(id) }));
-  }
+  const stepsOf = (intent: PaymentIntentRow) =>
+    revert(intent, { ...remaining(intent.id), wasConfirmed: confirmed.has(intent.id) });
+  const steps = new Map([...affected.values()].map((intent) => [intent, stepsOf(intent)]));
   return [...(await apply(inside, steps, at)), ...(await refunding.apply(inside, refunds, at))];
 }
 

@@ -14,6 +14,7 @@ import { toTransfer } from '../transfer.ts';
 import { noteLanded } from './authorizations.ts';
 import type { Change, LedgerContext } from './context.ts';
 import type { KnownTransfer } from './known-transfers.ts';
+import { recordedOf, revertRows } from './reverting.ts';
 import { idsOf } from './values.ts';
 
 export interface Entry extends KnownTransfer {
@@ -39,10 +40,8 @@ interface Arrived {
 }
 
 /** Returns a function that stores transfers of one block, their events and their effect on intents. */
-export function createStoring(
-  transfers: EntityColumns<TransferRow>,
-  { settings, steps, refunding }: LedgerContext,
-) {
+export function createStoring(transfers: EntityColumns<TransferRow>, context: LedgerContext) {
+  const { settings, steps, refunding } = context;
   const upsert = preparedStatement(
     'upsert_transfers',
     `${transfers.insert}
@@ -61,7 +60,12 @@ export function createStoring(
     if (entries.length === 0) return [];
     const intentIds = entries.flatMap(({ intentId }) => intentId ?? []);
     const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
-    const intents = await steps.lock(inside, intentIds, refundIds);
+    let intents = await steps.lock(inside, intentIds, refundIds);
+    // What moves from another block is reverted in this transaction: its intent must not expire in between.
+    const returning = entries.flatMap(({ before, isThere }) => (isThere ? [] : (before?.id ?? [])));
+    const moved = await recordedOf(inside, returning);
+    const reverted = await revertRows(inside, context, moved, at);
+    if (moved.length > 0) intents = await steps.lock(inside, intentIds, refundIds);
     await keepSums(inside, intents.values());
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
@@ -74,7 +78,7 @@ export function createStoring(
     const changes = await steps.apply(inside, await stepsOf(inside, arrived), at);
     const refunded = await refunding.apply(inside, refunds, at);
     const reported = await recordTransferEvents(inside, arrived, block.number, at);
-    return [...changes, ...refunded, ...reported];
+    return [...reverted, ...changes, ...refunded, ...reported];
   };
 }
 
