@@ -258,7 +258,7 @@ describe('finality', () => {
     const paidAt = Math.floor(Date.parse(unpaid.expires_at) / 1_000) + 1;
     await chain.mine(1, { timestamp: paidAt });
     const statuses = () => Promise.all([intent, unpaid].map(statusOf));
-    await watcher.catchUp(chain.mine(30, { timestamp: paidAt + 19, timestampStep: 0 }));
+    await watcher.catchUp(chain.mine(19, { timestamp: paidAt + 1, timestampStep: 1 }));
     expect(await statuses()).toEqual(['processing', 'requires_payment']);
     await watcher.catchUp(chain.mine(1, { timestamp: paidAt + 20 }));
     expect(await statuses()).toEqual(['succeeded', 'expired']);
