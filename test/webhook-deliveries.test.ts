@@ -604,7 +604,7 @@ describe('an endpoint is disabled', () => {
   });
 });
 
-test('the age of the oldest pending delivery is measured', async () => {
+test('the age of the oldest pending delivery is measured, and how long an endpoint gets no attempt', async () => {
   const shop = await Shop.open();
   await service.query(
     `update webhook_deliveries set status = 'failed', next_attempt_at = null where status = 'pending'`,
@@ -621,6 +621,19 @@ test('the age of the oldest pending delivery is measured', async () => {
   const ageMs = (await worker.queue.backlog()).oldestMs;
   expect(ageMs).toBeGreaterThanOrEqual(3_600_000 - 1_000);
   expect(ageMs).toBeLessThan(3_660_000);
+  const change = (next: string, which = 'true') =>
+    service.query(`update webhook_deliveries set ${next} where endpoint_id = $1 and ${which}`, [
+      endpoint.uuid,
+    ]);
+  await change(`next_attempt_at = now() - interval '1 minute'`);
+  expect((await worker.queue.backlog()).lagMs).toBeGreaterThanOrEqual(60_000);
+  const until = `now() + interval '20 s'`;
+  await change(
+    `next_attempt_at = ${until}, leased_until = ${until}`,
+    `created_at < now() - interval '1 minute'`,
+  );
+  expect((await worker.queue.backlog()).lagMs).toBe(0);
+  await change('next_attempt_at = now(), leased_until = null');
   await worker.deliverAll();
   expect((await worker.queue.backlog()).oldestMs).toBe(0);
 });
