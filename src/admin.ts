@@ -47,9 +47,7 @@ command(program, 'migrate')
   );
 
 command(program, 'doctor')
-  .description(
-    'check configuration, database, schema, rights, disk, secrets, replication, intents, chains, clock and ports, one line each',
-  )
+  .description('check everything from the configuration to the ports, one line each')
   .option('--all-intents', 'verify every intent, not only the newest: reads the whole table')
   .action(async (options: { allIntents?: boolean }) => {
     const { diagnose } = await import('./processes/doctor.ts');

@@ -122,7 +122,7 @@ const errorGuide = {
   unsupported_media_type:
     'Send `Content-Type: application/json`, in UTF-8, without `Content-Encoding`. The body is not compressed.',
   rate_limited:
-    'This key has sent more requests than its allowance. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`. The `RateLimit` header of every answer shows what is left.',
+    'This key has sent more requests than its allowance. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`. The `RateLimit` header of every answer to an accepted key shows what is left.',
   unavailable:
     'The service cannot answer for the moment. Wait for the seconds in `Retry-After`, then send the same request with the same `Idempotency-Key`.',
   internal:

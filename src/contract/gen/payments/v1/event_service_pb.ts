@@ -199,7 +199,8 @@ export const EventService: GenService<{
    * To follow events, send the id of the last one that you have handled as `after`, whenever you like: the answer has
    * the events since then.
    *
-   * To read a long list at once, follow `next_page_token`.
+   * If there are more, the answer has a `next_page_token`: follow it until there is none. With `type`, even a page
+   * without events may have one.
    *
    * @generated from rpc payments.v1.EventService.ListEvents
    */
@@ -214,7 +215,8 @@ export const EventService: GenService<{
    * The first message comes at once, and one at least every 30 seconds; those without an event say how far the stream
    * has come. Resume with the `position` of the last message. The stream ends with `UNAVAILABLE` when the service restarts
    * (connect again), with `api_key_invalid` when the key has ended, and with `cursor_expired` when it asks for events
-   * that are no longer kept, or when the database has lost events that the stream has sent.
+   * that are no longer kept, or when the database has lost events that the stream has sent. More than 32 streams of one
+   * key at a time may be refused with `rate_limited`.
    *
    * @generated from rpc payments.v1.EventService.WatchEvents
    */
