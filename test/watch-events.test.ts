@@ -352,7 +352,10 @@ describe('a stream ends', () => {
     expect(await metric(service, count)).toBe(before + 2);
   });
 
-  test('when its connection breaks, even while it is sent more than it reads', async () => {
+  test.each([
+    ['breaks', 'destroy'],
+    ['is reset', 'resetAndDestroy'],
+  ] as const)('when its connection %s, even while it is sent more than it reads', async (_, end) => {
     await noStreams();
     const { id: merchantId, keys } = await newMerchant();
     const { apiKey, keyId } = keys.testnet;
@@ -367,8 +370,8 @@ describe('a stream ends', () => {
     await store(Array.from({ length: 100 }, () => ({ merchantId, data: large })));
     // By then the other stream is full.
     for (let i = 0; i < 100; i++) await reader.nextEvent();
-    socket.destroy();
-    expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'canceled' }]);
+    socket[end]();
+    expect(await linesOnce(keyId, 1)).toMatchObject([{ code: 'canceled', level: 'info' }]);
     expect(await openStreams()).toBe(1);
   });
 

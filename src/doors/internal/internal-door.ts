@@ -212,15 +212,17 @@ async function serve(
   if (!isUnary) {
     // Connect's promise never resolves, because it waits for an event that a response does not have. It
     // rejects if the client has gone, or if the answer cannot be produced: then the client needs a code.
-    universalResponseToNodeResponse(answer, response).catch(() =>
-      request.stream.close(constants.NGHTTP2_INTERNAL_ERROR),
-    );
+    let hasFailed = false;
+    universalResponseToNodeResponse(answer, response).catch(() => {
+      hasFailed = true;
+      request.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+    });
     if (!request.stream.destroyed) await new Promise((resolve) => request.stream.once('close', resolve));
-    const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR;
-    if (isOurs) {
-      const outcome = context.error?.code ?? context.endedByClient ?? (isGone ? 'canceled' : 'ok');
-      options.onEnd(context, handler.method.name, outcome);
-    }
+    const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR && !hasFailed;
+    // If the client resets the stream or the connection, Connect reports an error of its own.
+    if (isGone && context.error?.code === 'internal') delete context.error;
+    const outcome = context.error?.code ?? context.endedByClient ?? (isGone ? 'canceled' : 'ok');
+    if (isOurs) options.onEnd(context, handler.method.name, outcome);
     return;
   }
   // If a call was reset while it was sent, Connect only reports a generic error.
