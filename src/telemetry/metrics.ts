@@ -161,7 +161,7 @@ function createWebhookMetrics({ counter, histogram, measured }: Instruments) {
   );
   const lag = measured(
     'webhook_lag_seconds',
-    'How late the latest attempt to deliver a webhook is, to endpoints with none in flight; 0 if all are in time.',
+    'How late the latest webhook is to a merchant that has no attempt in flight; 0 if all are in time.',
   );
   const disabled = counter(
     'webhook_endpoints_disabled_total',

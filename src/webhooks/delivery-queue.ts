@@ -187,8 +187,8 @@ export function createDeliveryQueue(em: EntityManager) {
     record: (delivery: ClaimedDelivery, result: AttemptResult) => recorder.add({ delivery, result }),
     /**
      * Returns, in milliseconds, the age of the oldest pending delivery, which may be waiting for a retry, and
-     * how late the most overdue work is: an attempt to a healthy endpoint that has none in flight (its receiver
-     * may be slow), or an event that has no deliveries yet; 0 if there is none.
+     * how late the most overdue work is: an attempt to a healthy endpoint of a merchant that has none in flight
+     * (otherwise its receivers may be slow), or an event that has no deliveries yet; 0 if there is none.
      */
     async backlog(): Promise<{ oldestMs: number; lagMs: number }> {
       const { rows } = await run(measureBacklog, []);
@@ -357,7 +357,10 @@ const recordAttempts = preparedStatement(
 const maxMeasured = 10_000;
 const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
-  `with latest as (
+  `with served as materialized (
+     select distinct d.merchant_id from webhook_deliveries d
+      where d.next_attempt_at <= now() + interval '${leaseMs} milliseconds' and ${isInFlight}
+   ), latest as (
      select created_at as since from (select created_at from events where position is null limit ${maxMeasured}) e
      union all
      select next.next_attempt_at
@@ -366,8 +369,7 @@ const measureBacklog = preparedStatement(
         select d.next_attempt_at from webhook_deliveries d
          where d.endpoint_id = w.id and d.status = 'pending' order by d.next_attempt_at limit 1) next
       where w.enabled and w.failures = 0
-        and not exists (select from webhook_deliveries d
-                         where d.endpoint_id = w.id and d.next_attempt_at > now() and ${isInFlight}))
+        and w.merchant_id not in (select merchant_id from served))
    select (select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint
              from (select created_at from webhook_deliveries where status = 'pending' limit ${maxMeasured}) d) as oldest_ms,
           (select greatest(0, extract(epoch from now() - min(since)) * 1000)::bigint from latest) as lag_ms`,
