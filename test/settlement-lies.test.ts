@@ -234,19 +234,23 @@ describe.each(['receipt without logs', 'receipt of another amount', 'null receip
 );
 
 test.each([
-  ['before a merchant used it is not reported', '77', '5 minutes', []],
-  ['while a merchant used it is reported', '78', '0', ['transfer.unattributed']],
-])('a transfer that came to a wallet %s', async (_, digits, since, events) => {
+  ['before a merchant used it is not reported', '77', '5 minutes', '', []],
+  ["before a merchant used it, for another's intent, is not reported", '79', '5 minutes', 'id', []],
+  ['while a merchant used it is reported', '78', '0', '', ['transfer.unattributed']],
+])('a transfer that came to a wallet %s', async (_, digits, since, names, events) => {
   const { address: from } = chain.accounts[0] as { address: Address };
   const wallet = `0x${digits.repeat(20)}` as const;
   await chain.mint(from, 5_000_000n);
-  await chain.transfer({ from, to: wallet, amountUnits: 5_000_000n, suffix: '0x' });
+  const other = createMerchantCalls(service, (await service.newMerchant()).keys.testnet.apiKey);
+  const suffix = names ? idBytes((await other.createIntent({ wallet_address: wallet })).id) : '0x';
+  await chain.transfer({ from, to: wallet, amountUnits: 5_000_000n, suffix });
   await watcher.catchUp(chain.mine(12));
   for (const units of [1_000, 2_000])
     await calls.createIntent({ amount_units: units, wallet_address: wallet });
   await service.query(`update payment_intents set created_at = now() + $1::interval`, [since]);
   await watcher.readAllAgain();
-  expect(watcher.changes.map(({ event }) => event)).toEqual(events);
+  const own = watcher.changes.filter(({ merchantId }) => merchantId === service.merchant.id);
+  expect(own.map(({ event }) => event)).toEqual(events);
 });
 
 // Both receipts are requested in one batch, then each alone, unless one is known to be too large.

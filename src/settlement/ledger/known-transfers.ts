@@ -41,7 +41,7 @@ export interface KnownTransfer {
   refund?: { id: string | undefined } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
-  /** It is from before the merchant used the wallet, and names no intent. */
+  /** It is from before the merchant used the wallet. */
   isOlder: boolean;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
@@ -77,14 +77,13 @@ export async function matchKnown(
     }
   });
   const entries = found.flatMap((transfer) => {
-    const namesIntent = (transfer.named ?? transfer.nonce) !== undefined;
     const hasPayoutWallet = transfer.owners.some(({ isPayoutWallet }) => isPayoutWallet);
     return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, sinceMs = 0, refund }) => ({
       transfer,
       merchantId,
       refund,
       isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
-      isOlder: !namesIntent && transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
+      isOlder: transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
     }));
   });
   return mapInSlices(entries, (entry) => {

@@ -203,7 +203,9 @@ export class Recording {
       const intentId = known.before?.paymentIntent ?? found;
       // A later reading finds transfers from before the merchant used the wallet: no node has hidden them.
       const isNew = known.before === undefined;
-      const isForeign = isNew && (!known.isReported || (isLater && known.isOlder));
+      // What could not be looked up may still be an intent of the merchant.
+      const mayBeOwn = isAmbiguous && known.transfer.named !== undefined;
+      const isForeign = isNew && (!known.isReported || (isLater && known.isOlder && !mayBeOwn));
       if (intentId === undefined && (known.isThere || isForeign)) continue;
       const isSmall = known.transfer.log.amountUnits < this.#context.unattributedMinUnits;
       const claim = claims.get(known);
