@@ -151,6 +151,37 @@ test('the same if a single node had it in another of the blocks that are verifie
   expect([status, payments.length]).toEqual(['processing', 1]);
 });
 
+test('a block that was not final when it was replaced is reported as such, however late', async () => {
+  await watch('only');
+  const reorganisations: object[] = [];
+  const observer = { reorganisation: (each: object) => reorganisations.push(each) };
+  await watcher.release();
+  watcher = createTestWatcher(service, { urls: [node.url], observer });
+  await watcher.catchUp(chain.mine(5));
+  await chain.reorg(1);
+  await chain.mine(4);
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  await watcher.catchUp();
+  expect(reorganisations).toEqual([{ depth: 1, transfers: 0, isFinal: false }]);
+});
+
+test('a revert that was committed without an answer is not repeated', async () => {
+  await watch('only');
+  await watcher.catchUp(chain.mine(3));
+  const { ledger } = watcher;
+  const { revertTo } = ledger;
+  ledger.revertTo = async (...to) => {
+    ledger.revertTo = revertTo;
+    await revertTo(...to);
+    throw new Error('the connection was lost');
+  };
+  await chain.reorg(2);
+  await expect(watcher.catchUp()).rejects.toThrow('asked again');
+  await expect(watcher.catchUp()).rejects.toThrow('the connection was lost');
+  await watcher.catchUp();
+  expect((await ledger.progress())?.cursor.hash).toBe((await chain.client.getBlock()).hash);
+});
+
 describe('finality', () => {
   test('on Polygon an intent succeeds when its block is final, not with confirmations alone', async () => {
     // A block is final 40 blocks later.

@@ -2,7 +2,7 @@
 
 import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
-import type { Tip } from './ledger/cursor.ts';
+import type { Progress, Tip } from './ledger/cursor.ts';
 import { NodeError } from './node-answers.ts';
 
 /** The maximum number of headers stored, and searched for the common ancestor. */
@@ -15,6 +15,9 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   identity.forget(state.node);
   await identity.assertChain(state.node);
   if (state.cursor !== from) return state.cursor as Tip;
+  const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
+  // An earlier revert has committed, although that was not known.
+  if (cursor.hash !== from.hash) return cursor;
   // Blocks above the node's newest one are not compared: if a lower block differs, they go too.
   const known = await ledger.knownBlocks(Math.min(from.number, state.headNumber ?? from.number), maxHeaders);
   const place = await firstIndexWhere(known.length, async (i) => {
@@ -49,7 +52,7 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
   const transfers = await traceChainWork(work, () => ledger.revertTo(lease, ancestor));
   // The lowest known block above the ancestor: blocks that were read together may have no headers.
-  const isFinal = (known[place - 1] as Tip).number <= (state.finalized?.number ?? 0);
+  const isFinal = (known[place - 1] as Tip).number <= (state.finalRead ?? verifiedNumber);
   observer.reorganisation?.({ depth, transfers, isFinal });
   logger[isFinal ? 'error' : 'warn'](
     { chain_id: chainId, block: ancestor.number, depth, transfers },

@@ -78,6 +78,7 @@ export class Watcher {
       cursor: undefined,
       headNumber: undefined,
       finalized: undefined,
+      finalRead: undefined,
       deniedIn: new Set(),
       unanswered: new Map(),
       suspected: undefined,
@@ -164,8 +165,8 @@ export class Watcher {
     this.#choice.noteHead(state.node, newest.number);
     const tip = () => state.cursor as Tip;
     const final = await identity.finalizedNumber(isFarBehind(tip(), head) ? 0 : undefined);
-    observer.head?.({ head: newest, finalized: final, cursor: tip().number });
     await ledger.keep(lease, { head: newest.number, finalized: final });
+    observer.head?.({ head: newest, finalized: final, cursor: tip().number });
     if (newest.number < tip().number) {
       // The node is behind, or the local chain was restarted, or a node had made up what was read.
       await identity.assertGenesis();
@@ -183,6 +184,7 @@ export class Watcher {
     for await (const step of followChain(view, settings.confirmations)) {
       state.cursor = await this.#take(step, lease, tip(), seenAtMs);
     }
+    state.finalRead = Math.min(final, tip().number);
     this.#isRead = true;
     this.#choice.noteWorked();
     // Last, because confirming depends on another node.
@@ -256,7 +258,10 @@ export class Watcher {
     }
     // A restarted local chain has acquired it already.
     state.lease ??= await ledger.acquire();
-    if (state.lease === undefined) return false;
+    if (state.lease === undefined) {
+      observer.leaseLost?.();
+      return false;
+    }
     state.minDepthMs = (await identity.isLocalChain()) ? 0 : settings.minDepthMs;
     const progress = await ledger.progress();
     state.cursor = progress?.cursor;

@@ -80,7 +80,8 @@ const takeLease = preparedStatement(
   `update watched_chains
       set lease_number = lease_number + 1, lease_holder = $2, lease_until = now() + $3 * interval '1 millisecond'
     where chain_id = $1
-      and (lease_until is null or lease_until < now() or lease_until > now() + $3 * interval '10 milliseconds')
+      and (lease_until is null or lease_holder = $2 or lease_until < now()
+           or lease_until > now() + $3 * interval '10 milliseconds')
    returning lease_number`,
 );
 const holdLease = preparedStatement(
