@@ -5,7 +5,9 @@ import http from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
 import tls from 'node:tls';
+import { queryObjects } from 'node:v8';
 import { Worker } from 'node:worker_threads';
+import { Pool } from 'undici';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type AttemptResult, createSender } from '../src/webhooks/sender.ts';
@@ -325,4 +327,9 @@ test('no connection to a timed out receiver is left open', async () => {
     await Promise.all([...open].map((socket) => once(socket, 'close')));
     expect([name, open.size]).toEqual([name, 0]);
   }
+});
+
+test('nothing is kept for an origin without connections', async () => {
+  // The prototype of one kind of pool counts, too.
+  await expect.poll(() => queryObjects(Pool, { format: 'count' }), { timeout: 10_000 }).toBe(1);
 });

@@ -6,7 +6,7 @@ import { lookup as lookUpOnMachine, Resolver } from 'node:dns/promises';
 import { isIP, type LookupFunction } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LRUCache } from 'lru-cache';
-import { Agent, buildConnector, type Dispatcher } from 'undici';
+import { Agent, buildConnector, type Dispatcher, Pool } from 'undici';
 import manifest from '../../package.json' with { type: 'json' };
 import type { AddressPolicy } from './address-policy.ts';
 
@@ -54,6 +54,7 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
     connect: createConnector(policy, createLookup(policy, dnsServers), (origin) => {
       permittedOrigins.set(origin, true);
     }),
+    factory: createPool,
     // Unlimited here: the attempts in flight are bounded. A hanging path must not delay others on its host.
     connections: null,
     pipelining: 1,
@@ -79,6 +80,23 @@ export function createSender(policy: AddressPolicy, dnsServers?: readonly string
     },
     close: () => agent.destroy(),
   };
+}
+
+/**
+ * undici 8.12 drops the pool of an origin when its last connection ends, unless a request is pending. One that was
+ * cut off still counts then, and the pool stayed for good. Repeats the event when it no longer counts.
+ */
+function createPool(origin: string | URL, options: object): Pool {
+  const pool = new Pool(origin, options);
+  let isRepeated = false;
+  return pool.on('disconnect', (...event) => {
+    if (isRepeated) return;
+    setImmediate(() => {
+      isRepeated = true;
+      pool.emit('disconnect', ...event);
+      isRepeated = false;
+    });
+  });
 }
 
 async function attempt(
