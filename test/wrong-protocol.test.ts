@@ -6,6 +6,7 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import tls from 'node:tls';
+import { queryObjects } from 'node:v8';
 import grpc from '@grpc/grpc-js';
 import { afterAll, describe, expect, test } from 'vitest';
 import { answerOf, grpcCall, requestBytes } from './support/call.ts';
@@ -138,4 +139,24 @@ describe('ports with TLS', () => {
       await once(session, 'close');
     }
   });
+});
+
+test.each([
+  ['without TLS', () => plain.internalUrl, 'destroy'],
+  ['over TLS', () => `https://localhost:${ports(secure).http}`, 'destroy'],
+  ['that is closed in order', () => plain.internalUrl, 'close'],
+] as const)('an HTTP/2 session %s is kept no longer than its connection', async (_, url, end) => {
+  const connectOnce = async () => {
+    const session = http2.connect(url(), { ca });
+    await once(session, 'remoteSettings');
+    session[end]();
+    await once(session, 'close');
+    // The class of a client's and a server's sessions.
+    return Object.getPrototypeOf(session.constructor);
+  };
+  const kind = await connectOnce();
+  const count = () => queryObjects(kind, { format: 'count' });
+  const before = count();
+  for (let i = 0; i < 20; i++) await connectOnce();
+  await expect.poll(count).toBeLessThan(before + 5);
 });

@@ -177,7 +177,14 @@ const pingTimeoutMs = 2_000;
  * ping distinguishes them: a session that has sent GOAWAY neither sends the ping nor receives an answer.
  */
 function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
-  const destroy = session.destroy.bind(session);
+  const destroyNow = session.destroy.bind(session);
+  // Node clears the idle timeout too late, when it is refused: the session stayed in memory until it ended.
+  const destroy: typeof session.destroy = (error, code) => {
+    session.setTimeout(0);
+    destroyNow(error, code);
+  };
+  // Node's own listener destroys the session without that method.
+  session.socket.prependOnceListener('close', () => session.setTimeout(0));
   let isBeingAsked = false;
   session.destroy = (error, code) => {
     const isOfStream = (error as { errno?: unknown } | undefined)?.errno === protocolErrno;
