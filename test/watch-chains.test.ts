@@ -118,9 +118,10 @@ test('only the lease holder exports chain metrics', async () => {
   const late = 'payment_intents_expiry_lag_seconds{clock="testnet base"}';
   await untilMetric(service, late, (lag) => lag === 0);
   // Simulates another process that has taken the lease.
-  await service.query('update watched_chains set lease_number = lease_number + 1, lease_until = now() + $1', [
-    '1 minute',
-  ]);
+  await service.query(
+    `update watched_chains set lease_number = lease_number + 1, lease_holder = uuidv7(), lease_until = now() + $1`,
+    ['1 minute'],
+  );
   await service.loggedLine(({ message }) => message === 'another process watches this chain now');
   expect(await metric(service, late)).toBeUndefined();
   expect(await metric(service, ofBase('unconfirmed_oldest_seconds'))).toBeUndefined();
