@@ -165,9 +165,14 @@ test('a block that was not final when it was replaced is reported as such, howev
   expect(reorganisations).toEqual([{ depth: 1, transfers: 0, isFinal: false }]);
 });
 
-test('a revert that was committed without an answer is not repeated', async () => {
+test('a revert that was committed without an answer is reported, and not repeated', async () => {
   await watch('only');
+  const reorganisations: object[] = [];
+  const observer = { reorganisation: (each: object) => reorganisations.push(each) };
   await watcher.catchUp(chain.mine(3));
+  await watcher.release();
+  // What another process has read as final counts.
+  watcher = createTestWatcher(service, { urls: [node.url], observer });
   const { ledger } = watcher;
   const { revertTo } = ledger;
   ledger.revertTo = async (...to) => {
@@ -175,11 +180,12 @@ test('a revert that was committed without an answer is not repeated', async () =
     await revertTo(...to);
     throw new Error('the connection was lost');
   };
-  await chain.reorg(2);
+  await chain.reorg(3);
   await expect(watcher.catchUp()).rejects.toThrow('asked again');
   await expect(watcher.catchUp()).rejects.toThrow('the connection was lost');
   await watcher.catchUp();
   expect((await ledger.progress())?.cursor.hash).toBe((await chain.client.getBlock()).hash);
+  expect(reorganisations).toEqual([{ depth: 3, transfers: 0, isFinal: true }]);
 });
 
 describe('finality', () => {

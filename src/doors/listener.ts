@@ -178,7 +178,7 @@ const pingTimeoutMs = 2_000;
  */
 function keepSessionOnStreamErrors(session: http2.ServerHttp2Session): void {
   const destroyNow = session.destroy.bind(session);
-  // Node clears the idle timeout too late, when it is refused: the session stayed in memory until it ended.
+  // Node clears the idle timeout too late, when it is refused: the session stayed in memory for that time.
   const destroy: typeof session.destroy = (error, code) => {
     session.setTimeout(0);
     destroyNow(error, code);

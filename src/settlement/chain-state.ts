@@ -24,8 +24,8 @@ export interface ChainState {
   /** The reader's newest block. */
   headNumber: number | undefined;
   finalized: { number: number; readAtMs: number } | undefined;
-  /** The newest block that was read and final; undefined before the first pass has ended. */
-  finalRead: number | undefined;
+  /** The newest block that was read, and final for the reader then. */
+  finalRead: number;
   /** Blocks with transfers due for confirmation that a node denied at the last attempt. */
   deniedIn: Set<number>;
   /** Blocks that a node could not answer for, and when to ask again. Negative: they only failed together. */

@@ -2,7 +2,8 @@
 
 import { traceChainWork } from '../telemetry/spans.ts';
 import type { WatchContext } from './chain-state.ts';
-import type { Progress, Tip } from './ledger/cursor.ts';
+import type { Tip } from './ledger/cursor.ts';
+import { LeaseLost } from './ledger/lease.ts';
 import { NodeError } from './node-answers.ts';
 
 /** The maximum number of headers stored, and searched for the common ancestor. */
@@ -15,9 +16,24 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   identity.forget(state.node);
   await identity.assertChain(state.node);
   if (state.cursor !== from) return state.cursor as Tip;
-  const { cursor, verifiedNumber } = (await ledger.progress()) as Progress;
-  // An earlier revert has committed, although that was not known.
-  if (cursor.hash !== from.hash) return cursor;
+  const report = (to: Tip, lowest: number, transfers = 0) => {
+    const depth = from.number - to.number;
+    const isFinal = lowest <= state.finalRead;
+    observer.reorganisation?.({ depth, transfers, isFinal });
+    logger[isFinal ? 'error' : 'warn'](
+      { chain_id: chainId, block: to.number, depth, transfers },
+      isFinal
+        ? 'the chain reverted final blocks: check every payment in them by hand'
+        : 'the chain has reorganised',
+    );
+  };
+  const cursor = (await ledger.progress())?.cursor;
+  if (cursor === undefined) throw new LeaseLost();
+  if (cursor.hash !== from.hash) {
+    // An earlier revert was committed, but its answer was lost.
+    if (cursor.number < from.number) report(cursor, cursor.number + 1);
+    return cursor;
+  }
   // Blocks above the node's newest one are not compared: if a lower block differs, they go too.
   const known = await ledger.knownBlocks(Math.min(from.number, state.headNumber ?? from.number), maxHeaders);
   const place = await firstIndexWhere(known.length, async (i) => {
@@ -48,18 +64,10 @@ export async function revertToAncestor(context: WatchContext, lease: bigint, fro
   }
   await assertNotConfirmed(context, ancestor, known[place - 1] as Tip);
   state.suspected = undefined;
-  const depth = from.number - ancestor.number;
   const work = { name: 'reorganisation', chainId, block: ancestor.number } as const;
   const transfers = await traceChainWork(work, () => ledger.revertTo(lease, ancestor));
   // The lowest known block above the ancestor: blocks that were read together may have no headers.
-  const isFinal = (known[place - 1] as Tip).number <= (state.finalRead ?? verifiedNumber);
-  observer.reorganisation?.({ depth, transfers, isFinal });
-  logger[isFinal ? 'error' : 'warn'](
-    { chain_id: chainId, block: ancestor.number, depth, transfers },
-    isFinal
-      ? 'the chain reverted final blocks: check every payment in them by hand'
-      : 'the chain has reorganised',
-  );
+  report(ancestor, (known[place - 1] as Tip).number, transfers);
   return ancestor;
 }
 

@@ -157,10 +157,10 @@ export class Verification {
     if (old.length > 0) {
       // What is in another of these blocks is reverted by the transaction that records it there.
       const blockOf = new Map(read.map(({ log }) => [log.transactionHash, log.blockHash]));
-      const gone = old.filter(
+      const lost = old.filter(
         ({ log }) => (blockOf.get(log.transactionHash) ?? log.blockHash) === log.blockHash,
       );
-      await ledger.revertTransfers(lease, idsOf(gone));
+      await ledger.revertTransfers(lease, idsOf(lost));
       for (const each of old) this.#deniedSince.delete(placeOf(each));
     }
     let missed = 0;

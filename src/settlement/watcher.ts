@@ -78,7 +78,7 @@ export class Watcher {
       cursor: undefined,
       headNumber: undefined,
       finalized: undefined,
-      finalRead: undefined,
+      finalRead: 0,
       deniedIn: new Set(),
       unanswered: new Map(),
       suspected: undefined,
@@ -265,6 +265,7 @@ export class Watcher {
     state.minDepthMs = (await identity.isLocalChain()) ? 0 : settings.minDepthMs;
     const progress = await ledger.progress();
     state.cursor = progress?.cursor;
+    state.finalRead = progress?.finalNumber ?? 0;
     observer.verified?.(progress?.verifiedNumber ?? 0);
     state.suspected = undefined;
     this.#expiredAtMs = performance.now();

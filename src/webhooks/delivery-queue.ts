@@ -359,7 +359,7 @@ const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
   `with served as materialized (
      select distinct d.merchant_id from webhook_deliveries d
-      where d.next_attempt_at <= now() + interval '${leaseMs} milliseconds' and ${isInFlight}
+      where d.next_attempt_at between now() and now() + interval '${leaseMs} milliseconds' and ${isInFlight}
    ), latest as (
      select created_at as since from (select created_at from events where position is null limit ${maxMeasured}) e
      union all

@@ -220,7 +220,7 @@ async function serve(
     if (!request.stream.destroyed) await new Promise((resolve) => request.stream.once('close', resolve));
     const isGone = request.stream.rstCode !== constants.NGHTTP2_NO_ERROR && !hasFailed;
     // If the client resets the stream or the connection, Connect reports an error of its own.
-    if (isGone && context.error?.code === 'internal') delete context.error;
+    if (isGone && context.error?.cause instanceof ConnectError) delete context.error;
     const outcome = context.error?.code ?? context.endedByClient ?? (isGone ? 'canceled' : 'ok');
     if (isOurs) options.onEnd(context, handler.method.name, outcome);
     return;

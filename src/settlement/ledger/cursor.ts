@@ -11,7 +11,13 @@ import { bytes, hashOf } from './values.ts';
 export type Tip = Pick<Header, 'number' | 'hash' | 'time'>;
 
 /** How far a chain has been read and verified. */
-export type Progress = { genesisHash: Hash; cursor: Tip; verifiedNumber: number };
+export type Progress = {
+  genesisHash: Hash;
+  cursor: Tip;
+  verifiedNumber: number;
+  /** The newest block that was read, and final for the reader then. */
+  finalNumber: number;
+};
 
 export function createCursor({ run, lease: { holding }, settings }: LedgerContext) {
   const { chainId, mode, chain } = settings;
@@ -20,8 +26,10 @@ export function createCursor({ run, lease: { holding }, settings }: LedgerContex
     async progress(): Promise<Progress | undefined> {
       const [row] = (await run(findProgress, [chainId])).rows;
       if (row === undefined) return undefined;
-      const { genesis_hash: genesis, second_number: verified } = row;
-      return { genesisHash: hashOf(genesis), cursor: tipOf(row), verifiedNumber: Number(verified) };
+      const { genesis_hash: genesis, second_number: verified, finalized_number: final } = row;
+      const cursor = tipOf(row);
+      const finalNumber = Math.min(Number(final), cursor.number);
+      return { genesisHash: hashOf(genesis), cursor, verifiedNumber: Number(verified), finalNumber };
     },
     /** Starts watching the chain after this block. Does nothing if it is watched already. */
     async begin(genesisHash: Hash, from: Header): Promise<void> {
@@ -101,7 +109,8 @@ export async function moveCursorBack(inside: RunPrepared, chainId: number, to: T
 
 const findProgress = preparedStatement(
   'find_watched_chain',
-  `select genesis_hash, cursor_number as number, cursor_hash as hash, cursor_time as time, second_number
+  `select genesis_hash, cursor_number as number, cursor_hash as hash, cursor_time as time, second_number,
+          finalized_number
      from watched_chains where chain_id = $1`,
 );
 const insertChain = preparedStatement(

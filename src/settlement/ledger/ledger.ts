@@ -34,6 +34,7 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
   const refunding = createRefunding(em);
   const context: LedgerContext = { ...given, em, run: statements.run, lease, commit, steps, refunding };
   const { revertTo, revertTransfers, ...reverting } = createReverting(context);
+  const { releaseAuthorizations, ...authorizations } = createAuthorizations(context);
   const recording = new Recording(context);
 
   // Following and verifying share the lease, so work of several transactions is serialised.
@@ -50,12 +51,15 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
     ...ofLease,
     ...createCursor(context),
     ...createOwners(runLimited, settings),
-    ...createAuthorizations(context),
+    ...authorizations,
     ...createConfirming(context),
     ...reverting,
     revertTo: serialised(revertTo),
     revertTransfers: serialised(revertTransfers),
     apply: serialised(recording.record.bind(recording)),
-    expireSome: createExpireByChain(context),
+    // A reading may record anew what it has just reverted. In between, no intent must expire and no authorization
+    // must be released.
+    expireSome: serialised(createExpireByChain(context)),
+    releaseAuthorizations: serialised(releaseAuthorizations),
   };
 }

@@ -2,7 +2,7 @@
 // they are recorded in chunks, and the cursor moves with the last one.
 //
 // A partly recorded block is recorded again from its beginning. That is idempotent, because a transfer is
-// identified by its position. If the block was reorged in between, its recorded part is reverted first.
+// identified by its position. If the block was reorged in between, what does not return is reverted first.
 
 import type { Hash } from 'viem';
 import { NewerThanProcess } from '../../contract/words.ts';

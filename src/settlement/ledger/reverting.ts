@@ -11,7 +11,7 @@ import { moveCursorBack, type Tip } from './cursor.ts';
 import { hashOf, idsOf, inChunks, inGroups } from './values.ts';
 
 /** A transfer to revert, and its intent. */
-interface ReorgedTransfer {
+interface RecordedRow {
   id: string;
   state: TransferRow['state'];
   payment_intent: string | null;
@@ -27,7 +27,7 @@ export function createReverting(context: LedgerContext) {
   /** `last` runs in the transaction of the last chunk. Returns the number of changes. */
   const revert = async (
     lease: bigint,
-    rows: readonly ReorgedTransfer[],
+    rows: readonly RecordedRow[],
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<number> => {
     let changes = 0;
@@ -71,7 +71,7 @@ export function createReverting(context: LedgerContext) {
 }
 
 /** The transfers with these ids that are not reorged. */
-export async function recordedOf(run: RunPrepared, ids: readonly string[]): Promise<ReorgedTransfer[]> {
+export async function recordedOf(run: RunPrepared, ids: readonly string[]): Promise<RecordedRow[]> {
   return ids.length === 0 ? [] : (await run(findByIds, [ids])).rows;
 }
 
@@ -79,7 +79,7 @@ export async function recordedOf(run: RunPrepared, ids: readonly string[]): Prom
 export async function revertRows(
   inside: RunPrepared,
   { steps: { lock, apply }, refunding }: LedgerContext,
-  rows: readonly ReorgedTransfer[],
+  rows: readonly RecordedRow[],
   at: Date,
 ): Promise<Change[]> {
   if (rows.length === 0) return [];
