@@ -53,7 +53,7 @@ test.each<[string, number, () => Place]>([
     41_581,
     () => ({ lines: sum(written), where: '' }),
   ],
-  ['lines of tests', 56_906, () => ({ lines: sum(tests), where: '' })],
+  ['lines of tests', 56_957, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [

@@ -2,8 +2,8 @@
 
 import { afterEach, expect, test } from 'vitest';
 import { choosePorts } from '../support/listen.ts';
+import { startPostgresProxy } from '../support/postgres-proxy.ts';
 import { report, startLoad } from './support/load.ts';
-import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 

@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { choosePorts } from '../support/listen.ts';
+import { startPostgresProxy } from '../support/postgres-proxy.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
-import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 import { random } from './support/seed.ts';
 

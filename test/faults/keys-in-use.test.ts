@@ -9,7 +9,7 @@ import { doors } from '../support/call.ts';
 import { newCrc32Key } from '../support/crc32-key.ts';
 import { keyLookups } from '../support/metrics.ts';
 import { openClient } from '../support/open-client.ts';
-import { startPostgresProxy } from './support/postgres-proxy.ts';
+import { startPostgresProxy } from '../support/postgres-proxy.ts';
 import { endAll, type ServiceProcess, startProcess, useCluster } from './support/process.ts';
 
 const cluster = useCluster();

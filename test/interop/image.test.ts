@@ -8,10 +8,10 @@ import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { startPostgresProxy } from '../faults/support/postgres-proxy.ts';
 import { useCluster } from '../faults/support/process.ts';
 import { doors, openCalls } from '../support/call.ts';
 import { choosePorts } from '../support/listen.ts';
+import { startPostgresProxy } from '../support/postgres-proxy.ts';
 import { startProgram } from '../support/program.ts';
 import { succeeds } from '../support/succeeds.ts';
 

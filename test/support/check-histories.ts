@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { describeHistory, type History, history } from './settlement-histories.ts';
+import { describeHistory, type History, history, honestHistory } from './settlement-histories.ts';
 import { play } from './settlement-play.ts';
 import { startWorld } from './settlement-world.ts';
 
@@ -21,33 +21,35 @@ const worlds = HISTORY_PATH === undefined ? 2 : 1;
 /**
  * Plays random histories of payment intents and refunds against a model of the contract. With honest nodes,
  * every status, sum, label and event is the model's after every step. With a node that lies, nothing succeeds
- * that is not on the chain, and once the node is honest again, nothing on the chain is missing.
+ * that is not on the chain, and once the node is honest again, nothing on the chain is missing. With
+ * `losesCommits` every node is honest, but watchers do not learn whether some of their commits are done.
  */
-export function testHistories(defaultCount: number): void {
+export function testHistories(defaultCount: number, { losesCommits = false } = {}): void {
   const count = Number(process.env.HISTORIES ?? defaultCount);
+  const although = losesCommits ? ' although the answers to commits are lost' : '';
   test(
-    `${count} random histories of payment intents follow the contract`,
+    `${count} random histories of payment intents follow the contract${although}`,
     {
       timeout: 60_000 + count * 3_000,
     },
-    () => checkHistories(count),
+    () => checkHistories(count, losesCommits),
   );
 }
 
 /** Rejects with the shortest history that fails, and how to repeat it. */
-async function checkHistories(histories: number): Promise<void> {
+async function checkHistories(histories: number, losesCommits: boolean): Promise<void> {
   const started = performance.now();
   console.log(`random histories of payments: seed ${seed}`);
   const seen = new Set<string>();
   const checks = Array.from({ length: worlds }, (_, i) =>
-    checkInOneWorld(seed + i, Math.ceil(histories / worlds), seen),
+    checkInOneWorld(seed + i, Math.ceil(histories / worlds), seen, losesCommits),
   );
   const failed = (await Promise.allSettled(checks)).find(({ status }) => status === 'rejected');
   if (failed?.status === 'rejected') throw failed.reason;
   const seconds = Math.round((performance.now() - started) / 1000);
   console.log(`${histories} histories in ${seconds} s, with ${[...seen].sort().join(' ')}`);
   // Histories in which nothing happens prove nothing. A few of another seed may lack the rare outcomes.
-  if (HISTORY_PATH !== undefined || histories < (seed === usualSeed ? 200 : 5_000)) return;
+  if (losesCommits || HISTORY_PATH !== undefined || histories < (seed === usualSeed ? 200 : 5_000)) return;
   expect([...seen]).toEqual(
     expect.arrayContaining([
       'succeeded',
@@ -74,9 +76,14 @@ async function checkHistories(histories: number): Promise<void> {
   );
 }
 
-async function checkInOneWorld(seed: number, numRuns: number, seen: Set<string>): Promise<void> {
-  const world = await startWorld();
-  const property = fc.asyncProperty(history, async (one) => {
+async function checkInOneWorld(
+  seed: number,
+  numRuns: number,
+  seen: Set<string>,
+  losesCommits: boolean,
+): Promise<void> {
+  const world = await startWorld({ losesCommits });
+  const property = fc.asyncProperty(losesCommits ? honestHistory : history, async (one) => {
     for (const each of await play(world, one)) seen.add(each);
   });
   const path = HISTORY_PATH === undefined ? {} : { path: HISTORY_PATH };

@@ -318,6 +318,9 @@ const withRefunds = (liar: Liar): fc.Arbitrary<History> => {
   );
 };
 
+/** Every node is honest, and half have refunds. */
+export const honestHistory: fc.Arbitrary<History> = fc.oneof(withoutRefunds('nobody'), withRefunds('nobody'));
+
 /** In half of the histories every node is honest, and half have refunds. */
 export const history: fc.Arbitrary<History> = fc.oneof(
   ...[withoutRefunds, withRefunds].flatMap((of) => [

@@ -16,10 +16,13 @@ import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
 import { createReportFolding } from '../../src/console/reports.ts';
 import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { formatIdentifier, parseIdentifier } from '../../src/database/identifiers.ts';
+import { createOrm } from '../../src/database/orm.ts';
 import { mintCall } from '../../src/embedded/contracts.ts';
+import { isServerGone } from '../../src/requests/unavailable.ts';
 import { type Call, startChain } from './chain.ts';
 import { issuer } from './chain-contracts.ts';
 import { startLyingNode } from './lying-node.ts';
+import { startPostgresProxy } from './postgres-proxy.ts';
 import { createRefundWorld, destinations } from './refund-world.ts';
 import { sumsOfMoney, wrongFigures, wrongSums } from './report-recount.ts';
 import { startService } from './service.ts';
@@ -102,8 +105,11 @@ export interface ReportedIntent {
 export type Watcher = ReturnType<typeof createTestWatcher>;
 export type World = Awaited<ReturnType<typeof startWorld>>;
 
-/** Starts a world. The caller closes it. */
-export async function startWorld() {
+/** One of so many commits of the watchers is done, but its answer is lost with the connection. */
+const commitsPerLoss = 13;
+
+/** Starts a world. The caller closes it. `losesCommits`: watchers do not get the answers to some commits. */
+export async function startWorld({ losesCommits = false } = {}) {
   // Crashes of PostgreSQL are not tested here, so commits need not wait for the disk.
   process.env.PGOPTIONS = '-c synchronous_commit=off';
   const chain = await startChain();
@@ -118,6 +124,14 @@ export async function startWorld() {
   });
   await service.loggedLine(({ message }) => message === gaslessLine);
   const calls = createMerchantCalls(service);
+  let commits = 0;
+  const { socketFolder, user, database } = service.location;
+  const proxy = await startPostgresProxy(`${socketFolder}/.s.PGSQL.5432`, user, () => ({ type, body }) => {
+    const isLost = type === 'C' && /^COMMIT/.test(body.toString()) && ++commits % commitsPerLoss === 0;
+    return isLost ? 'cut' : 'forward';
+  });
+  const orm = createOrm({ url: proxy.url.replace(/[^/]*$/, database) }, 4);
+  const watched = losesCommits ? { ...service, database: { ...service.database, orm } } : service;
   // Anvil's chain may restart from the beginning, so the node claims to be Geth.
   const node = await startLyingNode(chain.url, { clientVersion: 'Geth/v1.15.11' });
   const { chainId } = chain.network;
@@ -219,7 +233,12 @@ export async function startWorld() {
       return time;
     },
 
-    watcher: (liar: Liar): Watcher => createTestWatcher(service, { urls: urlsOf[liar] }),
+    losesCommits,
+    watcher: (liar: Liar): Watcher =>
+      createTestWatcher(watched, {
+        urls: urlsOf[liar],
+        ...(losesCommits && { isRepeated: isServerGone }),
+      }),
     /** Simulates that the watching process was killed and its lease has expired. */
     endLease: () => service.query(`update watched_chains set lease_until = now() - interval '1 second'`),
 
@@ -400,6 +419,8 @@ export async function startWorld() {
 
     async close(): Promise<void> {
       await node.close();
+      await orm.close();
+      await proxy.close();
       await service.close();
       await facilitator.close();
       await chain.stop();

@@ -31,6 +31,8 @@ export interface TestWatcherOptions {
   spreadMs?: number;
   /** Unattributed transfers below this are dust. Default: everything is recorded. */
   unattributedMinUnits?: bigint;
+  /** A pass that fails for this reason, or loses the lease, is repeated at once. Default: none. */
+  isRepeated?: (reason: unknown) => boolean;
 }
 
 export const leaseNumber = async ({ query }: TestService): Promise<bigint> =>
@@ -50,6 +52,7 @@ export function createTestWatcher(
     leaseMs,
     spreadMs = 0,
     unattributedMinUnits = 0n,
+    isRepeated,
   }: TestWatcherOptions,
 ) {
   const settings = chains.find((chain) => chain.chainId === chainId);
@@ -89,14 +92,29 @@ export function createTestWatcher(
     spreadMs,
     ...(nodeChoice && { nodeChoice }),
   });
+  const isLost = ({ message }: Record<string, unknown>) =>
+    message === 'another process watches this chain now';
+  const pass = async (run: () => Promise<boolean>): Promise<boolean> => {
+    for (;;) {
+      const lines = log.length;
+      try {
+        const hasMore = await run();
+        if (isRepeated === undefined || !log.slice(lines).some(isLost)) return hasMore;
+      } catch (reason) {
+        if (!isRepeated?.(reason)) throw reason;
+      }
+    }
+  };
+  const follow = () => pass(() => watcher.follow());
+  const verify = () => pass(() => watcher.verify());
   return {
-    follow: () => watcher.follow(),
-    verify: () => watcher.verify(),
+    follow,
+    verify,
     /** Follows and verifies, like a process that goes on after each failure. */
     async tryToFollow(times: number): Promise<void> {
       for (let i = 0; i < times; i++) {
-        await watcher.follow().catch(() => {});
-        await watcher.verify().catch(() => {});
+        await follow().catch(() => {});
+        await verify().catch(() => {});
       }
     },
     release: () => watcher.release(),
@@ -109,11 +127,11 @@ export function createTestWatcher(
     /** Follows until there is nothing more to read. Waits first for `after`, such as mining. */
     async catchUp(after?: Promise<unknown>): Promise<void> {
       await after;
-      while (await watcher.follow());
+      while (await follow());
     },
     /** Verifies until everything final was read twice. */
     async readAllAgain(): Promise<void> {
-      while (await watcher.verify());
+      while (await verify());
     },
   };
 }

@@ -8,7 +8,7 @@ export function startTcpProxy(
   connect: () => net.Socket,
   serve: (client: net.Socket, server: net.Socket, cut: () => void) => void,
 ): Promise<Listening> {
-  const proxy = net.createServer((client) => {
+  const proxy = net.createServer({ noDelay: true }, (client) => {
     const server = connect();
     const cut = () => {
       client.destroy();

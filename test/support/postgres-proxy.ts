@@ -2,7 +2,7 @@
 // the connection at one. It can also hang, like a network that loses every packet for a while.
 
 import net from 'node:net';
-import { startTcpProxy } from '../../support/tcp-proxy.ts';
+import { startTcpProxy } from './tcp-proxy.ts';
 
 export interface ServerMessage {
   /** The protocol's letter, such as `C` for CommandComplete and `A` for NotificationResponse. */
