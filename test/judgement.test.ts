@@ -156,9 +156,9 @@ describe('the steps of an intent after the transfers of a block', () => {
       intent('requires_payment'),
       [wrong, late, arrived(150n)],
       [
-        processing(150n, 4, ['overpaid']),
+        processing(150n, 6, ['overpaid']),
         { type: 'overpaid' },
-        step('late_payment', 150n, 5, ['overpaid', 'late']),
+        step('late_payment', 150n, 6, ['overpaid', 'late']),
         step('wrong_token', 150n, 6, ['overpaid', 'late', 'wrong_token']),
       ],
     ],

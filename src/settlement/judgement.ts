@@ -46,9 +46,10 @@ export function arrive(row: PaymentIntentRow, arrivals: readonly (Arrival & { ju
   const counting = arrivals.filter(({ judged }) => judged.counts);
   const late = arrivals.filter(({ judged, isRightToken }) => !judged.counts && isRightToken);
   const wrong = arrivals.filter(({ isRightToken }) => !isRightToken);
+  // Each event has all payments, so each has their number.
+  const paymentsCount = row.paymentsCount + arrivals.filter(({ isReturned }) => !isReturned).length;
 
   let received = BigInt(row.amountReceivedUnits);
-  let paymentsCount = row.paymentsCount;
   let labels = row.labels;
   const steps: ChangeStep[] = [];
   const step = (
@@ -56,7 +57,6 @@ export function arrive(row: PaymentIntentRow, arrivals: readonly (Arrival & { ju
     of: readonly (Arrival & { judged: Judged })[],
     status?: StatusName,
   ) => {
-    paymentsCount += of.filter(({ isReturned }) => !isReturned).length;
     const isOver = received > amount;
     labels = withLabels(labels, [
       ...of.flatMap(({ judged }) => judged.labels),
