@@ -112,6 +112,27 @@ test('the age of payments that have enough confirmations but are not confirmed i
   expect((await createMerchantCalls(service).getIntent(intent.id)).status).toBe('succeeded');
 });
 
+test('an intent whose payments are found late is reported once', async () => {
+  const service = await openService();
+  await watch(service, chain.url);
+  const intent = await createMerchantCalls(service).createIntent();
+  await service.query(`update payment_intents set status = 'expired', expired_at = now()`, []);
+  const { address: from } = chain.accounts[0] as { address: Address };
+  await chain.mint(from, 2n);
+  for (const count of [1, 2]) {
+    await chain.transfer({ from, to: intent.expected_wallet, amountUnits: 1n, suffix: idBytes(intent.id) });
+    await chain.mine(1);
+    await untilMetric(
+      service,
+      ofBase('events_total').replace('}', ',type="payment_intent.late_payment"}'),
+      (late) => late === count,
+    );
+  }
+  expect(await metric(service, ofBase('found_late_total'))).toBe(1);
+  const reports = service.log.filter(({ event }) => event === 'payment_intent.late_payment');
+  expect(reports).toMatchObject([{ level: 'error' }, { level: 'info' }]);
+});
+
 test('only the lease holder exports chain metrics', async () => {
   const service = await openService();
   await watch(service, chain.url);

@@ -17,7 +17,8 @@ import { createTransfersReader } from './payments.ts';
 export interface IntentChange {
   merchantId: string;
   event: EventType;
-  paymentIntent: { id: string; status: StatusName; labels: readonly string[] };
+  /** `newLabels`: those of the labels that it did not have before the change. */
+  paymentIntent: { id: string; status: StatusName; labels: readonly string[]; newLabels: readonly string[] };
 }
 
 export type ApplySteps = ReturnType<typeof createApplySteps>;
@@ -88,13 +89,15 @@ export function createApplySteps(em: EntityManager) {
       );
       const stored = await storeChanges(inside, changes);
       if (stored.size !== changes.length) throw new Error('an intent was changed while it was locked');
-      return changes.flatMap(({ row, events }) =>
-        events.map(({ type }) => ({
-          merchantId: row.merchantId,
-          event: type,
-          paymentIntent: { id: row.id, status: row.status, labels: row.labels ?? [] },
-        })),
-      );
+      return changes.flatMap(({ before, row: { id, merchantId, status, labels: all }, events }) => {
+        const labels = all ?? [];
+        const newLabels = labels.filter((label) => !before.labels?.includes(label));
+        return events.map(({ type: event }) => ({
+          merchantId,
+          event,
+          paymentIntent: { id, status, labels, newLabels },
+        }));
+      });
     },
   };
 }
@@ -135,7 +138,7 @@ export function changeOf(
     const data = { paymentIntent: presentPaymentIntent(row, payments) };
     return newEvent(row, at, { type, data, paymentIntent: row.id, sequence: row.eventCount, traceparent });
   });
-  return { row, eventCountBefore: before.eventCount, events };
+  return { before, row, events };
 }
 
 /** The step that ends an intent unpaid. */
@@ -168,9 +171,9 @@ export async function storeChanges(
   changes: readonly PaymentIntentChange[],
 ): Promise<Set<string>> {
   // The metadata never changes.
-  const rows = changes.map(({ row: { metadata, ...row }, eventCountBefore }) => ({
+  const rows = changes.map(({ row: { metadata, ...row }, before }) => ({
     ...row,
-    eventCountBefore,
+    eventCountBefore: before.eventCount,
   }));
   const events = changes.flatMap((change) => change.events);
   const result = await run(changeStatement, [jsonOfRows(rows), jsonOfRows(events)]);

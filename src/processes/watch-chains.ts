@@ -154,11 +154,12 @@ function report(
   logger: Logger,
 ) {
   const { status, labels = [] } = paymentIntent ?? refund ?? {};
-  metrics.change(event, labels);
-  const needsOperator =
-    event === 'refund.unexpected' ||
-    labels.includes('found_late') ||
-    (event === 'payment_intent.reorged' && labels.includes('reorged'));
+  // Later payments of the same intent are no news.
+  const isFoundLate =
+    event === 'payment_intent.late_payment' && paymentIntent?.newLabels.includes('found_late') === true;
+  const isLost = event === 'payment_intent.reorged' && labels.includes('reorged');
+  metrics.change(event, { isFoundLate, isLost });
+  const needsOperator = event === 'refund.unexpected' || isFoundLate || isLost;
   logger[needsOperator ? 'error' : 'info'](
     {
       ...(paymentIntent && { payment_intent: formatIdentifier('pi', paymentIntent.id) }),

@@ -86,7 +86,7 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
         'invented_transfers',
         'Recorded transfers that the verification of final blocks did not find.',
       ),
-      foundLate: count('found_late', 'Payments in time that were found only when their intent had expired.'),
+      foundLate: count('found_late', 'Intents with payments in time that were found only after they had expired.'),
       lost: count(
         'reorged_after_success',
         'Confirmed payments that were reverted after their intent had succeeded.',
@@ -171,11 +171,11 @@ function metricsOf(
       counted.add(error);
     },
     nodeRequest: (method: string) => series.requests.inc({ ...of, method }),
-    /** Counts an event, with the labels of its intent. */
-    change(type: string, labels: readonly string[]) {
+    /** Counts an event. */
+    change(type: string, { isFoundLate, isLost }: { isFoundLate: boolean; isLost: boolean }) {
       series.events.inc({ ...of, type });
-      if (type === 'payment_intent.late_payment' && labels.includes('found_late')) counts.foundLate.inc(of);
-      if (type === 'payment_intent.reorged' && labels.includes('reorged')) counts.lost.inc(of);
+      if (isFoundLate) counts.foundLate.inc(of);
+      if (isLost) counts.lost.inc(of);
     },
     /** Records the block time of the oldest pending transfer with enough confirmations, if any. */
     unconfirmed: (since: Date | undefined) =>
