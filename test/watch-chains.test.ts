@@ -101,9 +101,15 @@ test('the age of payments that have enough confirmations but are not confirmed i
   const intent = await createMerchantCalls(service).createIntent();
   const { address: from } = chain.accounts[0] as { address: Address };
   const payment = { to: intent.expected_wallet, amountUnits: 12_500_000n, suffix: idBytes(intent.id) };
-  await chain.mint(from, payment.amountUnits);
-  await chain.transfer({ from, ...payment });
+  await chain.mint(from, 2n * payment.amountUnits - 1n);
   node.lie('null receipts');
+  // A transfer that no node proves and that may belong to either intent is nobody's payment.
+  await createMerchantCalls(service).createIntent();
+  await chain.transfer({ from, to: intent.expected_wallet, amountUnits: payment.amountUnits - 1n });
+  await chain.mine(12);
+  await service.loggedLine(({ message }) => String(message).startsWith('transfers are due for confirmation'));
+  expect(await metric(service, ofBase('unconfirmed_oldest_seconds'))).toBe(0);
+  await chain.transfer({ from, ...payment });
   await chain.mine(12);
   await untilMetric(service, ofBase('unconfirmed_oldest_seconds'), (oldest) => oldest > 0);
   expect((await createMerchantCalls(service).getIntent(intent.id)).status).toBe('processing');

@@ -34,7 +34,9 @@ export async function confirmDue(context: WatchContext, lease: bigint, tip: Tip)
     }
   }
   due = due.filter(({ blockTime: time, log }) => isOld(context, { number: log.blockNumber, time }, tip));
-  const [oldest] = due.map(({ blockTime }) => blockTime).sort((a, b) => a.getTime() - b.getTime());
+  // Strangers can send transfers that no node can prove. Those that are nobody's payments are not urgent.
+  const times = due.flatMap(({ isPayment, blockTime }) => (isPayment ? blockTime : []));
+  const [oldest] = times.sort((a, b) => a.getTime() - b.getTime());
   observer.unconfirmed?.(oldest);
   if (settings.needsFinality && due.length > 0) {
     const isFinal = (number: number) => (each: RecordedTransfer) => each.log.blockNumber <= number;

@@ -13,8 +13,8 @@ import type { Change, LedgerContext } from './context.ts';
 import { recordedOf } from './reverting.ts';
 import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
-/** A recorded transfer that is not reorged. */
-export type RecordedTransfer = { id: string; blockTime: Date; log: TransferLog };
+/** A recorded transfer that is not reorged. `isPayment`: it belongs to an intent or a refund. */
+export type RecordedTransfer = { id: string; blockTime: Date; isPayment: boolean; log: TransferLog };
 
 export function createConfirming({
   run,
@@ -78,6 +78,7 @@ function readRecorded(row: QueryResultRow): RecordedTransfer {
   return {
     id: row.id,
     blockTime: new Date(row.block_time),
+    isPayment: row.is_payment,
     log: {
       token: hashOf(row.token_address),
       from: hashOf(row.from_address),
@@ -95,7 +96,7 @@ const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',
   `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and block_hash = $2::bytea and state = 'pending'`,
 );
-const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units`;
+const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units, coalesce(payment_intent, refund) is not null as is_payment`;
 /** Transfers due for confirmation at once. */
 export const maxDue = 2_000;
 /** Strangers can make any number of transfers that no node can prove. The others must not wait for these. */
