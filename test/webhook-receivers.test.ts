@@ -331,5 +331,5 @@ test('no connection to a timed out receiver is left open', async () => {
 
 test('nothing is kept for an origin without connections', async () => {
   // The prototype of one kind of pool counts, too.
-  await expect.poll(() => queryObjects(Pool, { format: 'count' }), { timeout: 10_000 }).toBe(1);
+  await expect.poll(() => queryObjects(Pool, { format: 'count' })).toBe(1);
 });
