@@ -86,7 +86,10 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
         'invented_transfers',
         'Recorded transfers that the verification of final blocks did not find.',
       ),
-      foundLate: count('found_late', 'Intents with payments in time that were found only after they had expired.'),
+      foundLate: count(
+        'found_late',
+        'Intents with payments in time that were found only after they had expired.',
+      ),
       lost: count(
         'reorged_after_success',
         'Confirmed payments that were reverted after their intent had succeeded.',
