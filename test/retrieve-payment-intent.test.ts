@@ -4,6 +4,7 @@ import grpc from '@grpc/grpc-js';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import {
   type Door,
   doors,
@@ -13,7 +14,9 @@ import {
   type Request,
   refusalOf,
 } from './support/call.ts';
+import { openClient } from './support/open-client.ts';
 import { httpRequest, type TestMerchant } from './support/service.ts';
+import { insertTransfers, type Rows } from './support/transfer-rows.ts';
 import { expectNoComplaints, useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -394,5 +397,37 @@ describe('an intent whose client secret key has left CLIENT_SECRET_KEYS', async 
 
     await setVersion(3);
     expect(await secretsNow()).toEqual(Array(4).fill(newest));
+  });
+});
+
+test.each<[string, (created: Intent) => Promise<unknown>]>([
+  ['retrieved', async ({ id }) => (await get('json', id)).json],
+  ['listed', async () => (await service.call('listPaymentIntents', {})).json.payment_intents?.[0]],
+  [
+    'opened in a checkout',
+    async ({ client_secret: apiKey = '' }) => (await service.call('getCheckout', {}, { apiKey })).json,
+  ],
+])('an intent that is paid while it is %s has the sum of its payments', async (_, read) => {
+  const created = await createIntent({ amount_units: 2 });
+  const pay = async (rows: Rows, count: number) => {
+    await insertTransfers(rows, service.merchant, [{ paymentIntent: created.id, amountUnits: 1 }]);
+    await rows.query(
+      `update payment_intents set amount_received_units = $2::int, payments_count = $2, event_count = $2 where id = $1`,
+      [parseIdentifier('pi', created.id), count],
+    );
+  };
+  await pay(service, 1);
+  const blocker = await openClient(service.location);
+  // The payments are read after the intent, and wait.
+  await blocker.query('begin; lock table transfers in access exclusive mode');
+  const answer = read(created);
+  await sessionsWaiting(service, 1);
+  await pay({ query: (...of) => blocker.query(...of) }, 2);
+  await blocker.query('commit');
+  await blocker.end();
+  expect(await answer).toMatchObject({
+    amount_received_units: 2,
+    payments_count: 2,
+    payments: [{ amount_units: 1 }, { amount_units: 1 }],
   });
 });

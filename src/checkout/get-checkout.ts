@@ -12,7 +12,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
 import { presentFields } from '../payment-intents/payment-intent.ts';
-import { createTransfersReader } from '../payment-intents/payments.ts';
+import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { implementService } from '../requests/method.ts';
 import type { OpenedIntent } from '../requests/request-context.ts';
@@ -39,7 +39,7 @@ type Remembered = { version: string; checkout: Checkout };
 export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
-  const readPayments = createTransfersReader(em, 'payment_intent');
+  const readPayments = createPaymentsReader(em);
   const readRefunds = createTransfersReader(em, 'refunds');
   const { currentOf } = createAuthorizationStore(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
@@ -59,14 +59,14 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
 
   const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
     const intents = found.map((result) => columns.read(result));
-    const payments = await readPayments(run, intents);
+    const current = await readPayments(run, intents);
     const refunds = await readRefunds(run, intents);
     const authorizations = await currentOf(intents);
-    return found.map((result, i) => {
-      const row = intents[i] as PaymentIntentRow;
+    return current.map(({ row, payments }, i) => {
+      const result = found[i] as FoundCheckout;
       // `create` takes only the contract's fields of a checkout: not the intent's metadata, nor its secret.
       const checkout = create(CheckoutSchema, {
-        ...presentFields(row, payments.get(row.id) ?? []),
+        ...presentFields(row, payments),
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],

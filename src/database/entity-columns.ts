@@ -4,13 +4,19 @@ import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 
 export type EntityColumns<Row extends object> = ReturnType<typeof entityColumns<Row>>;
 
-/** Converts between a table and the rows of its entity. */
-export function entityColumns<Row extends object>(em: EntityManager, entity: EntitySchema<Row>) {
+/** Converts between a table and the rows of its entity. With `only`, reads these properties, as `now_*`. */
+export function entityColumns<Row extends object>(
+  em: EntityManager,
+  entity: EntitySchema<Row>,
+  only?: readonly (keyof Row)[],
+) {
   const platform = em.getPlatform();
   const { props, tableName } = em.getMetadata(entity);
-  const columns = props.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
+  const read = props.filter(({ name }) => only?.includes(name) ?? true);
+  const columns = read.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
     name,
     column,
+    result: only === undefined ? column : `now_${column}`,
     // MikroORM makes `pg` return times as text.
     convert: type.startsWith('timestamptz')
       ? (value: unknown) => (value instanceof Date ? value : new Date(String(value)))
@@ -23,7 +29,10 @@ export function entityColumns<Row extends object>(em: EntityManager, entity: Ent
       return isBytes && customType ? customType.convertToDatabaseValue(value, platform) : value;
     },
   }));
-  const of = (alias: string) => columns.map(({ column }) => `${alias}."${column}"`).join(', ');
+  const of = (alias: string) =>
+    columns
+      .map(({ column, result }) => `${alias}."${column}"${result === column ? '' : ` as "${result}"`}`)
+      .join(', ');
   const names = columns.map(({ column }) => `"${column}"`).join(', ');
   return {
     /** The columns for a SELECT, of the table or subquery with that alias. */
@@ -40,10 +49,10 @@ export function entityColumns<Row extends object>(em: EntityManager, entity: Ent
         ),
       ),
     /** Converts a row of `pg` to the entity's. */
-    read(result: Readonly<Record<string, unknown>>): Row {
+    read(found: Readonly<Record<string, unknown>>): Row {
       const row: Record<string, unknown> = {};
-      for (const { name, column, convert } of columns) {
-        const value = result[column];
+      for (const { name, result, convert } of columns) {
+        const value = found[result];
         row[name] = value == null ? null : convert(value);
       }
       return row as Row;

@@ -36,7 +36,7 @@ import {
   type ShownColumns,
   shownRow,
 } from './payment-intent.ts';
-import { createTransfersReader, maxPayments } from './payments.ts';
+import { createPaymentsReader, maxPayments } from './payments.ts';
 
 const intentCodec = createJsonCodec(PaymentIntentSchema);
 
@@ -45,15 +45,17 @@ export function listPaymentIntents(
   em: EntityManager,
 ): MethodsOf<typeof PaymentIntentService>['listPaymentIntents'] {
   const readPage = createPageReader(em);
-  const readPayments = createTransfersReader(em, 'payment_intent');
+  const readPayments = createPaymentsReader(em);
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
 
   const present = async (found: readonly ShownColumns[]): Promise<PaymentIntent[]> => {
     const rows = found.map((shown) => columns.read(parseShownColumns(shown)));
-    const payments = await readPayments(run, rows);
-    const weightOf = ({ id }: PaymentIntentRow) => 1 + (payments.get(id)?.length ?? 0);
-    return mapLargeInSlices(rows, weightOf, (row) => presentPaymentIntent(row, payments.get(row.id) ?? []));
+    return mapLargeInSlices(
+      await readPayments(run, rows),
+      ({ payments }) => 1 + payments.length,
+      ({ row, payments }) => presentPaymentIntent(row, payments),
+    );
   };
 
   /** Writes JSON directly, except for intents that need a message. */

@@ -1,7 +1,7 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
+import type { PaymentIntent } from '../contract/gen/payments/v1/payment_intent_pb.ts';
 import type { PaymentIntentService } from '../contract/gen/payments/v1/payment_intent_service_pb.ts';
-import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { Batcher } from '../database/batcher.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { PaymentIntentEntity } from '../database/entities/payment-intent.ts';
@@ -19,7 +19,7 @@ import { buildPaymentIntent, parseCreatePaymentIntentRequest } from './create-pa
 import type { PaymentIntentStore } from './insert-or-replay.ts';
 import { listPaymentIntents } from './list-payment-intents.ts';
 import { createdPaymentIntent, presentPaymentIntent } from './payment-intent.ts';
-import { createTransfersReader, maxPayments } from './payments.ts';
+import { createPaymentsReader, maxPayments } from './payments.ts';
 import { chainUnwatched, type WatchedChains } from './watched-chains.ts';
 
 export function createPaymentIntentMethods(
@@ -39,7 +39,7 @@ export function createPaymentIntentMethods(
         const row = await reader.find(request.id, identity, context);
         // Anybody can send payments, so there may be many.
         chargeRows(context, Math.min(row.paymentsCount, maxPayments));
-        return presentPaymentIntent(row, await reader.paymentsOf(row), clientSecretKeys);
+        return reader.present(row, clientSecretKeys);
       },
     },
     listPaymentIntents: listPaymentIntents(em),
@@ -57,7 +57,7 @@ type PaymentIntentReader = ReturnType<typeof createPaymentIntentReader>;
 function createPaymentIntentReader(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
-  const readPayments = createTransfersReader(em, 'payment_intent');
+  const readPayments = createPaymentsReader(em);
   // Each id is looked up separately: a join planned while the table was small, and kept until its statistics
   // are renewed, would read millions of rows for every batch.
   const find = preparedStatement(
@@ -86,9 +86,13 @@ function createPaymentIntentReader(em: EntityManager) {
       if (found === undefined) throw new ServiceError('resource_missing');
       return found;
     },
-    /** Returns the payments of an intent. */
-    async paymentsOf(row: PaymentIntentRow): Promise<Payment[]> {
-      return (await readPayments(run, [row])).get(row.id) ?? [];
+    /** Returns an intent with its payments, as `createPaymentsReader` does. */
+    async withPayments(row: PaymentIntentRow) {
+      return (await readPayments(run, [row]))[0] ?? { row, payments: [] };
+    },
+    async present(found: PaymentIntentRow, clientSecretKeys: KeyRing): Promise<PaymentIntent> {
+      const { row, payments } = await this.withPayments(found);
+      return presentPaymentIntent(row, payments, clientSecretKeys);
     },
   };
 }
@@ -129,7 +133,7 @@ function cancelPaymentIntent(
   /** Returns the canceled row, or undefined if it has changed since it was read. */
   const cancel = async (row: PaymentIntentRow, trace: Trace | undefined) => {
     const at = new Date();
-    const payments = await reader.paymentsOf(row);
+    const { payments } = await reader.withPayments(row);
     const change = changeOf(row, [endOf(row, 'canceled', at)], payments, at, traceparentOf(trace));
     if (!(await batcher.add(change))) return undefined;
     onEvent();
@@ -147,9 +151,7 @@ function cancelPaymentIntent(
         const signed = row.status === 'canceled' ? undefined : await signedFor(row);
         if (signed !== undefined) throw stillPayable(signed);
         const canceled = row.status === 'canceled' ? row : await cancel(row, context.trace);
-        if (canceled !== undefined) {
-          return presentPaymentIntent(canceled, await reader.paymentsOf(canceled), clientSecretKeys);
-        }
+        if (canceled !== undefined) return reader.present(canceled, clientSecretKeys);
       }
     },
   };

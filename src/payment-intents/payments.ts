@@ -7,7 +7,11 @@ import type { QueryResultRow } from 'pg';
 import { networkOf } from '../contract/chains.ts';
 import { type Payment, PaymentSchema } from '../contract/gen/payments/v1/payment_pb.ts';
 import { paymentStatusWords } from '../contract/gen/words.ts';
-import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
+import {
+  laterProperties,
+  PaymentIntentEntity,
+  type PaymentIntentRow,
+} from '../database/entities/payment-intent.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -34,19 +38,47 @@ const belonging = {
 
 /** Returns a function that reads the newest transfers of each owner, in chain order. */
 export function createTransfersReader(em: EntityManager, of: keyof typeof belonging) {
+  const read = createReader(em, of);
+  return async (run: RunPrepared, owners: readonly Owner[]): Promise<ReadonlyMap<string, Payment[]>> =>
+    (await read(run, owners)).payments;
+}
+
+/**
+ * Returns a function that adds their newest payments to intents. An intent that has payments is returned as it
+ * is when they are read: its sums and its status are those of its payments.
+ */
+export function createPaymentsReader(em: EntityManager) {
+  const now = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity, ['status', ...laterProperties]);
+  const read = createReader(em, 'payment_intent', {
+    columns: `, ${now.of('i')}`,
+    join: 'cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i',
+  });
+  return async (run: RunPrepared, rows: readonly PaymentIntentRow[]) => {
+    const { payments, first } = await read(run, rows);
+    return rows.map((row) => {
+      const found = first.get(row.id);
+      return { row: found ? { ...row, ...now.read(found) } : row, payments: payments.get(row.id) ?? [] };
+    });
+  };
+}
+
+function createReader(em: EntityManager, of: keyof typeof belonging, also = { columns: '', join: '' }) {
   const columns = entityColumns<TransferRow>(em, TransferEntity);
   const find = preparedStatement(
     'find_payments',
-    `select ${columns.of('t')}, wanted.id as owner, coalesce(c.cursor_number, t.block_number) as head
+    `select ${columns.of('t')}, wanted.id as owner, coalesce(c.cursor_number, t.block_number) as head${also.columns}
        from json_to_recordset($1) as wanted (id uuid, "merchantId" uuid)
       cross join lateral (${belonging[of]}) t
        left join watched_chains c on c.chain_id = t.chain_id
+       ${also.join}
       order by t.block_number, t.log_index`,
   );
-  return async (run: RunPrepared, all: readonly Owner[]): Promise<ReadonlyMap<string, Payment[]>> => {
+  return async (run: RunPrepared, all: readonly Owner[]) => {
     const owners = all.filter(({ paymentsCount }) => paymentsCount !== 0);
     const payments = new Map<string, Payment[]>();
-    if (owners.length === 0) return payments;
+    /** The first row of each owner. */
+    const first = new Map<string, QueryResultRow>();
+    if (owners.length === 0) return { payments, first };
     const { rows } = await run(find, [jsonOfRows(owners.map(({ id, merchantId }) => ({ id, merchantId })))]);
     const required = new Map(
       owners.map(({ id, network }) => [id, networkOf(network)?.confirmationsRequired ?? 0]),
@@ -55,11 +87,12 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
       const { owner } = found;
       const payment = toPayment(columns.read(found), Number(found.head), required.get(owner) ?? 0);
       const known = payments.get(owner);
-      if (known === undefined) payments.set(owner, [payment]);
-      else known.push(payment);
+      if (known !== undefined) return known.push(payment);
+      first.set(owner, found);
+      return payments.set(owner, [payment]);
     };
     await mapLargeInSlices(rows, () => 1, add);
-    return payments;
+    return { payments, first };
   };
 }
 

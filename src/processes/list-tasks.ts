@@ -31,7 +31,7 @@ import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
-import { createTransfersReader } from '../payment-intents/payments.ts';
+import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { toRefund } from '../refunds/refund.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
@@ -205,11 +205,8 @@ export const intents = resources<PaymentIntentRow, IntentListOptions>({
     };
   },
   async textsOf(em, rows) {
-    const payments = await createTransfersReader(em, 'payment_intent')(
-      createPreparedStatements(em).run,
-      rows,
-    );
-    return rows.map((row) => intentCodec.encode(presentPaymentIntent(row, payments.get(row.id) ?? [])));
+    const found = await createPaymentsReader(em)(createPreparedStatements(em).run, rows);
+    return found.map(({ row, payments }) => intentCodec.encode(presentPaymentIntent(row, payments)));
   },
   rowOf: (row) => ({
     chain: networkOf(row.network)?.chain,
