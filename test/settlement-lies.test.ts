@@ -755,6 +755,45 @@ describe('with two nodes,', () => {
     await first.close();
   });
 
+  test('a doubtful block that the second one does not serve does not stop verification', async () => {
+    const first = await startLyingNode(chain.url);
+    await watchAnew([first.url, node.url]);
+    await send(await createIntent(), 1n);
+    await chain.mine(1);
+    first.lie('empty logs');
+    await watcher.follow();
+    first.lie(undefined);
+    node.rewrite(({ method, params: [at] = [] }) => {
+      const { fromBlock, toBlock } = Object(at) as Record<string, string>;
+      const isOfOneBlock = method === 'eth_getLogs' && fromBlock === toBlock;
+      return isOfOneBlock ? { error: { code: -32000, message: 'pruned' } } : undefined;
+    });
+    await watcher.catchUp(chain.mine(12));
+    await expect(watcher.verify()).rejects.toThrow('pruned');
+    const { cursor, verifiedNumber = 0 } = (await watcher.ledger.progress()) ?? {};
+    expect(verifiedNumber).toBeGreaterThan((cursor?.number ?? 0) - 12);
+    await first.close();
+  });
+
+  test('a payment that the second one hid while it was the reader is found', async () => {
+    await watchAnew([node.url, chain.url]);
+    const wallet_address: Address = `0x${randomBytes(20).toString('hex')}`;
+    const intent = await calls.createIntent({ amount_units: 100, wallet_address });
+    const isHidden = ({ topics }: { topics: Hex[] }) => topics[2] === padHex(wallet_address, { size: 32 });
+    node.rewrite(({ method }, { result }) =>
+      method === 'eth_getLogs'
+        ? { result: (result as { topics: Hex[] }[]).filter((log) => !isHidden(log)) }
+        : undefined,
+    );
+    await send(intent, 100n);
+    await watcher.catchUp(chain.mine(1));
+    await watchAnew([chain.url, node.url]);
+    await watcher.catchUp(chain.mine(12));
+    expect((await getIntent(intent.id)).status).toBe('requires_payment');
+    await watcher.readAllAgain();
+    expect((await getIntent(intent.id)).status).toBe('processing');
+  });
+
   test('a payment that the first one replaces with an invented one is found before that is reverted', async () => {
     await watchAnew([node.url, chain.url]);
     const wallet_address = `0x${randomBytes(20).toString('hex')}`;

@@ -26,6 +26,8 @@ export interface ChainState {
   finalized: { number: number; readAtMs: number } | undefined;
   /** The newest block that was read, and final for the reader then. */
   finalRead: number;
+  /** Blocks up to this one may have been read from another node than the present reader. */
+  readBefore: number;
   /** Blocks with transfers due for confirmation that a node denied at the last attempt. */
   deniedIn: Set<number>;
   /** Blocks that a node could not answer for, and when to ask again. Negative: they only failed together. */

@@ -1,6 +1,7 @@
 // Verifies final blocks with the confirming node: records transfers that were missed, and reverts transfers
 // that no node has.
 
+import type { Hash } from 'viem';
 import { mapInSlices } from '../scheduling/slices.ts';
 import { traceChainWork } from '../telemetry/spans.ts';
 import { headersOf, readTransfers, receiptsOf, transfersToMerchants } from './block-reader.ts';
@@ -25,6 +26,8 @@ export class Verification {
   readonly #context: WatchContext;
   /** Since when transfers have been denied, by `placeOf`. */
   readonly #deniedSince = new Map<string, number>();
+  /** When to ask for doubtful blocks again, by hash. */
+  #doubts: ReadonlyMap<Hash, { atMs: number; waitMs: number }> = new Map();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(context: WatchContext) {
@@ -46,17 +49,18 @@ export class Verification {
     // Also while the second node does not answer: the metric then shows that verification has stalled.
     observer.verified?.(progress.verifiedNumber);
     for (const each of new Set([state.confirmer, state.node])) await identity.assertChain(each);
-    await this.#readDoubtful(lease);
+    let unable: NodeError | undefined;
+    // One old block must not hold up the others.
+    const unlessUnable = (reason: unknown) => {
+      if (!isUnable(reason)) throw reason;
+      unable = reason;
+    };
+    for (const block of await this.#doubtful()) await this.#readDoubtful(lease, block).catch(unlessUnable);
     // Transfers that verification itself recorded and that cannot be confirmed are verified again.
     const deniedAgain = [...state.deniedIn].filter((number) => number <= progress.verifiedNumber);
     const reverted = await this.#revertedIn(lease, progress.verifiedNumber);
-    let unable: NodeError | undefined;
     for (const number of [...deniedAgain.slice(0, maxDoubtful), ...reverted]) {
-      await this.#verifyBlock(lease, number).catch((reason) => {
-        // One old block must not hold up the others.
-        if (!isUnable(reason)) throw reason;
-        unable = reason;
-      });
+      await this.#verifyBlock(lease, number).catch(unlessUnable);
     }
     const hasMore = await this.#verifyNext(lease, progress, state.finalized.number);
     if (unable !== undefined) throw unable;
@@ -72,33 +76,55 @@ export class Verification {
     const found = await state.confirmer.range.reading(final - from + 1, async (count) => {
       const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
       if (last === undefined) return undefined;
-      const blocks = await readBetween(this.#context, lease, state.confirmer, from, last.number);
-      return { to: last.number, blocks };
+      // What may have been read from the node that confirms now is also read from the present reader.
+      const nodes = from <= state.readBefore ? [state.node, state.confirmer] : [state.confirmer];
+      const readings: BlockTransfers[][] = [];
+      for (const node of new Set(nodes)) {
+        readings.push(await readBetween(this.#context, lease, node, from, last.number));
+      }
+      return { to: last.number, readings };
     });
     if (found === undefined) return false;
-    const { to, blocks } = found;
-    // After a revert the range is verified again: a transfer returns if the node has it after all.
-    if ((await this.#verifyBlocks(lease, from, to, blocks)) > 0) return true;
+    const { to, readings } = found;
+    for (const blocks of readings) {
+      // After a revert the range is verified again: a transfer returns if the node has it after all.
+      if ((await this.#verifyBlocks(lease, from, to, blocks)) > 0) return true;
+    }
     return (await ledger.noteVerified(lease, to, progress.cursor)) && to < final;
   }
 
-  /** Reads blocks again whose empty answer contradicted their bloom filter. */
-  async #readDoubtful(lease: bigint): Promise<void> {
-    const { settings, ledger, state } = this.#context;
-    for (const { number, hash } of await ledger.doubtful(maxDoubtful)) {
-      await ledger.renew(lease);
-      const header = await state.confirmer.headerByHash(hash);
-      if (header === undefined) continue;
-      const logs = await state.confirmer.transfersBetween(number, number);
-      if (logs.length === 0 || logs.some(({ blockHash }) => blockHash !== hash)) continue;
-      const relevant = await transfersToMerchants(logs, ledger);
-      const renew = () => ledger.renew(lease);
-      const found = await readTransfers(state.confirmer, settings, header, relevant, renew);
-      await assertCommon(this.#context, lease, [header]);
-      const { changes } = await ledger.apply(lease, header, found, undefined, goneOf(this.#context, lease));
-      await ledger.trust(lease, number);
-      reportDifference(this.#context, { from: number, to: number, missed: changes, invented: 0 });
+  /** The blocks whose empty answer contradicted their bloom filter, if it is time to ask for them again. */
+  async #doubtful() {
+    const { ledger, deniedAgainMs } = this.#context;
+    const now = performance.now();
+    const blocks = await ledger.doubtful(maxDoubtful);
+    // Strangers can make many blocks doubtful for good: each is asked for ever more rarely.
+    const first = { atMs: now, waitMs: deniedAgainMs };
+    const turns = new Map(blocks.map(({ hash }) => [hash, this.#doubts.get(hash) ?? first]));
+    const due = blocks.filter(({ hash }) => (turns.get(hash) ?? first).atMs <= now);
+    for (const { hash } of due) {
+      const { waitMs } = turns.get(hash) ?? first;
+      turns.set(hash, { atMs: now + waitMs, waitMs: 2 * waitMs });
     }
+    this.#doubts = turns;
+    return due;
+  }
+
+  /** Reads a block again whose empty answer contradicted its bloom filter. */
+  async #readDoubtful(lease: bigint, { number, hash }: { number: number; hash: Hash }): Promise<void> {
+    const { settings, ledger, state } = this.#context;
+    await ledger.renew(lease);
+    const header = await state.confirmer.headerByHash(hash);
+    if (header === undefined) return;
+    const logs = await state.confirmer.transfersBetween(number, number);
+    if (logs.length === 0 || logs.some(({ blockHash }) => blockHash !== hash)) return;
+    const relevant = await transfersToMerchants(logs, ledger);
+    const renew = () => ledger.renew(lease);
+    const found = await readTransfers(state.confirmer, settings, header, relevant, renew);
+    await assertCommon(this.#context, lease, [header]);
+    const { changes } = await ledger.apply(lease, header, found, undefined, goneOf(this.#context, lease));
+    await ledger.trust(lease, number);
+    reportDifference(this.#context, { from: number, to: number, missed: changes, invented: 0 });
   }
 
   /**

@@ -79,6 +79,7 @@ export class Watcher {
       headNumber: undefined,
       finalized: undefined,
       finalRead: 0,
+      readBefore: 0,
       deniedIn: new Set(),
       unanswered: new Map(),
       suspected: undefined,
@@ -238,7 +239,9 @@ export class Watcher {
       // The verification in progress uses the previous nodes.
       await this.#verifying?.catch(() => {});
       state.headNumber = undefined;
+      state.finalized = undefined;
       state.suspected = undefined;
+      state.readBefore = state.cursor?.number ?? 0;
     }
     state.node = this.#choice.reader;
     // A verification uses one node from beginning to end.
@@ -266,6 +269,7 @@ export class Watcher {
     const progress = await ledger.progress();
     state.cursor = progress?.cursor;
     state.finalRead = progress?.finalNumber ?? 0;
+    state.readBefore = state.cursor?.number ?? 0;
     observer.verified?.(progress?.verifiedNumber ?? 0);
     state.suspected = undefined;
     this.#expiredAtMs = performance.now();
