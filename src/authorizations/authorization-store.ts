@@ -15,7 +15,8 @@ import { newUuid } from '../database/identifiers.ts';
 import type { RunPrepared } from '../database/prepared.ts';
 import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
-import { hashOf } from '../settlement/ledger/values.ts';
+import { isServerGone, mayHaveRun } from '../requests/unavailable.ts';
+import { hashOf, idsOf } from '../settlement/ledger/values.ts';
 import { type PaymentRefusal, refused } from './offer.ts';
 
 /** For each intent, counted in any status. */
@@ -23,6 +24,9 @@ const maxAuthorizations = 20;
 
 const slots = 2;
 const maxBatchSize = 64;
+
+/** How long a payment is held while the database is away: a failover takes seconds. */
+const maxHeldMs = 20_000;
 
 /** How often a waiting request looks for its transfer. All that wait in this process share a statement. */
 const lookEveryMs = 200;
@@ -173,15 +177,25 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
      select about.id as given_id, about.is_full, about.is_occupied, ${columns.of('a')}
        from about left join a on a.id = about.id`,
   );
+  const findStored = preparedStatement(
+    'find_stored_authorizations',
+    `select ${columns.of('a')} from authorizations a where a.id = any ($1::uuid[])`,
+  );
   return new Batcher({
     slots,
     maxBatchSize,
-    async run(batch) {
+    maxWaitMs: maxHeldMs,
+    // What is stored has to be sent, which only this process does.
+    isHeldAfter: (reason) => isServerGone(reason) || mayHaveRun(reason),
+    async run(given, isRepeated) {
+      const known = isRepeated ? (await run(findStored, [idsOf(given)])).rows.map(columns.read) : [];
+      const stored = new Map(known.map((row) => [row.id, row]));
+      const batch = given.filter(({ id }) => !stored.has(id));
       // Of two payments of one intent only the first is stored: the second reads the intent again.
       const first = new Map(batch.toReversed().map((checked) => [checked.intent.id, checked]));
       const all = [...first.values()];
       const { rows } = await run(store, [
-        all.map(({ id }) => id),
+        idsOf(all),
         all.map(({ intent }) => intent.id),
         all.map(({ payment }) => byteaOf(payment.from)),
         all.map(({ payment }) => byteaOf(payment.nonce)),
@@ -194,7 +208,10 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
         new Date().toISOString(),
       ]);
       const byId = new Map(rows.map((row) => [row.given_id, row]));
-      return batch.map(({ id }) => storedOf(byId.get(id)));
+      return given.map(({ id }) => {
+        const row = stored.get(id);
+        return row === undefined ? storedOf(byId.get(id)) : { row };
+      });
     },
   });
 

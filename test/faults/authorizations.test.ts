@@ -7,6 +7,7 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { PaymentRequired } from '../../src/contract/x402.ts';
 import { startChain, type TestChain } from '../support/chain.ts';
+import { startPostgresProxy } from '../support/postgres-proxy.ts';
 import {
   gaslessLine,
   paymentHeader,
@@ -36,9 +37,10 @@ afterEach(async () => {
   await chain.stop();
 });
 
-async function startApi(): Promise<ServiceProcess> {
+async function startApi(env: Record<string, string> = {}): Promise<ServiceProcess> {
   const known = logLines().length;
   const api = await startProcess(cluster, {
+    ...env,
     ROLES: 'api',
     RPC_URL_BASE_SEPOLIA: chain.url,
     X402_FACILITATOR_URL_BASE_SEPOLIA: facilitator.url,
@@ -117,4 +119,34 @@ test('a signature that is sent again after each kill pays once', {
        from payment_intents i`,
   );
   expect(rows).toEqual(Array(kills).fill({ received: '1000', payments: 1, signed: 'landed' }));
+});
+
+test('a signature is sent although the answer to storing it is lost', async () => {
+  let isLost = false;
+  const proxy = await startPostgresProxy(cluster.socket, cluster.location.user, () => {
+    let isStoring = false;
+    return ({ type, body }) => {
+      // RowDescription has the names of the columns. The commit is done once the server is ready for a statement.
+      if (type === 'T') isStoring = body.includes('given_id');
+      if (type !== 'Z' || !isStoring || isLost) return 'forward';
+      isLost = true;
+      return 'cut';
+    };
+  });
+  await startProcess(cluster, { ROLES: 'watcher', RPC_URL_BASE_SEPOLIA: chain.url });
+  const api = await startApi({ DATABASE_URL: proxy.url });
+  const payer = privateKeyToAccount(numberToHex(6_000_000, { size: 32 }));
+  await chain.mint(payer.address, 2_000n);
+  await chain.mine();
+  const secret = await createIntent(api);
+  const { accepts } = (await (await pay(api, secret)).json()) as PaymentRequired;
+  const [offer = expect.fail()] = accepts;
+  const header = paymentHeader(await sign(payer, offer), offer);
+  const sent = facilitator.nextSent();
+  const paid = pay(api, secret, header);
+  await sent;
+  await chain.mine();
+  expect((await paid).status).toBe(200);
+  expect(isLost).toBe(true);
+  await proxy.close();
 });
