@@ -17,6 +17,7 @@ import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
 import { connectRaw, encodeHeaders } from './support/http2-frames.ts';
+import { metric } from './support/metrics.ts';
 import { openClient } from './support/open-client.ts';
 import { httpRequest, postJson } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -184,6 +185,24 @@ test.each(doors)('a client over %s that leaves during its key lookup is logged a
   await blocker.end();
   expect(await line).toMatchObject({ code: 'canceled' });
   session.destroy();
+});
+
+test('a client whose HTTP/2 session ends during its key lookup is logged as canceled', async () => {
+  const { apiKey } = await newKey();
+  const session = http2.connect(service.internalUrl);
+  const blocker = await openClient(service.location);
+  await blocker.query('begin; lock table api_keys in access exclusive mode');
+  const path = '/payments.v1.PaymentIntentService/CreatePaymentIntent';
+  const headers = { 'content-type': 'application/grpc', authorization: `Bearer ${apiKey}` };
+  session.request({ ':method': 'POST', ':path': path, ...headers }).on('error', () => {});
+  await sessionsWaiting(service, 1);
+  const line = service.nextLogLine();
+  const connections = () => metric(service, 'payment_intents_open_connections{port="internal"}');
+  const before = (await connections()) ?? 0;
+  session.destroy();
+  await expect.poll(connections).toBe(before - 1);
+  await blocker.end();
+  expect(await line).toMatchObject({ code: 'canceled' });
 });
 
 test('malformed, unknown, revoked and expired keys get the same answer, byte for byte', async () => {

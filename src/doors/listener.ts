@@ -69,8 +69,11 @@ export class Listener {
         reportEviction();
       }
     });
-    const socketOf = (connection: Connection) =>
-      this.#peers.get(peerOf('goaway' in connection ? connection.socket : (connection as Socket)));
+    const socketOf = (connection: Connection) => {
+      // A session that has ended has no socket.
+      const socket = 'goaway' in connection ? (connection.socket as Socket | undefined) : connection;
+      return socket && this.#peers.get(peerOf(socket as Socket));
+    };
     strangers.on('validKey', (connection) => {
       const socket = socketOf(connection);
       if (socket === undefined) return;
