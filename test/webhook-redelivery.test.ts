@@ -49,6 +49,16 @@ test('a backlog of thousands of deliveries is failed in parts when its endpoint 
   expect(left).toEqual([1_000, 500, 0]);
 });
 
+test('an endpoint that is enabled again at once gets nothing of the backlog', async () => {
+  const { merchant, endpoints } = await openShop({ endpoints: 1, events: 2_500 });
+  const { apiKey } = merchant.keys.testnet;
+  for (const enabled of [false, true]) {
+    await service.call('updateWebhookEndpoint', { id: endpoints[0] as string, enabled }, { apiKey });
+  }
+  const states = `select status, count(*)::int from webhook_deliveries where merchant_id = $1 group by status`;
+  expect(await service.query(states, [merchant.id])).toEqual([{ status: 'failed', count: 2_500 }]);
+});
+
 /** Records that many failed attempts of each of a merchant's deliveries. */
 const addAttempts = ({ id }: TestMerchant, count: number) =>
   service.query(

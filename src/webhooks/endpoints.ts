@@ -173,7 +173,7 @@ export function createEndpointReader(em: EntityManager) {
   };
 }
 
-/** Changes the given settings. Enabling resets the failures; disabling fails the pending deliveries. */
+/** Changes the given settings. Enabling resets the failures; disabling fails all deliveries pending until then. */
 async function updateEndpoint(
   em: EntityManager,
   owner: Owner,
@@ -189,6 +189,7 @@ async function updateEndpoint(
     if (eventTypes.length > 0) endpoint.eventTypes = eventTypes;
     if (description !== undefined) endpoint.description = description === '' ? null : description;
     if (enabled === true) {
+      while (!endpoint.enabled && (await giveUpDeliveries(tx, endpoint.id)) === maxFailedAtOnce);
       Object.assign(endpoint, { enabled: true, disabledReason: null, failures: 0, failingSince: null });
     }
     if (enabled === false) {
