@@ -69,6 +69,9 @@ describe('a summary', () => {
       '2026-11-24 base 2 of 110',
     ]);
     expect(linesOf(await summarize('2026-11-23'))).toEqual(['2026-11-23 base 2 of 11']);
+    // In summer. PostgreSQL takes `CET` for an abbreviation.
+    await receive(at('2026-06-23T22:30:00Z'));
+    expect(linesOf(await summarize('2026-06-23', '2026-06-24', 'CET'))).toEqual(['2026-06-24 base 1 of 1']);
     // A day of 25 hours.
     await receive(at('2026-10-24T22:00:00Z'), at('2026-10-25T22:59:59Z'), at('2026-10-25T23:00:00Z'));
     expect(linesOf(await summarize('2026-10-25', undefined, 'Europe/Berlin'))).toEqual([

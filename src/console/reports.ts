@@ -32,11 +32,15 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
       const { merchantId, mode } = merchantOf(caller);
       const { firstDay, lastDay } = request;
       context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
+      const { timeZone: canonical } = formatIn(request.timeZone).resolvedOptions();
       const isUsual =
         hasWholeHours(request.timeZone, firstDay, lastDay) &&
-        (await isZoneOfDatabase(merchantId, request.timeZone));
+        (await isZoneOfDatabase(merchantId, request.timeZone)) &&
+        (await isZoneOfDatabase(merchantId, canonical));
       const timeZone = isUsual ? request.timeZone : 'UTC';
-      const [row] = (await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, timeZone])).rows;
+      // PostgreSQL takes the name `CET` for an abbreviation, which has no summer time.
+      const zone = isUsual ? canonical : 'UTC';
+      const [row] = (await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, zone])).rows;
       const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);
       const days = [...byDate].map(([date, figures]) => ({ date, ...sumsOf(figures) }));
       return { timeZone, asOf: timestampFromDate(new Date(row?.as_of)), days };
@@ -93,11 +97,14 @@ function dayOf(text: string): number {
   return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? Number.NaN : ms;
 }
 
+const formatIn = (timeZone: string) =>
+  new Intl.DateTimeFormat('en', { timeZone, minute: 'numeric', second: 'numeric' });
+
 /** Only names: PostgreSQL reads the sign of an offset the other way round. */
 function isTimeZone(text: string): boolean {
   if (!/^[A-Za-z][A-Za-z0-9_+/-]{0,63}$/.test(text)) return false;
   try {
-    new Intl.DateTimeFormat('en', { timeZone: text });
+    formatIn(text);
     return true;
   } catch {
     return false;
@@ -106,7 +113,7 @@ function isTimeZone(text: string): boolean {
 
 /** True if the zone's days begin at a whole hour of UTC in this range: figures are kept by the hour. */
 function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boolean {
-  const format = new Intl.DateTimeFormat('en', { timeZone, minute: 'numeric', second: 'numeric' });
+  const format = formatIn(timeZone);
   for (let ms = Date.parse(firstDay) - dayMs; ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
     // At a whole hour of UTC, `00:00`.
     if (!/^0?0:00$/.test(format.format(ms))) return false;
