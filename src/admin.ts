@@ -341,7 +341,9 @@ async function showNewKey(em: EntityManager, created: NewApiKey): Promise<{ id: 
     console.log('\nSave the key now: it is not stored and cannot be shown again.');
   }
   const { findWallets } = await import('./merchants/administration.ts');
-  if (Object.keys(await findWallets(em, merchant_id, mode)).length === 0) {
+  // The key is made and shown, whatever happens now.
+  const wallets = await findWallets(em, merchant_id, mode).catch(() => undefined);
+  if (wallets !== undefined && Object.keys(wallets).length === 0) {
     console.error(
       `admin: warning: ${merchant_id} has no ${mode} wallet, so every request with this key has to name one in wallet_address; "merchant set-wallet" sets it`,
     );
@@ -389,11 +391,14 @@ function ignoreClosedPipe(): void {
 
 /** Prints an error that no command has a message for, in one line if the database is at fault. */
 async function printFailure(error: unknown): Promise<void> {
-  const { isDatabaseUnavailable } = await import('./requests/unavailable.ts');
+  const { isDatabaseUnavailable, mayHaveRun } = await import('./requests/unavailable.ts');
   const remedy = remedyFor(error);
   if (remedy === undefined && !isDatabaseUnavailable(error)) {
     return console.error(visibleLines(inspect(error)));
   }
   const reason = faultOf(error)?.message ?? (error as Error).message;
-  console.error(`admin: the database refused (${visible(reason)}): ${remedy ?? 'try again when it answers'}`);
+  const advice = mayHaveRun(error)
+    ? 'the command may have been carried out nevertheless: look before you repeat it'
+    : 'try again when it answers';
+  console.error(`admin: the database refused (${visible(reason)}): ${remedy ?? advice}`);
 }

@@ -20,6 +20,7 @@ import { runAdmin } from './support/admin.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
+import { startPostgresProxy } from './support/postgres-proxy.ts';
 import { startProgram } from './support/program.ts';
 import { createTestDatabase } from './support/service.ts';
 import { anyPorts, databaseUrl, newKeyRing } from './support/test-environment.ts';
@@ -138,6 +139,25 @@ test('a merchant from creation to the last revoked key', { timeout: 60_000 }, as
   const shownKey = shown.stdout.split('\n')[0] as string;
   expect(apiKeyFormatOf(shownKey, parseKeyRing(env.API_KEY_PEPPERS as string))).toBe('keyed');
   expect(shown.stdout).toContain('cannot be shown again');
+});
+
+test('a command whose answer is lost is not said to have failed', async () => {
+  const { socketFolder, user, database: name } = database;
+  const proxy = await startPostgresProxy(`${socketFolder}/.s.PGSQL.5432`, user, () => ({ type, body }) => {
+    return type === 'C' && /^COMMIT/.test(body.toString()) ? 'cut' : 'forward';
+  });
+  const through = { ...env, DATABASE_URL: proxy.url.replace(/[^/]*$/, name) };
+  const { code, stderr } = await runAdmin(
+    ['merchant', 'create', '--name', 'Lost', '--mode', 'testnet', '--wallet', wallet],
+    through,
+  );
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringMatching(
+      /^admin: .*: the command may have been carried out nevertheless: look before you repeat it\n$/,
+    ),
+  ]);
+  await proxy.close();
 });
 
 describe('prints the problem in at most two lines, exits 1, or 2 for a usage error', () => {

@@ -66,6 +66,8 @@ async function callFor<Request>(
     .run(request, identity, call)
     .catch((reason) => {
       if (!(reason instanceof ServiceError)) throw reason;
+      // Not refused: it may have been done.
+      if (reason.code === 'unavailable') throw reason.cause ?? reason;
       const details = reason.violations.map(({ field, message }) => `${field} ${message}`);
       throw new AdministrationError(details.join('; ') || reason.message, { cause: reason });
     });
