@@ -25,7 +25,7 @@ export function Payment({ id }: { id: string }) {
     <Shown of={intent} isView>
       {(found) => (
         <>
-          <Head intent={found} />
+          <Head intent={found} refunds={refunds.value ?? []} />
           {!isReadOnly && <Actions intent={found} refunds={refunds.value ?? []} />}
           <IntentFacts intent={found} />
           {found.payments.length > 0 && <Transfers of={found} />}
@@ -46,7 +46,7 @@ export function Payment({ id }: { id: string }) {
   );
 }
 
-function Head({ intent }: { intent: PaymentIntent }) {
+function Head({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { amountUnits, tokenAddress, labels } = intent;
   return (
     <header class="head">
@@ -57,19 +57,19 @@ function Head({ intent }: { intent: PaymentIntent }) {
       <p>
         <Badge {...stateOf(intent)} /> <Labels of={labels} />
       </p>
-      <p>{sentenceOf(intent)}</p>
+      <p>{sentenceOf(intent, refunds)}</p>
     </header>
   );
 }
 
 /** The state of the payment, in a plain sentence. */
-function sentenceOf(intent: PaymentIntent): string {
+function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
   const { status, amountUnits, payments, labels, tokenAddress: token } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   const money = (units: bigint) => moneyText({ units, token });
   const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
   const returned = refunded > 0n ? ` ${money(refunded)} went back to the payer.` : '';
-  const surplus = surplusOf(intent);
+  const surplus = surplusOf(intent, refunds);
   switch (status) {
     case PaymentIntentStatus.REQUIRES_PAYMENT:
       if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} is missing.`;

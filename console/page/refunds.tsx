@@ -122,21 +122,20 @@ function payersOf(intent: PaymentIntent): [address: string, units: bigint][] {
   return sums.sort(([, a], [, b]) => Number(b - a));
 }
 
-/** The part of it above the amount asked for; all of it, if the payment ended unpaid. */
-export function surplusOf(intent: PaymentIntent): bigint {
-  if (isCut(intent)) return 0n;
-  const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
-  const surplus = returnableOf(intent) - (isPaid ? intent.amountUnits : 0n);
-  return surplus > 0n ? surplus : 0n;
-}
-
-const open: readonly RefundStatus[] = [RefundStatus.REQUIRES_TRANSFER, RefundStatus.PROCESSING];
+const isOpen = ({ status }: Refund) =>
+  status === RefundStatus.REQUIRES_TRANSFER || status === RefundStatus.PROCESSING;
 
 /** The part of it that no open refund takes. */
 function refundableUnits(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
   if (isCut(intent)) return undefined;
-  const taken = refunds.filter(({ status }) => open.includes(status));
-  return taken.reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
+  return refunds.filter(isOpen).reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
+}
+
+/** The part of that above the amount asked for; all of it, if the payment ended unpaid. */
+export function surplusOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
+  const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
+  const surplus = (refundableUnits(intent, refunds) ?? 0n) - (isPaid ? intent.amountUnits : 0n);
+  return surplus > 0n ? surplus : 0n;
 }
 
 interface RefundFormProps {
@@ -152,8 +151,10 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const [destination, setDestination] = useState('');
   const [reason, setReason] = useState('');
   const open = () => {
-    const surplus = surplusOf(intent);
-    const most = surplus > 0n && surplus < (freeUnits ?? 0n) ? surplus : freeUnits;
+    const surplus = surplusOf(intent, refunds);
+    // Beside an open refund, somebody has to decide how much more goes back.
+    const all = refunds.some(isOpen) ? undefined : freeUnits;
+    const most = surplus > 0n && surplus < (freeUnits ?? 0n) ? surplus : all;
     setAmount(most === undefined ? '' : plainAmount(most, decimals));
     // Pressed twice, the button prepares one refund.
     setKey(crypto.randomUUID());
@@ -270,14 +271,14 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
 /** The wallets of this browser. Not for operators: extensions would share a page that has their rights. */
 function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   const [[wallets, hasLooked], setFound] = useState<readonly [readonly Wallet[], boolean]>([[], false]);
-  /** When the wallet was asked for the transfer that the user says was never sent. */
-  const [unsentMs, setUnsentMs] = useState<number>();
+  /** The transfer that the user says was never sent. */
+  const [unsent, setUnsent] = useState<string>();
   const [, setDrawn] = useState({});
   const sent = storedTransfers.get(id);
   const action = useAction();
   useEffect(() => findWallets((...found) => setFound(found)), []);
   useEffect(() => onChangeOfAnotherTab(id, () => setDrawn({})), [id]);
-  if (mayBeSent(sent, unsentMs)) {
+  if (mayBeSent(sent, unsent)) {
     return (
       <div role="status">
         <p>
@@ -289,13 +290,13 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
         <p class="soft">
           A second transfer would return the money twice. Sign it again only if your wallet has sent nothing.
         </p>
-        <Button label="It has sent nothing: sign it again" onClick={() => setUnsentMs(sent.askedAtMs)} />
+        <Button label="It has sent nothing: sign it again" onClick={() => setUnsent(nameOf(sent))} />
       </div>
     );
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      const isAlone = await withWalletLock(id, () => send(wallet, id, unsentMs));
+      const isAlone = await withWalletLock(id, () => send(wallet, id, unsent));
       if (!isAlone) throw new Advice('Another tab is asking a wallet for this refund. Continue there.');
     });
   return (
@@ -320,34 +321,58 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   );
 }
 
-/** True if a wallet was asked for it, unless the user says that nothing was sent at that time. */
-const mayBeSent = (transfer: Transfer | undefined, unsentMs: number | undefined): transfer is Transfer =>
-  transfer !== undefined && transfer.askedAtMs !== unsentMs;
+/** Another name once the wallet has answered: it may have sent the transfer after the user said that it had not. */
+const nameOf = ({ askedAtMs, hash }: Transfer) => `${askedAtMs} ${hash}`;
 
-/** Asks the wallet to send it, once. What may be on its way is stored first, for every tab. */
-async function send(wallet: Wallet, id: string, unsentMs: number | undefined): Promise<void> {
-  const before = storedTransfers.get(id);
-  if (mayBeSent(before, unsentMs)) throw new Advice('A wallet was asked for it in another tab.');
+/** True if a wallet was asked for it, unless the user says that it has sent nothing. */
+const mayBeSent = (transfer: Transfer | undefined, unsent: string | undefined): transfer is Transfer =>
+  transfer !== undefined && nameOf(transfer) !== unsent;
+
+/** Returns the refund with its transaction. Throws Advice if it needs none. */
+async function readUnsent(id: string) {
   const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
   if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
     throw new Advice('This refund no longer needs a transfer.');
   }
-  const { to, data, chainId } = transaction;
-  const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
+  return { transaction, paymentIntent };
+}
+
+/** Returns the account that was paid, on its chain. Throws Advice. */
+async function accountFor(wallet: Wallet, expectedWallet: string, chain: number) {
   try {
     const from = await accountOf(wallet);
     if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
       const wanted = `Choose that account in ${wallet.name}, not ${from}.`;
       throw new Advice(`The money went to ${expectedWallet}. ${wanted}`);
     }
-    const chain = Number(chainId);
     if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);
-    const asked = { from, wallet: wallet.id, askedAtMs: Date.now() };
-    storedTransfers.set(id, asked);
+    return from as NonNullable<typeof from>;
+  } catch (reason) {
+    if (reason instanceof Advice) throw reason;
+    const refusal = refusalOf(reason);
+    throw new Advice(
+      refusal === 'wallet-failed' ? 'The wallet failed. Nothing was sent.' : refusals[refusal],
+    );
+  }
+}
+
+/** Asks the wallet to send it, once. What may be on its way is stored first, for every tab. */
+async function send(wallet: Wallet, id: string, unsent: string | undefined): Promise<void> {
+  const before = storedTransfers.get(id);
+  if (mayBeSent(before, unsent)) throw new Advice('A wallet was asked for it in another tab.');
+  const { transaction, paymentIntent } = await readUnsent(id);
+  const { to, data, chainId } = transaction;
+  const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
+  const chain = Number(chainId);
+  const from = await accountFor(wallet, expectedWallet, chain);
+  // The wallet may have waited for hours to be unlocked.
+  await readUnsent(id);
+  const asked = { from, wallet: wallet.id, askedAtMs: Date.now() };
+  storedTransfers.set(id, asked);
+  try {
     const hash = await sendTransaction(wallet, from, { to, data } as Call, chain);
     storedTransfers.set(id, { ...asked, hash });
   } catch (reason) {
-    if (reason instanceof Advice) throw reason;
     // Without a clear refusal it may still be sent. After one, an earlier request may still be.
     if (isRefusal(reason)) storedTransfers.set(id, before);
     throw new Advice(refusals[refusalOf(reason)]);

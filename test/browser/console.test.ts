@@ -15,7 +15,7 @@ import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page
 import { insertOf } from '../support/intent-rows.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { idBytes } from '../support/settlement.ts';
-import { installWallet, reject } from '../support/wallet.ts';
+import { holdBack, installWallet, reject } from '../support/wallet.ts';
 
 const timezoneId = 'Europe/Berlin';
 const hostile = '<img src=x onerror="alert(1)">';
@@ -318,6 +318,21 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await world.mine(11);
       await page.locator('.badge', { hasText: 'Returned' }).waitFor();
       expect(await status()).toBe('succeeded');
+    });
+
+    test('is not signed again if the wallet sends it after all', async () => {
+      const { wallets } = await start();
+      const held = holdBack();
+      wallets[0].answer('eth_sendTransaction', held.answer);
+      await press('Sign with Right');
+      await see(/has not answered yet/);
+      await press('It has sent nothing: sign it again');
+      await page.getByRole('button', { name: 'Sign with Right', exact: true }).waitFor();
+      held.letGo();
+      await see(/A wallet of this browser was asked to send it\./);
+      expect(await page.getByRole('button', { name: 'Sign with Right', exact: true }).count()).toBe(0);
+      await world.mine(11);
+      await page.locator('.badge', { hasText: 'Returned' }).waitFor();
     });
 
     test('is signed in only one of two tabs', async () => {
