@@ -37,7 +37,7 @@ popupButton.addEventListener('click', async () => {
       onEnd({ status }) {
         if (status !== undefined && status !== 'requires_payment') return showOrder();
         message.textContent =
-          orderId === undefined ? '' : 'The checkout was closed. You can pay whenever you like.';
+          orderId === undefined ? '' : 'The checkout was closed. If you have not paid, you can do so now.';
       },
       // Used if the browser blocks the popup.
       returnUrl: '/orders',
