@@ -83,16 +83,29 @@ function paint(): void {
   document.title = checkout === undefined ? word : `${word} to ${checkout.merchant_name}`;
 }
 
+const reorgedIn = ({ payments = [] }: Checkout) =>
+  payments.filter(({ status }) => status === 'reorged').map(({ transaction_hash }) => transaction_hash);
+
 /** Follows the checkout that the secret opens. */
 function follow(secret: string): void {
   feed = followCheckout(secret, {
     onCheckout(checkout) {
       const isFirst = facts.checkout === undefined;
       const hasChanged = facts.checkout?.status !== checkout.status;
+      const isOther = facts.checkout !== undefined && missingUnits(facts.checkout) !== missingUnits(checkout);
       if (facts.signing === 'none' && isReleased(facts.checkout, checkout)) facts.failure = 'sign-lapsed';
-      change({ checkout, isLocal: checkout.mode === 'testnet' && standIns.includes(checkout.chain) });
+      // One that has returned may be reorged again.
+      const reorged = reorgedIn(checkout);
+      change({
+        checkout,
+        givenUp: facts.givenUp.filter((hash) => reorged.includes(hash)),
+        isLocal: checkout.mode === 'testnet' && standIns.includes(checkout.chain),
+      });
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);
+      // The account may have enough for the new amount, or no longer.
+      if (isOther && checkout.status === 'requires_payment' && !isPaying && facts.signing === 'none')
+        actions.checkAgain();
       if (hasChanged) tellShop(opening, checkout);
     },
     onInvalid() {
@@ -137,6 +150,7 @@ async function readTransfer(intentId: string): Promise<void> {
   const now = storedTransfers.get(intentId);
   if (now?.askedAtMs !== transfer?.askedAtMs || now?.hash !== undefined) return readTransfer(intentId);
   change({ transfer, transferPhase });
+  if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
 }
 
 /** Forgets the transfer once the service has seen it: from then on, the service reports its state. */
@@ -282,7 +296,9 @@ function noteHash(intentId: string, transfer: Transfer, hash: string): void {
 
 function noteSent(intentId: string, sent: Transfer): void {
   storedTransfers.set(intentId, sent);
-  change({ transfer: sent, transferPhase: 'sent' });
+  // A wallet that signs the same transaction again gets the same hash.
+  const givenUp = facts.givenUp.filter((hash) => hash !== sent.hash);
+  change({ transfer: sent, transferPhase: 'sent', givenUp });
   if (facts.checkout !== undefined) forgetArrivedTransfer(facts.checkout);
 }
 
@@ -338,6 +354,8 @@ async function checkTransfer(): Promise<void> {
   if (Date.now() - lastCheckedMs < checkTransferEveryMs) return;
   lastCheckedMs = Date.now();
   if (!(await isReverted(wallet, transfer.hash))) return;
+  // Meanwhile the payer may have begun another payment, also in another tab.
+  if (storedTransfers.get(checkout.id)?.hash !== transfer.hash) return;
   forgetTransfer(checkout.id);
   change({ failure: 'reverted' });
 }
@@ -392,8 +410,11 @@ const actions: Actions = {
     const { checkout } = facts;
     if (facts.signing === 'asking') return signing.giveUp();
     if (checkout === undefined) return;
-    const reorged = (checkout.payments ?? []).filter(({ status }) => status === 'reorged');
-    change({ givenUp: reorged.map(({ transaction_hash }) => transaction_hash), failure: undefined });
+    // The payer speaks of what the page shows: a reorged payment beside the transfer may still return.
+    if (viewOf(facts) === 'taken-back') {
+      change({ givenUp: reorgedIn(checkout) });
+    }
+    change({ failure: undefined });
     forgetUnsent(checkout.id);
     onGiveUp();
   },

@@ -160,7 +160,7 @@ function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, che
   const { payments = [], authorization } = checkout;
   if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
   if (signing === 'asking') return 'sign-in-wallet';
-  const own = payments.find(({ transaction_hash }) => transaction_hash === transfer?.hash);
+  const own = transfer && payments.find((payment) => isOf(transfer, payment));
   if (transfer !== undefined && own === undefined) {
     const isOutdated = (transfer.amountUnits ?? missingUnits(checkout)) !== missingUnits(checkout);
     if (transferPhase === 'asking') return isOutdated ? 'reject-in-wallet' : 'confirm-in-wallet';
@@ -168,7 +168,10 @@ function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, che
     return transferPhase;
   }
   const mayReturn = payments.some(
-    ({ status, transaction_hash }) => status === 'reorged' && !givenUp.includes(transaction_hash),
+    (payment) =>
+      payment.status === 'reorged' &&
+      payment.token_address === checkout.token_address &&
+      !givenUp.includes(payment.transaction_hash),
   );
   return mayReturn ? 'taken-back' : undefined;
 }
@@ -178,15 +181,17 @@ const maxClockSkewMs = 120_000;
 
 /** True if the service has seen the transfer or its replacement: a wallet's speed-up keeps the amount. */
 export function hasArrived(transfer: Transfer, { payments = [] }: Checkout): boolean {
-  return payments.some(
-    (payment) =>
-      payment.status !== 'reorged' &&
-      (payment.transaction_hash === transfer.hash ||
-        (payment.from_address.toLowerCase() === transfer.from.toLowerCase() &&
-          !isWrongToken(payment) &&
-          payment.amount_units === (transfer.amountUnits ?? payment.amount_units) &&
-          !transfer.paidBefore?.includes(payment.transaction_hash) &&
-          Date.parse(payment.block_time) > transfer.askedAtMs - maxClockSkewMs)),
+  return payments.some((payment) => payment.status !== 'reorged' && isOf(transfer, payment));
+}
+
+function isOf(transfer: Transfer, payment: NonNullable<Checkout['payments']>[number]): boolean {
+  return (
+    payment.transaction_hash === transfer.hash ||
+    (payment.from_address.toLowerCase() === transfer.from.toLowerCase() &&
+      !isWrongToken(payment) &&
+      payment.amount_units === (transfer.amountUnits ?? payment.amount_units) &&
+      !transfer.paidBefore?.includes(payment.transaction_hash) &&
+      Date.parse(payment.block_time) > transfer.askedAtMs - maxClockSkewMs)
   );
 }
 

@@ -1,9 +1,12 @@
 // biome-ignore-all lint/performance/useDomNodeTextContent: what is hidden is not shown
 // While a transfer may still arrive, the checkout page offers no second one, whatever happens to the page.
 
-import type { Address, Hex } from 'viem';
+import { type Address, type Hex, parseGwei } from 'viem';
+import type { PrivateKeyAccount } from 'viem/accounts';
 import { afterEach, describe, expect, test } from 'vitest';
+import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { hasBrowser, useOpened } from '../support/browser.ts';
+import type { Call } from '../support/chain.ts';
 import { amountUnits, type CheckoutPage, startCheckoutWorld } from '../support/checkout-page.ts';
 import { holdBack, reject, WalletError } from '../support/wallet.ts';
 
@@ -511,6 +514,116 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.refresh();
     await checkout.notice('overpaid');
     expect(await checkout.offersNoPayment()).toBe(true);
+  });
+
+  /** Signs a call as a wallet does that always takes the same fees: the same nonce and call give the same hash. */
+  async function signAndSend(account: PrivateKeyAccount, { to, data }: Call, gas = 150_000n): Promise<Hex> {
+    const { client } = world.chain;
+    const nonce = await client.getTransactionCount({ address: account.address, blockTag: 'pending' });
+    const fees = { maxFeePerGas: parseGwei('20'), maxPriorityFeePerGas: parseGwei('2') };
+    const { chainId } = world.chain.network;
+    const of = { type: 'eip1559', chainId, nonce, to, data, gas, ...fees } as const;
+    return client.sendRawTransaction({ serializedTransaction: await account.signTransaction(of) });
+  }
+
+  const rawOf = (hash: Hex) =>
+    world.chain.client.request<RawTransaction>({ method: 'eth_getRawTransactionByHash', params: [hash] });
+
+  /** A paid checkout whose payment was reorged. */
+  async function paidAndReorged() {
+    const started = await paySoFar();
+    await arrives(started.checkout);
+    const serializedTransaction = await rawOf(started.wallet.sent[0] as Hex);
+    const payAgain = () => world.chain.client.sendRawTransaction({ serializedTransaction });
+    await world.reorg(1);
+    await started.checkout.refresh();
+    await started.checkout.view('taken-back');
+    return { ...started, payAgain };
+  }
+
+  async function giveUp(checkout: CheckoutPage): Promise<void> {
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent', 'ready');
+  }
+
+  test('a late receipt of a payment that has failed does not forget the one after it', async () => {
+    const { account, wallet, checkout } = await begin();
+    wallet.answer('eth_sendTransaction', (_, { params: [call] }) => signAndSend(account, call, 28_000n));
+    const held = holdBack();
+    wallet.answer('eth_getTransactionReceipt', held.answer);
+    await checkout.connect('ready');
+    await checkout.press('pay', 'sent');
+    await wallet.asked('eth_getTransactionReceipt');
+    await world.mine();
+    await giveUp(checkout);
+    wallet.answer('eth_sendTransaction');
+    await checkout.press('pay', 'sent');
+    const isAskedAgain = wallet.asked('eth_getTransactionReceipt', 2);
+    wallet.answer('eth_getTransactionReceipt');
+    held.letGo();
+    await isAskedAgain;
+    expect(await checkout.offersNoPayment()).toBe(true);
+  });
+
+  test('a part that was reorged may return, although the transfer beside it was not sent', async () => {
+    const { wallet, intent, checkout } = await begin();
+    const amount = { amountUnits: amountUnits / 2n, suffix: world.suffixOf(intent) };
+    const part = world.chain.transferCall({ to: intent.expected_wallet as Address, ...amount });
+    await signAndSend(await world.createPayer(), part);
+    await world.mine();
+    await checkout.refresh();
+    await checkout.connect('ready');
+    await checkout.press('pay', 'sent');
+    await world.chain.client.dropTransaction({ hash: wallet.sent[0] as Hex });
+    await world.reorg(1);
+    await checkout.refresh();
+    await checkout.page.locator('summary').click();
+    await checkout.press('not-sent', 'taken-back');
+  });
+
+  test('a reorged payment is sent again with the same hash', async () => {
+    const { wallet, checkout } = await paidAndReorged();
+    await giveUp(checkout);
+    wallet.answer('eth_sendTransaction', () => wallet.sent[0]);
+    await checkout.press('pay', 'taken-back');
+    expect(await checkout.offersNoPayment()).toBe(true);
+  });
+
+  test('a payment that was given up returns, and is reorged again', async () => {
+    const { checkout, payAgain } = await paidAndReorged();
+    await giveUp(checkout);
+    await payAgain();
+    await arrives(checkout);
+    await world.reorg(1);
+    await checkout.refresh();
+    await checkout.view('taken-back');
+  });
+
+  test('a payment of a wallet that does not answer is reorged', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_sendTransaction', async (carryOut) => {
+      await carryOut();
+      await new Promise(() => {});
+    });
+    await checkout.connect('ready');
+    await checkout.press('pay', 'confirm-in-wallet');
+    await expect.poll(() => wallet.sent).toHaveLength(1);
+    await arrives(checkout);
+    await world.reorg(1);
+    await checkout.refresh();
+    await checkout.view('taken-back');
+  });
+
+  test('a wrong token that was reorged stops no payment', async () => {
+    const { intent, checkout } = await begin();
+    await world.transferTo(intent, { token: bridgedUsdcAddresses.usdbC });
+    await world.mine();
+    await checkout.refresh();
+    await checkout.notice('wrong-token');
+    await world.reorg(1);
+    await checkout.refresh();
+    await expect.poll(() => checkout.notices()).toEqual([]);
+    await checkout.view('choose-wallet');
   });
 });
 
