@@ -402,6 +402,30 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     });
   });
 
+  test('has enough once a part has arrived from elsewhere', async () => {
+    const { intent, checkout } = await begin({ payer: { units: 10_000_000n } });
+    await checkout.connect('too-little-token');
+    await world.transferTo(intent, { units: 4_000_000n });
+    await world.mine();
+    await checkout.view('ready');
+  });
+
+  test('that was never heard of has nothing to reject once the payment is final', async () => {
+    const { device, wallet, intent, checkout } = await begin();
+    wallet.answer('eth_sendTransaction', async (carryOut) => {
+      await carryOut();
+      await new Promise(() => {});
+    });
+    await checkout.connect('ready');
+    await checkout.press('pay', 'confirm-in-wallet');
+    await expect.poll(() => wallet.sent).toHaveLength(1);
+    await checkout.page.close();
+    await world.mine(10);
+    const again = await device.open(intent);
+    await again.view('succeeded');
+    await expect.poll(() => again.notices()).toEqual([]);
+  });
+
   test('that switches to another account pays with that one', async () => {
     const { wallet, checkout } = await begin();
     await checkout.connect('ready');
