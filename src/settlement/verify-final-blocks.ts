@@ -9,6 +9,7 @@ import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Progress, Tip } from './ledger/cursor.ts';
 import { idsOf } from './ledger/values.ts';
+import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { goneOf } from './verify-payments.ts';
@@ -76,11 +77,15 @@ export class Verification {
     const found = await state.confirmer.range.reading(final - from + 1, async (count) => {
       const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
       if (last === undefined) return undefined;
-      // What may have been read from the node that confirms now is also read from the present reader.
-      const nodes = from <= state.readBefore ? [state.node, state.confirmer] : [state.confirmer];
-      const readings: BlockTransfers[][] = [];
-      for (const node of new Set(nodes)) {
-        readings.push(await readBetween(this.#context, lease, node, from, last.number));
+      const readBy = (node: Node) => readBetween(this.#context, lease, node, from, last.number);
+      const readings = [await readBy(state.confirmer)];
+      // What may have been read from the node that confirms now is also read from the reader, if that has it.
+      if (from <= state.readBefore && state.node !== state.confirmer) {
+        const unlessUnable = (reason: unknown) => {
+          if (!isUnable(reason)) throw reason;
+        };
+        const reading = await readBy(state.node).catch(unlessUnable);
+        if (reading !== undefined) readings.push(reading);
       }
       return { to: last.number, readings };
     });
