@@ -1,5 +1,5 @@
 // Verifies final blocks with the confirming node: records transfers that were missed, and reverts transfers
-// that no node has.
+// that no node has. Blocks that this node may have read itself are read from the reader, too.
 
 import type { Hash } from 'viem';
 import { mapInSlices } from '../scheduling/slices.ts';
@@ -9,7 +9,6 @@ import type { WatchContext } from './chain-state.ts';
 import type { RecordedTransfer } from './ledger/confirming.ts';
 import type { Progress, Tip } from './ledger/cursor.ts';
 import { idsOf } from './ledger/values.ts';
-import type { Node } from './node.ts';
 import { type Header, NodeError, type TransferLog } from './node-answers.ts';
 import { type BlockTransfers, readBetween } from './read-chain.ts';
 import { goneOf } from './verify-payments.ts';
@@ -30,6 +29,8 @@ export class Verification {
   /** When to ask for doubtful blocks again, by hash. */
   #doubts: ReadonlyMap<Hash, { atMs: number; waitMs: number }> = new Map();
   #lookedForAtMs = Number.NEGATIVE_INFINITY;
+  /** Since when the reader has not served what `#addFromReader` asks for. */
+  #refusedSinceMs: number | undefined;
 
   constructor(context: WatchContext) {
     this.#context = context;
@@ -77,25 +78,47 @@ export class Verification {
     const found = await state.confirmer.range.reading(final - from + 1, async (count) => {
       const last = (await state.confirmer.header(from + count - 1)) ?? (await state.confirmer.header(final));
       if (last === undefined) return undefined;
-      const readBy = (node: Node) => readBetween(this.#context, lease, node, from, last.number);
-      const readings = [await readBy(state.confirmer)];
-      // What may have been read from the node that confirms now is also read from the reader, if that has it.
-      if (from <= state.readBefore && state.node !== state.confirmer) {
-        const unlessUnable = (reason: unknown) => {
-          if (!isUnable(reason)) throw reason;
-        };
-        const reading = await readBy(state.node).catch(unlessUnable);
-        if (reading !== undefined) readings.push(reading);
-      }
-      return { to: last.number, readings };
+      const blocks = await readBetween(this.#context, lease, state.confirmer, from, last.number);
+      return { to: last.number, blocks };
     });
     if (found === undefined) return false;
-    const { to, readings } = found;
-    for (const blocks of readings) {
-      // After a revert the range is verified again: a transfer returns if the node has it after all.
-      if ((await this.#verifyBlocks(lease, from, to, blocks)) > 0) return true;
-    }
+    const { to, blocks } = found;
+    // After a revert the range is verified again: a transfer returns if the node has it after all.
+    if ((await this.#verifyBlocks(lease, from, to, blocks)) > 0) return true;
+    if (from <= state.readBefore && state.node !== state.confirmer)
+      await this.#addFromReader(lease, from, to);
     return (await ledger.noteVerified(lease, to, progress.cursor)) && to < final;
+  }
+
+  /** Records what the reader has in these blocks. Leaves out what it does not serve for a while. */
+  async #addFromReader(lease: bigint, from: number, to: number): Promise<void> {
+    const { ledger, logger, observer, state, deniedAgainMs } = this.#context;
+    const { node } = state;
+    try {
+      let missed = 0;
+      for (let next = from; next <= to; ) {
+        const { last, blocks } = await node.range.reading(to - next + 1, async (count) => {
+          const last = next + count - 1;
+          return { last, blocks: await readBetween(this.#context, lease, node, next, last) };
+        });
+        const gone = goneOf(this.#context, lease);
+        for (const { header, found } of blocks) {
+          missed += (await ledger.apply(lease, header, found, undefined, gone)).changes;
+        }
+        next = last + 1;
+      }
+      this.#refusedSinceMs = undefined;
+      reportDifference(this.#context, { from, to, missed, invented: 0 });
+    } catch (reason) {
+      if (!isUnable(reason) && !(reason instanceof NodeError && reason.fault === 'too_large')) throw reason;
+      this.#refusedSinceMs ??= performance.now();
+      if (performance.now() - this.#refusedSinceMs < deniedAgainMs) throw reason;
+      observer.nodeFault?.(reason);
+      logger.warn(
+        { err: reason, from, to },
+        'the reader does not serve these blocks: they are verified without it',
+      );
+    }
   }
 
   /** The blocks whose empty answer contradicted their bloom filter, if it is time to ask for them again. */

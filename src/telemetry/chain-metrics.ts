@@ -63,7 +63,7 @@ function createSeries({ counter, gauge, histogram }: Instruments) {
     deepest: value('reorganisation_depth_blocks', 'Blocks that the last reorganisation reverted.'),
     unconfirmed: value(
       'unconfirmed_oldest_seconds',
-      'Age of the oldest pending transfer with enough confirmations; 0 if there is none.',
+      'Age of the oldest pending payment or refund with enough confirmations; 0 if there is none.',
     ),
     reader: value('reader_place', 'Which of the configured nodes reads the chain: 0 is the first.'),
     faults: count('node_faults', 'Answers of nodes that could not be used, by fault.', 'fault'),
