@@ -187,10 +187,7 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
     maxWaitMs: maxHeldMs,
     // What is stored has to be sent, which only this process does.
     isHeldAfter: (reason) => isServerGone(reason) || mayHaveRun(reason),
-    async run(given, isRepeated) {
-      const known = isRepeated ? (await run(findStored, [idsOf(given)])).rows.map(columns.read) : [];
-      const stored = new Map(known.map((row) => [row.id, row]));
-      const batch = given.filter(({ id }) => !stored.has(id));
+    async run(batch, isRepeated) {
       // Of two payments of one intent only the first is stored: the second reads the intent again.
       const first = new Map(batch.toReversed().map((checked) => [checked.intent.id, checked]));
       const all = [...first.values()];
@@ -208,7 +205,11 @@ function createStoring(run: RunPrepared, columns: Columns): Batcher<Checked, Sto
         new Date().toISOString(),
       ]);
       const byId = new Map(rows.map((row) => [row.given_id, row]));
-      return given.map(({ id }) => {
+      // An earlier run may have stored them, even while this one waited for it.
+      const others = isRepeated ? idsOf(batch).filter((id) => !byId.has(id)) : [];
+      const known = others.length === 0 ? [] : (await run(findStored, [others])).rows.map(columns.read);
+      const stored = new Map(known.map((row) => [row.id, row]));
+      return batch.map(({ id }) => {
         const row = stored.get(id);
         return row === undefined ? storedOf(byId.get(id)) : { row };
       });
