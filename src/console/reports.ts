@@ -32,13 +32,15 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
       const { merchantId, mode } = merchantOf(caller);
       const { firstDay, lastDay } = request;
       context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
-      const { timeZone: canonical } = formatIn(request.timeZone).resolvedOptions();
+      // PostgreSQL takes the name `CET` for an abbreviation, which has no summer time.
+      const canonical = request.timeZone.includes('/')
+        ? request.timeZone
+        : formatIn(request.timeZone).resolvedOptions().timeZone;
       const isUsual =
         hasWholeHours(request.timeZone, firstDay, lastDay) &&
         (await isZoneOfDatabase(merchantId, request.timeZone)) &&
         (await isZoneOfDatabase(merchantId, canonical));
       const timeZone = isUsual ? request.timeZone : 'UTC';
-      // PostgreSQL takes the name `CET` for an abbreviation, which has no summer time.
       const zone = isUsual ? canonical : 'UTC';
       const [row] = (await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, zone])).rows;
       const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);

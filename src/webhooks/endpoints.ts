@@ -189,7 +189,7 @@ async function updateEndpoint(
     if (eventTypes.length > 0) endpoint.eventTypes = eventTypes;
     if (description !== undefined) endpoint.description = description === '' ? null : description;
     if (enabled === true) {
-      while (!endpoint.enabled && (await giveUpDeliveries(tx, endpoint.id)) === maxFailedAtOnce);
+      while (!endpoint.enabled && (await giveUpDeliveries(tx, endpoint.id)) > 0);
       Object.assign(endpoint, { enabled: true, disabledReason: null, failures: 0, failingSince: null });
     }
     if (enabled === false) {
