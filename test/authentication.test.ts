@@ -200,7 +200,7 @@ test('a client whose HTTP/2 session ends during its key lookup is logged as canc
   const connections = () => metric(service, 'payment_intents_open_connections{port="internal"}');
   const before = (await connections()) ?? 0;
   session.destroy();
-  await expect.poll(connections).toBe(before - 1);
+  await expect.poll(connections).toBeLessThan(before);
   await blocker.end();
   expect(await line).toMatchObject({ code: 'canceled' });
 });

@@ -10,7 +10,7 @@ import type { Actions } from './parts.tsx';
 import { type Opening, rememberOpening, returnUrlOf, secretFromShop, takeOpening, tellShop } from './shop.ts';
 import { createSigning, createTestWallet, storedSignatures } from './signing.ts';
 import type { Facts, Funds, Transfer } from './state.ts';
-import { factsAtFirst, hasArrived, isConnectedTo, isReleased, viewOf } from './state.ts';
+import { factsAtFirst, hasArrived, isAtRest, isConnectedTo, isReleased, viewOf } from './state.ts';
 import { isBeingAsked, onChangeOfAnotherTab, storedTransfers, withWalletLock } from './transfer.ts';
 import {
   accountOf,
@@ -104,8 +104,7 @@ function follow(secret: string): void {
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);
       // The account may have enough for the new amount, or no longer.
-      if (isOther && checkout.status === 'requires_payment' && !isPaying && facts.signing === 'none')
-        actions.checkAgain();
+      if (isOther && !isPaying && isAtRest(facts)) actions.checkAgain();
       if (hasChanged) tellShop(opening, checkout);
     },
     onInvalid() {

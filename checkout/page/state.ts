@@ -176,6 +176,13 @@ function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, che
   return mayReturn ? 'taken-back' : undefined;
 }
 
+/** True if the payment is open, and no wallet was asked for anything. */
+export const isAtRest = ({ checkout, session, transfer, signing }: Facts): boolean =>
+  checkout?.status === 'requires_payment' &&
+  transfer === undefined &&
+  signing === 'none' &&
+  !(session.step === 'connected' && session.isSwitching);
+
 /** The clocks of the service and of a chain differ by less than this. */
 const maxClockSkewMs = 120_000;
 
