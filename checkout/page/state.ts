@@ -160,7 +160,14 @@ function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, che
   const { payments = [], authorization } = checkout;
   if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
   if (signing === 'asking') return 'sign-in-wallet';
-  const own = transfer && payments.find((payment) => isOf(transfer, payment));
+  // A wallet that was never heard of has left no hash of what was reorged.
+  const own =
+    transfer &&
+    payments.find(
+      (payment) =>
+        payment.transaction_hash === transfer.hash ||
+        (payment.status === 'reorged' && isOf(transfer, payment)),
+    );
   if (transfer !== undefined && own === undefined) {
     const isOutdated = (transfer.amountUnits ?? missingUnits(checkout)) !== missingUnits(checkout);
     if (transferPhase === 'asking') return isOutdated ? 'reject-in-wallet' : 'confirm-in-wallet';
