@@ -410,10 +410,8 @@ const actions: Actions = {
     if (facts.signing === 'asking') return signing.giveUp();
     if (checkout === undefined) return;
     // The payer speaks of what the page shows: a reorged payment beside the transfer may still return.
-    if (viewOf(facts) === 'taken-back') {
-      change({ givenUp: reorgedIn(checkout) });
-    }
-    change({ failure: undefined });
+    const givenUp = viewOf(facts) === 'taken-back' ? reorgedIn(checkout) : facts.givenUp;
+    change({ givenUp, failure: undefined });
     forgetUnsent(checkout.id);
     onGiveUp();
   },

@@ -8,7 +8,7 @@ import { bridgedUsdcAddresses } from '../../src/contract/chains.ts';
 import { hasBrowser, useOpened } from '../support/browser.ts';
 import type { Call } from '../support/chain.ts';
 import { amountUnits, type CheckoutPage, startCheckoutWorld } from '../support/checkout-page.ts';
-import { holdBack, reject, WalletError } from '../support/wallet.ts';
+import { holdBack, reject, sendSilently, WalletError } from '../support/wallet.ts';
 
 describe.skipIf(!hasBrowser)('never twice:', () => {
   const world = useOpened(startCheckoutWorld);
@@ -435,11 +435,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     const { wallet, checkout, counts } = await paySoFar();
     await arrives(checkout);
     await world.mine(2);
-    const [hash] = wallet.sent as [Hex];
-    const serializedTransaction = await world.chain.client.request<RawTransaction>({
-      method: 'eth_getRawTransactionByHash',
-      params: [hash],
-    });
+    const serializedTransaction = await rawOf(wallet.sent[0] as Hex);
     await world.reorg(3);
     await checkout.refresh();
     await checkout.view('taken-back', 'sent');
@@ -601,10 +597,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
 
   test('a payment of a wallet that does not answer is reorged', async () => {
     const { wallet, checkout } = await begin();
-    wallet.answer('eth_sendTransaction', async (carryOut) => {
-      await carryOut();
-      await new Promise(() => {});
-    });
+    wallet.answer('eth_sendTransaction', sendSilently);
     await checkout.connect('ready');
     await checkout.press('pay', 'confirm-in-wallet');
     await expect.poll(() => wallet.sent).toHaveLength(1);

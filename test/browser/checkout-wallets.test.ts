@@ -8,7 +8,7 @@ import { hasBrowser, useOpened } from '../support/browser.ts';
 import type { Intent } from '../support/call.ts';
 import { amountUnits, type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page.ts';
 import { idBytes } from '../support/settlement.ts';
-import { holdBack, reject, WalletError } from '../support/wallet.ts';
+import { holdBack, reject, sendSilently, WalletError } from '../support/wallet.ts';
 
 const baseSepolia = '0x14a34';
 
@@ -412,10 +412,7 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
 
   test('that was never heard of has nothing to reject once the payment is final', async () => {
     const { device, wallet, intent, checkout } = await begin();
-    wallet.answer('eth_sendTransaction', async (carryOut) => {
-      await carryOut();
-      await new Promise(() => {});
-    });
+    wallet.answer('eth_sendTransaction', sendSilently);
     await checkout.connect('ready');
     await checkout.press('pay', 'confirm-in-wallet');
     await expect.poll(() => wallet.sent).toHaveLength(1);

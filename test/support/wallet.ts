@@ -54,6 +54,12 @@ export const reject: WalletAnswer = () => {
   throw new WalletError(4001, 'User rejected the request.');
 };
 
+/** Carries out what was asked, and never answers. */
+export const sendSilently: WalletAnswer = async (carryOut) => {
+  await carryOut();
+  await new Promise(() => {});
+};
+
 /** Returns an answer that waits until it is let go. */
 export function holdBack() {
   const { promise, resolve } = Promise.withResolvers<WalletAnswer>();
