@@ -118,6 +118,24 @@ describe('an authorization', () => {
     expect(await statusesOf(order.id)).toEqual([]);
   });
 
+  test('that lands while its intent is read is not paid a second time', async () => {
+    const order = await newOrder();
+    await submit(order);
+    const blocker = await openClient(service.location);
+    onTestFinished(() => blocker.end());
+    await blocker.query('begin; lock table authorizations in access exclusive mode');
+    const checkout = service.call('getCheckout', {}, { apiKey: order.secret });
+    const offer = pay(order.secret);
+    await sessionsWaiting(service, 2);
+    const { id } = await rowOf(order);
+    await blocker.query(
+      `update payment_intents set status = 'processing', amount_received_units = amount_units where id = '${id}';
+       update authorizations set status = 'landed' where payment_intent = '${id}'; commit`,
+    );
+    expect((await checkout).json).toMatchObject({ status: 'processing', gasless: false });
+    expect(await offer).toMatchObject({ status: 200, json: { status: 'processing' } });
+  });
+
   test('is refused if it is the twenty-first of its intent', async () => {
     const order = await newOrder();
     for (const [count, isStored] of [

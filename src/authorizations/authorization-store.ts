@@ -13,7 +13,7 @@ import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { newUuid } from '../database/identifiers.ts';
 import type { RunPrepared } from '../database/prepared.ts';
-import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
+import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { isServerGone, mayHaveRun } from '../requests/unavailable.ts';
 import { hashOf, idsOf } from '../settlement/ledger/values.ts';
@@ -50,14 +50,6 @@ const tooMany = refused(
 export function createAuthorizationStore(em: EntityManager) {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<AuthorizationRow>(em, AuthorizationEntity);
-  const findCurrent = preparedStatement(
-    'find_current_authorizations',
-    `select ${columns.of('a')}
-       from json_to_recordset($1) as wanted (id uuid)
-      cross join lateral
-            (select * from authorizations a
-              where a.payment_intent = wanted.id order by a.status = 'submitted' desc, a.id desc limit 1) a`,
-  );
   const finding = createFinding(run, columns);
   const storing = createStoring(run, columns);
   const landings = createLandings(run);
@@ -65,16 +57,6 @@ export function createAuthorizationStore(em: EntityManager) {
     /** Returns why an intent takes no more authorizations, if so. */
     refusalOf: ({ authorizationsCount }: PaymentIntentRow): PaymentRefusal | undefined =>
       (authorizationsCount ?? 0) >= maxAuthorizations ? tooMany : undefined,
-    /** The authorization of each intent that can still be used, or else the newest, by the intent's UUID. */
-    async currentOf(
-      intents: readonly Pick<PaymentIntentRow, 'id' | 'authorizationsCount'>[],
-    ): Promise<ReadonlyMap<string, AuthorizationRow>> {
-      const ids = intents
-        .filter(({ authorizationsCount }) => authorizationsCount != null)
-        .map(({ id }) => id);
-      const { rows } = ids.length === 0 ? { rows: [] } : await run(findCurrent, [jsonOfIds(ids)]);
-      return new Map(rows.map(columns.read).map((row) => [row.paymentIntent, row]));
-    },
     /** The authorization with this payer and nonce that the merchant was shown, for any of its intents. */
     known: (intent: PaymentIntentRow, payment: SignedPayment) => finding.add({ intent, payment }),
     /** Stores a payment that was checked, under the intent's lock. */
@@ -98,6 +80,27 @@ export function createAuthorizationStore(em: EntityManager) {
         if (hash !== undefined) return hash;
       }
     },
+  };
+}
+
+/** What is shown of an intent's authorization. */
+export type CurrentAuthorization = Pick<AuthorizationRow, 'status' | 'validBefore' | 'reportedHash'>;
+
+/**
+ * Parts of a statement that reads intents `i`, each with its authorization that can still be used, or else the
+ * newest. A second statement could find that it has landed, for an intent read as still unpaid: the payer would
+ * be asked to pay again.
+ */
+export function currentAuthorization(em: EntityManager) {
+  const shown = ['status', 'validBefore', 'reportedHash'] as const;
+  const now = entityColumns<AuthorizationRow>(em, AuthorizationEntity, shown);
+  return {
+    columns: now.of('a'),
+    join: `left join lateral
+            (select * from authorizations a where a.payment_intent = i.id and i.authorizations_count is not null
+              order by a.status = 'submitted' desc, a.id desc limit 1) a on true`,
+    read: (found: Readonly<Record<string, unknown>>): CurrentAuthorization | undefined =>
+      found.now_status == null ? undefined : now.read(found),
   };
 }
 

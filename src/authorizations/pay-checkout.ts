@@ -18,7 +18,12 @@ import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
-import { createAuthorizationStore, foreignNonce } from './authorization-store.ts';
+import {
+  type CurrentAuthorization,
+  createAuthorizationStore,
+  currentAuthorization,
+  foreignNonce,
+} from './authorization-store.ts';
 import type { Gasless, GaslessChain } from './gasless.ts';
 import { isOffered, offerOf, type PaymentRefusal, refusalOf, refused, type TokenDomain } from './offer.ts';
 
@@ -72,8 +77,13 @@ export function createPayCheckout(
   return (request) => orUnavailable(() => paying.pay(request));
 }
 
-/** An intent, and the time of the newest block read from its chain. */
-type Found = { intent: PaymentIntentRow; network: Network; headTimeMs: number };
+/** An intent, its authorization, and the time of the newest block read from its chain. */
+interface Found {
+  intent: PaymentIntentRow;
+  current: CurrentAuthorization | undefined;
+  network: Network;
+  headTimeMs: number;
+}
 
 class PayCheckout {
   readonly #options: PayCheckoutOptions;
@@ -103,13 +113,12 @@ class PayCheckout {
     const found = await this.#intents.add(opened.id);
     // The secret is genuine, but its intent was never stored.
     if (found === undefined) throw new ServiceError('client_secret_invalid');
-    const { intent, network } = found;
+    const { intent, network, current } = found;
     if (intent.status === 'expired' || intent.status === 'canceled') throw ended(intent.status);
     const known = payment && (await this.#store.known(intent, payment));
     if (known?.paymentIntent === intent.id) return this.#stateOf(request, known, found);
     // Even with another signature: a payer who was told to sign again would pay twice.
     if (intent.status !== 'requires_payment') return this.#checkout(request, 200);
-    const current = (await this.#store.currentOf([intent])).get(intent.id);
     if (current?.status === 'submitted') throw otherPaymentPending(current);
     if (payment !== undefined && known !== undefined) return this.#refuse(network, payment, foreignNonce);
     const chain = this.#options.gasless.on(network.id);
@@ -252,13 +261,15 @@ class PayCheckout {
 function createFinding(em: EntityManager): Batcher<string, Found | undefined> {
   const { run } = createPreparedStatements(em);
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
+  const current = currentAuthorization(em);
   const find = preparedStatement(
     'find_intents_to_pay',
-    `select ${columns.of('i')}, n.chain_id, c.cursor_time
+    `select ${columns.of('i')}, ${current.columns}, n.chain_id, c.cursor_time
        from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
        join ${networkChains} on n.id = i.network
-       left join watched_chains c on c.chain_id = n.chain_id`,
+       left join watched_chains c on c.chain_id = n.chain_id
+       ${current.join}`,
   );
   return new Batcher({
     slots: 2,
@@ -269,7 +280,7 @@ function createFinding(em: EntityManager): Batcher<string, Found | undefined> {
         const intent = columns.read(row);
         const network = networkOf(intent.network) ?? throwNewer(`network ${intent.network}`);
         const headTimeMs = row.cursor_time == null ? 0 : new Date(row.cursor_time).getTime();
-        return { intent, network, headTimeMs };
+        return { intent, current: current.read(row), network, headTimeMs };
       });
       const byId = new Map(found.map((each) => [each.intent.id, each]));
       return ids.map((id) => byId.get(id));

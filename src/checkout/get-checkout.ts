@@ -2,12 +2,11 @@ import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { LRUCache } from 'lru-cache';
-import { createAuthorizationStore } from '../authorizations/authorization-store.ts';
+import { type CurrentAuthorization, currentAuthorization } from '../authorizations/authorization-store.ts';
 import type { Checkout } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { CheckoutSchema, PaymentAuthorizationStatus } from '../contract/gen/payments/v1/checkout_pb.ts';
 import { CheckoutService } from '../contract/gen/payments/v1/checkout_service_pb.ts';
 import { Batcher } from '../database/batcher.ts';
-import type { AuthorizationRow } from '../database/entities/authorization.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
@@ -41,7 +40,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   const { run } = createPreparedStatements(em);
   const readPayments = createPaymentsReader(em);
   const readRefunds = createTransfersReader(em, 'refunds');
-  const { currentOf } = createAuthorizationStore(em);
+  const current = currentAuthorization(em);
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
     `${version} ${isGasless(network)}`;
@@ -49,20 +48,20 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   // are renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
-    `select ${columns.of('i')}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
+    `select ${columns.of('i')}, ${current.columns}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
             concat_ws(' ', i.version, m.xmin, s.xmin) as version
        from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
       cross join lateral (select m.xmin, m.name from merchants m where m.id = i.merchant_id limit 1) m
-       left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text`,
+       left join checkout_settings s on s.merchant_id = i.merchant_id and s.mode = i.mode::text
+       ${current.join}`,
   );
 
   const read = async (found: readonly FoundCheckout[]): Promise<Checkout[]> => {
     const intents = found.map((result) => columns.read(result));
-    const current = await readPayments(run, intents);
+    const paid = await readPayments(run, intents);
     const refunds = await readRefunds(run, intents);
-    const authorizations = await currentOf(intents);
-    return current.map(({ row, payments }, i) => {
+    return paid.map(({ row, payments }, i) => {
       const result = found[i] as FoundCheckout;
       // `create` takes only the contract's fields of a checkout: not the intent's metadata, nor its secret.
       const checkout = create(CheckoutSchema, {
@@ -70,7 +69,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],
-        ...signedOf(row, authorizations.get(row.id), isGasless),
+        ...signedOf(row, current.read(result), isGasless),
       });
       // Others change without a new version: payments gain confirmations, and authorizations end.
       if (row.paymentsCount === 0 && row.authorizationsCount == null) {
@@ -128,7 +127,7 @@ interface FoundCheckout extends Readonly<Record<string, unknown>> {
 /** What the payer has signed, and whether they can sign. */
 function signedOf(
   { status, network }: PaymentIntentRow,
-  current: AuthorizationRow | undefined,
+  current: CurrentAuthorization | undefined,
   isGasless: IsGasless,
 ) {
   const isOpen = status === 'requires_payment';
