@@ -51,6 +51,10 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       signal: AbortSignal.timeout(40_000),
     });
 
+  /** False while a signature can still be used. */
+  const isOver = async ({ id }: { id: string }) =>
+    ['expired', 'canceled'].includes((await payments.retrievePaymentIntent(id)).status);
+
   /** Creates an intent and asks for its payment. The client signs the offer, which contains the order. */
   async function ask(path: string, response: ServerResponse): Promise<void> {
     const order = randomUUID();
@@ -102,7 +106,7 @@ export function payFor(payments: PaymentIntentsClient, { baseUrl, publicUrl, wai
       }
       const paid = await Promise.race([asked, sleep(leftMs(), undefined)]);
       if (paid === undefined) return later();
-      if (signature === undefined && paid.status === 402)
+      if (signature === undefined && (paid.status === 402 || (paid.status === 409 && (await isOver(intent)))))
         return end(response, 410, 'not paid: request the resource again');
       // After these the order may still be paid: by another request, or by this one, which was not checked yet.
       const mayBePaid = paid.ok || paid.status >= 500 || paid.status === 409 || paid.status === 429;

@@ -71,7 +71,7 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
     await popup.close();
   });
 
-  test('a closed checkout is noticed, and a second click pays the same order', async () => {
+  test('a closed checkout is noticed, and a second click pays the same order, also after a reload', async () => {
     const click = async () => {
       const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup')]);
       await popup.waitForSelector('main[data-status="requires_payment"]');
@@ -80,7 +80,11 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
       await vi.waitFor(async () => expect(await page.textContent('#message')).toMatch(/was closed/));
       return secret;
     };
-    expect(await click()).toBe(await click());
+    const secret = await click();
+    expect(await click()).toBe(secret);
+    await page.reload();
+    await page.waitForSelector('#popup:enabled');
+    expect(await click()).toBe(secret);
   });
 
   test.each([

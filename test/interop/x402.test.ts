@@ -7,6 +7,7 @@ import { afterAll, expect, test } from 'vitest';
 import { createPaymentIntentsClient } from '../../client/json.ts';
 import { verifyWebhook } from '../../client/webhook.ts';
 import { payFor } from '../../examples/agent/paid-resource.ts';
+import { parseIdentifier } from '../../src/database/identifiers.ts';
 import { listenInTest } from '../support/listen.ts';
 import { startLocalX402 } from '../support/local-x402.ts';
 
@@ -58,6 +59,11 @@ test('a priced resource is served once its payment is final, once for each payme
   expect([status, data]).toEqual([200, 'the report']);
   const again = await fetch(`${shop}/report`, { headers: config.headers.toJSON() });
   expect([again.status, await again.text()]).toEqual([400, 'an unknown order, or one that was served']);
+  const asked: string[] = [];
+  const isNever = (id: string) => asked.push(id) === 0;
+  app.get('/never', payFor(payments, { ...price, waitMs: 500, isFulfilled: isNever }));
+  const never = await api.get(`${shop}/never`);
+  expect([never.status, (await fetch(never.headers.location)).status]).toEqual([202, 202]);
   // A client that does not wait is told where to get the resource later, without a signature.
   app.get(
     '/soon',
@@ -76,6 +82,12 @@ test('a priced resource is served once its payment is final, once for each payme
   }
   expect([...seen]).toEqual([202, 200]);
   expect(await found()).toBe(400);
+  // Nobody waits for an intent that has ended.
+  await expect.poll(() => isFulfilled(asked[0] ?? ''), { timeout: 60_000 }).toBe(true);
+  await service.query(`update payment_intents set status = 'expired' where id = $1`, [
+    parseIdentifier('pi', asked[0] ?? ''),
+  ]);
+  expect((await fetch(never.headers.location)).status).toBe(410);
   const nonsense = await fetch(`${shop}/report`, { headers: { 'payment-signature': 'nonsense' } });
   expect(nonsense.status).toBe(400);
 });

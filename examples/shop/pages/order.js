@@ -58,6 +58,8 @@ function show({ product, amount_units, state }) {
     else step.removeAttribute('aria-current');
   });
   find('pay').hidden = !canBePaid;
+  // The shop's page then places a new order.
+  if (!canBePaid) sessionStorage.removeItem('order');
   find('refund').hidden = state !== 'succeeded' && state !== 'shipped';
 }
 

@@ -6,8 +6,8 @@ const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const message = document.querySelector('#message');
 const popupButton = document.querySelector('#popup');
 const redirectButton = document.querySelector('#redirect');
-/** The order that this page has placed. A second click pays the same one. */
-let orderId;
+/** The order that was placed here and is not paid. A second click pays the same one, also after a reload. */
+let orderId = sessionStorage.getItem('order') ?? undefined;
 
 /** Asks the shop's backend for the order's client_secret. The first call places the order. */
 async function clientSecret() {
@@ -17,8 +17,11 @@ async function clientSecret() {
     body: JSON.stringify({ product: 'harbour' }),
   });
   const body = await answer.json();
+  // The shop has lost the order: the next click places a new one.
+  if (answer.status === 404) orderId = sessionStorage.removeItem('order');
   if (!answer.ok) throw new Error(body.error);
   orderId = body.order_id;
+  sessionStorage.setItem('order', orderId);
   return body.client_secret;
 }
 
