@@ -26,7 +26,7 @@ export interface Port {
 
 /**
  * One port and its connections. Limits their number: if there are too many, the stranger's connection that
- * has been open longest is closed, or else a payer's. On close, connections may finish until a timeout.
+ * has been open longest is closed, or a payer's. On close, connections may finish until a timeout.
  */
 export class Listener {
   readonly #port: Server;
@@ -65,7 +65,7 @@ export class Listener {
         this.#payers.delete(socket);
       });
       if (this.#open.size > limits.maxConnections) {
-        this.#evict(socket);
+        this.#evict(socket, limits.maxConnections / 2);
         reportEviction();
       }
     });
@@ -102,11 +102,11 @@ export class Listener {
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
 
-  /** Closes the oldest stranger's connection, or else a payer's. The newest may be a merchant's. */
-  #evict(newest: Socket): void {
+  /** Closes the oldest stranger's connection, or a payer's if they have more. The newest may be a merchant's. */
+  #evict(newest: Socket, maxPayers: number): void {
     const [longest] = this.#strangers;
     const [payer = longest] = this.#payers;
-    (longest === newest ? payer : longest)?.destroy();
+    (longest === newest || this.#payers.size > maxPayers ? payer : longest)?.destroy();
   }
 
   get connections(): number {

@@ -550,6 +550,13 @@ describe('more connections than the limit', () => {
       const fresh = openCalls(small, cluster.apiKey);
       expect(await create(fresh.call)).toEqual(doors.map(() => 'ok'));
       fresh.close();
+      // Nor do payers displace a client that has not sent its key yet.
+      if (port === Number(ports.HTTP_PORT)) {
+        const quiet = await connect(port);
+        for (let i = 0; i < 3; i++) await connect(port);
+        await create();
+        expect(quiet.socket.closed).toBe(false);
+      }
       for (const { socket } of over) socket.destroy();
     }
     close();
