@@ -104,7 +104,7 @@ function follow(secret: string): void {
       if (isFirst) begin(checkout);
       forgetArrivedTransfer(checkout);
       // The account may have enough for the new amount, or no longer.
-      if (isOther && !isPaying && isAtRest(facts)) actions.checkAgain();
+      if (isOther && !facts.isPaying && isAtRest(facts)) actions.checkAgain();
       if (hasChanged) tellShop(opening, checkout);
     },
     onInvalid() {
@@ -316,21 +316,19 @@ function noteRefusal(intentId: string, transfer: Transfer, reason: unknown): voi
 function pay(isFeeChecked: boolean): void {
   const wallet = walletOfSession();
   const { checkout } = facts;
-  if (wallet === undefined || checkout === undefined || isPaying) return;
-  isPaying = true;
+  if (wallet === undefined || checkout === undefined || facts.isPaying) return;
+  change({ isPaying: true });
   void attempt(async () => {
     const isAlone = await withWalletLock(checkout.id, () => askForTransfer(wallet, isFeeChecked));
     if (isAlone) return;
     await readMemory(checkout.id);
     if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
   }).finally(() => {
-    isPaying = false;
+    change({ isPaying: false });
     const { transfer } = facts;
     if (transfer?.isAskedAgain) noteSent(checkout.id, { ...transfer, isAskedAgain: false });
   });
 }
-
-let isPaying = false;
 
 const context = {
   facts,

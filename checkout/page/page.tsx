@@ -213,14 +213,21 @@ function WithAccount(props: StepProps) {
       </dl>
       {/* Keyed, so that a focused button does not turn into another one. */}
       {view === 'ready' ? (
-        <Button key="pay" action="pay" label={labels.pay(words)} onClick={act.pay} look="main" />
+        <Button
+          key="pay"
+          action="pay"
+          label={labels.pay(words)}
+          onClick={act.pay}
+          isBusy={facts.isPaying}
+          look="main"
+        />
       ) : view === 'ready-to-sign' ? (
         <Button key="sign" action="sign" label={labels.sign(words)} onClick={act.sign} look="main" />
       ) : (
         <Button key="retry" action="retry" label={labels.checkAgain} onClick={act.checkAgain} look="main" />
       )}
       {['ready-to-sign', 'too-little-gas'].includes(view) && (
-        <Button action="pay" label={withFee} onClick={act.payAnyway} />
+        <Button action="pay" label={withFee} onClick={act.payAnyway} isBusy={facts.isPaying} />
       )}
       <OtherWallet {...props} />
     </>

@@ -99,6 +99,8 @@ export interface Facts {
   session: Session;
   transfer: Transfer | undefined;
   transferPhase: TransferPhase;
+  /** The payer has pressed a button to pay by a transfer, and no wallet has answered yet. */
+  isPaying: boolean;
   /** The wallet is asked for a signature, or the signature is sent to the service. */
   signing: 'none' | 'asking' | 'sending';
   failure: Failure | undefined;
@@ -117,6 +119,7 @@ export const factsAtFirst: Omit<Facts, 'nowMs' | 'shop'> = {
   session: { step: 'none' },
   transfer: undefined,
   transferPhase: 'unknown',
+  isPaying: false,
   signing: 'none',
   failure: undefined,
   givenUp: [],

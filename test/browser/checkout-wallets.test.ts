@@ -170,8 +170,13 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       const { wallet, checkout } = await begin();
       await checkout.connect('ready');
       // It emits no event.
-      wallet.answer('eth_chainId', () => '0x1');
-      await checkout.press('pay', 'wrong-chain');
+      const held = holdBack();
+      wallet.answer('eth_chainId', held.answer);
+      await checkout.press('pay');
+      // Until it answers, the payer sees that the button was pressed.
+      await checkout.page.waitForSelector('[data-action="pay"][aria-disabled="true"]');
+      held.letGo(() => '0x1');
+      await checkout.view('wrong-chain');
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     });
   });
