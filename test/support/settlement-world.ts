@@ -417,6 +417,9 @@ export async function startWorld({ losesCommits = false } = {}) {
       return rows.map((row) => ({ ...row, data: JSON.parse(row.data) }));
     },
 
+    /** How many commits were done without an answer. */
+    lostCommits: () => Math.floor(commits / commitsPerLoss),
+
     async close(): Promise<void> {
       await node.close();
       await orm.close();
