@@ -92,7 +92,7 @@ export class Verification {
 
   /** Records what the reader has in these blocks. Leaves out what it does not serve for a while. */
   async #addFromReader(lease: bigint, from: number, to: number): Promise<void> {
-    const { ledger, logger, observer, state, deniedAgainMs } = this.#context;
+    const { logger, observer, state, deniedAgainMs } = this.#context;
     const { node } = state;
     try {
       let missed = 0;
@@ -101,10 +101,7 @@ export class Verification {
           const last = next + count - 1;
           return { last, blocks: await readBetween(this.#context, lease, node, next, last) };
         });
-        const gone = goneOf(this.#context, lease);
-        for (const { header, found } of blocks) {
-          missed += (await ledger.apply(lease, header, found, undefined, gone)).changes;
-        }
+        missed += await this.#record(lease, blocks);
         next = last + 1;
       }
       this.#refusedSinceMs = undefined;
@@ -150,9 +147,9 @@ export class Verification {
     const renew = () => ledger.renew(lease);
     const found = await readTransfers(state.confirmer, settings, header, relevant, renew);
     await assertCommon(this.#context, lease, [header]);
-    const { changes } = await ledger.apply(lease, header, found, undefined, goneOf(this.#context, lease));
+    const missed = await this.#record(lease, [{ header, found }]);
     await ledger.trust(lease, number);
-    reportDifference(this.#context, { from: number, to: number, missed: changes, invented: 0 });
+    reportDifference(this.#context, { from: number, to: number, missed, invented: 0 });
   }
 
   /**
@@ -186,7 +183,6 @@ export class Verification {
     blocks: readonly BlockTransfers[],
   ): Promise<number> {
     const { settings, ledger, state } = this.#context;
-    const gone = goneOf(this.#context, lease);
     await assertCommon(
       this.#context,
       lease,
@@ -196,7 +192,7 @@ export class Verification {
     const known = await ledger.transfersIn(from, to);
     const keys = new Set(await mapInSlices(read, ({ log }) => keyOf(log)));
     const unread = (await mapInSlices(known, (each) => (keys.has(keyOf(each.log)) ? [] : each))).flat();
-    const invented = await gone(unread);
+    const invented = await goneOf(this.#context, lease)(unread);
     const old = this.#oldOf(known, invented);
     const young = invented.length - old.length;
     const expectHeld = () => {
@@ -217,19 +213,24 @@ export class Verification {
       await ledger.revertTransfers(lease, idsOf(lost));
       for (const each of old) this.#deniedSince.delete(placeOf(each));
     }
-    let missed = 0;
-    const apply = async () => {
-      for (const { header, found } of blocks) {
-        const { changes, contradicted } = await ledger.apply(lease, header, found, undefined, gone);
-        missed += changes + contradicted;
-      }
-    };
     const { chainId } = settings;
     const work = { name: 'second reading', chainId, block: to, transfers: read.length } as const;
-    await (read.length === 0 ? undefined : traceChainWork(work, apply));
+    const missed = read.length === 0 ? 0 : await traceChainWork(work, () => this.#record(lease, blocks));
     reportDifference(this.#context, { from, to, missed, invented: old.length });
     expectHeld();
     return old.length;
+  }
+
+  /** Records what the blocks have and the ledger does not have. Returns the number of differences. */
+  async #record(lease: bigint, blocks: readonly BlockTransfers[]): Promise<number> {
+    const { ledger } = this.#context;
+    const gone = goneOf(this.#context, lease);
+    let missed = 0;
+    for (const { header, found } of blocks) {
+      const { changes, contradicted } = await ledger.apply(lease, header, found, undefined, gone);
+      missed += changes + contradicted;
+    }
+    return missed;
   }
 
   /** Those that every pass has denied for long enough: a short failure of a node reverts nothing. */
