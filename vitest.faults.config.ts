@@ -14,6 +14,7 @@ const waiting = filesOf('failover', 'hanging-endpoints', 'shutdown', 'unread-log
 const common = {
   isolate: false,
   execArgv: ['--max-semi-space-size=64'],
+  env: { PORT_OFFSET: '1000' },
   testTimeout: 120_000,
   hookTimeout: 60_000,
   globalSetup: ['test/support/postgres.ts'],

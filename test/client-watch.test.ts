@@ -241,7 +241,6 @@ describe('on a network that breaks', () => {
     const pauses = at.slice(1).map((ms, i) => ms - (at[i] ?? 0));
     // Half of each pause is random: 0.1 to 0.2 s, 0.2 to 0.4 s, 0.4 to 0.8 s, 0.8 to 1.6 s.
     expect(pauses[3]).toBeGreaterThan(780);
-    expect(pauses[3]).toBeGreaterThan(pauses[0] ?? 0);
   });
 
   test('a call on a connection that died silently is answered on another', async () => {

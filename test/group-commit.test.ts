@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { Batcher, usualWaits } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
 import { newUuid } from '../src/database/identifiers.ts';
@@ -188,7 +188,7 @@ test('a stored create is not reported as missing if the next step of its batch f
   const holder = await pool.connect();
   const fresh = row();
   const creates = Promise.allSettled([stores.create(fresh), stores.create({ ...first, id: newUuid() })]);
-  await vi.waitFor(() => expect(pool.waitingCount).toBe(1), { interval: 1 });
+  await expect.poll(() => pool.waitingCount, { interval: 1 }).toBe(1);
   const next = pool.connect();
   holder.release();
   const again = await next;

@@ -29,8 +29,8 @@ import { useService } from './support/use-service.ts';
 const count = 1_100;
 const price = 12_500_000n;
 
-// A statement may take two seconds.
-const service = await useService({ ROLES: 'api', DATABASE_TIMEOUT: '2' });
+// A statement may take three seconds.
+const service = await useService({ ROLES: 'api', DATABASE_TIMEOUT: '3' });
 let chain: TestChain;
 let watcher: ReturnType<typeof createTestWatcher>;
 let hostile: Awaited<ReturnType<typeof prepareHostileBlocks>>;
@@ -277,7 +277,7 @@ async function rowsReadBy(work: (run: RunPrepared) => Promise<unknown>): Promise
 
 test.each([
   ['is refused', "raise 'not this one'", /not this one/],
-  ['takes too long', 'perform pg_sleep(5); return new', /statement timeout/],
+  ['takes too long', 'perform pg_sleep(7); return new', /statement timeout/],
 ])('a transfer whose recording %s stays unattributed and does not delay others', async (_, body, reason) => {
   const intents = [];
   for (let place = 0; place < 5; place++)
@@ -409,7 +409,7 @@ test('a payment whose COMMIT exceeds the statement timeout is counted once', asy
   await service.query(`
     create sequence commits;
     create function commit_slowly() returns trigger language plpgsql as
-      $$ begin if nextval('commits') = 1 then perform pg_sleep(3); end if; return null; end $$;
+      $$ begin if nextval('commits') = 1 then perform pg_sleep(5); end if; return null; end $$;
     create constraint trigger commit_slowly after insert or update on transfers deferrable initially deferred for each row
       when (new.amount_units = 5000003) execute function commit_slowly()`);
   const head = Number(await chain.client.getBlockNumber());

@@ -328,7 +328,7 @@ describe('one anvil for each chain', () => {
   test('an anvil that has ended is restarted on its port', async () => {
     const chain = await startBase();
     const { blockNumber } = await pay(chain, 4n);
-    await vi.waitUntil(() => readFile(join(dataDir, 'chains/base/state.json.gz')));
+    await vi.waitFor(() => readFile(join(dataDir, 'chains/base/state.json.gz')), 20_000);
     const begin = await hashOf(chain, 0n);
     const { pid, rpcUrl } = chain;
     process.kill(pid, 'SIGKILL');

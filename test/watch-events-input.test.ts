@@ -7,7 +7,7 @@ import { encodeEnvelope } from '@connectrpc/connect/protocol';
 import { endStreamFlag, endStreamFromJson } from '@connectrpc/connect/protocol-connect';
 import { findTrailerError } from '@connectrpc/connect/protocol-grpc';
 import { trailerFlag, trailerParse } from '@connectrpc/connect/protocol-grpc-web';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { cursorToken, streamFilter } from '../src/events/event-cursor.ts';
@@ -198,7 +198,7 @@ describe.each(wireProtocols)('a request of %s is refused with', (contentType, en
     const actual = refusalOf(error);
     expect(actual).toMatchObject(refusal);
     const logged = () => service.requestLines().filter((line) => line.request_id === actual.requestId);
-    await vi.waitFor(() => expect(logged()).toHaveLength(1));
+    await expect.poll(logged).toHaveLength(1);
     expect(logged()).toMatchObject([{ rpc: 'WatchEvents', code: actual.code }]);
   });
 });

@@ -226,7 +226,7 @@ describe('between processes', async () => {
     for (let i = 0; i < 5; i++) latencies.push(await latencyMs(watch, () => make()));
     // The lowest one shows what the service needs. The machine may have delayed the others.
     expect(Math.min(...latencies)).toBeLessThan(500);
-    expect(Math.max(...latencies)).toBeLessThan(2_000);
+    expect(Math.max(...latencies)).toBeLessThan(10_000);
   });
 
   test('a stream misses nothing when the connection for notifications is cut', async () => {
@@ -240,9 +240,9 @@ describe('between processes', async () => {
     await service.query('select pg_terminate_backend(pid) from unnest($1::int[]) as pid', [
       before.map(({ pid }) => pid),
     ]);
-    expect(await latencyMs(watch, cancelOne)).toBeLessThan(2_000);
+    expect(await latencyMs(watch, cancelOne)).toBeLessThan(10_000);
     await expect.poll(listening).toHaveLength(2);
-    expect(await latencyMs(watch, cancelOne)).toBeLessThan(2_000);
+    expect(await latencyMs(watch, cancelOne)).toBeLessThan(10_000);
   });
 });
 
@@ -279,7 +279,7 @@ describe('a stream ends', () => {
         'testnet',
         expiresAt,
       );
-    const expiresAt = new Date(Date.now() + 4_000);
+    const expiresAt = new Date(Date.now() + 8_000);
     const keys = { revoked: await newKey(), expired: await newKey(expiresAt), good: await newKey() };
     const openAll = ({ apiKey }: { apiKey: string }) =>
       Promise.all(protocols.map((protocol) => opened(protocol, service, apiKey)));

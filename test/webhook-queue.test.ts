@@ -6,6 +6,7 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
+import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
 import type { TestMerchant } from './support/service.ts';
@@ -479,7 +480,7 @@ test('a failed endpoint is paused and then tried again', async () => {
   const [failing, healthy] = (await newEndpoints(2)) as [TestEndpoint, TestEndpoint];
   answers.set(failing.path, (_, response) => response.writeHead(500).end());
   await newDeliveries([failing, healthy], 20);
-  const worker = openWorker({ observer: { failurePauseMs: 1_500 } });
+  const worker = openWorker({ observer: { failurePauseMs: 5_000 } });
   await worker.attemptAll();
   // Only attempts that were in flight together, and none after the first had failed.
   const attempted = arrivedAt(failing).length;
@@ -489,7 +490,7 @@ test('a failed endpoint is paused and then tried again', async () => {
   answers.delete(failing.path);
   for (const beganAtMs = performance.now(); arrivedAt(failing).length === attempted; ) {
     await worker.attemptAll();
-    expect(performance.now() - beganAtMs).toBeLessThan(10_000);
+    expect(performance.now() - beganAtMs).toBeLessThan(20_000);
     await nextTurn();
   }
 });
@@ -541,7 +542,6 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
   timeout: 30_000,
 }, async () => {
   const path = `/${newUuid()}`;
-  answers.set(path, () => {});
   const hanging: TestEndpoint[] = [];
   for (let i = 0; i < 12; i++) {
     const merchant = await service.newMerchant();
@@ -554,8 +554,15 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
     hanging.push(...uuids.map((uuid) => ({ uuid, path, merchant })));
   }
   await newDeliveries(hanging, 1);
-  let ended = 0;
-  const worker = openWorker({ observer: { onAttempt: () => void ended++ } });
+  let attempted = 0;
+  const { promise: hangs, resolve: end } = Promise.withResolvers<AttemptResult>();
+  const worker = openWorker({
+    onSend(attempt, run) {
+      if (!attempt.url.endsWith(path)) return run();
+      attempted++;
+      return hangs;
+    },
+  });
   let isOver = false;
   const delivering = (async () => {
     while (!isOver) {
@@ -566,17 +573,17 @@ test('endpoints of many merchants that begin to hang at once leave room for othe
   // Waits until no more of them are attempted.
   let before = 0;
   const moreArrived = () => {
-    const more = arrivedAt(hanging[0] as TestEndpoint).length - before;
+    const more = attempted - before;
     before += more;
     return before <= 512 || more > 0;
   };
-  await expect.poll(moreArrived, { interval: 500, timeout: 8_000 }).toBe(false);
+  await expect.poll(moreArrived, { interval: 500 }).toBe(false);
   const prompt = await newEndpoint(undefined, await service.newMerchant());
   await newDeliveries([prompt], 1);
   await worker.deliverer.deliverSome();
   await expect.poll(() => arrivedAt(prompt).length).toBe(1);
-  expect(ended).toBeLessThanOrEqual(1);
   isOver = true;
+  end({ at: new Date(), durationMs: 0, statusCode: undefined, error: 'ended', response: undefined });
   await worker.close();
   await delivering;
 });

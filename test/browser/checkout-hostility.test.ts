@@ -188,7 +188,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       const { client_secret } = await world.createIntent();
       const [opener, popup] = await openFrom(device, shop, `opener=${encodeURIComponent(shop)}`);
       await device.wrap(popup).view('waiting-for-shop');
-      expect(await heardBy(opener)).toEqual([{ from: 'payment-intents-checkout', type: 'ready' }]);
+      await expect.poll(() => heardBy(opener)).toEqual([{ from: 'payment-intents-checkout', type: 'ready' }]);
       for (const clientSecret of ['<b>', 42, null, client_secret]) {
         await opener.evaluate(postToPopup, {
           message: { from: 'payment-intents-checkout', type: 'secret', clientSecret },

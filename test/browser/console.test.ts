@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises';
 import type { BrowserContext, Page, Response } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { dayOf } from '../../console/page/days.ts';
 import { createLink, revokeSession } from '../../src/console/sessions.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
@@ -348,7 +348,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       const again = { name: 'It has sent nothing: sign it again', exact: true };
       await second.getByRole('button', again).click();
       await second.getByRole('button', sign).click();
-      await vi.waitFor(() => expect(wallets[0].sent).toHaveLength(2));
+      await expect.poll(() => wallets[0].sent).toHaveLength(2);
       await see(/A wallet of this browser was asked to send it\./);
       expect(await page.getByRole('button', sign).count()).toBe(0);
       await world.mine(11);
@@ -366,6 +366,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await press('Sign with Right');
       await see('This refund no longer needs a transfer.');
       expect(wallets[0].sent).toEqual([]);
+      await page.unroute('**/ListRefunds');
       complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
     });
 
@@ -462,10 +463,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
     });
     const { id } = await world.createIntent();
     await world.service.call('cancelPaymentIntent', { id });
-    await vi.waitFor(async () => {
-      const { json } = await world.service.call('listWebhookDeliveries', { id: endpoint.id });
-      expect(json.webhook_deliveries[0]?.attempts).toHaveLength(1);
-    });
+    const deliveries = () => world.service.call('listWebhookDeliveries', { id: endpoint.id });
+    const attempts = async () => (await deliveries()).json.webhook_deliveries[0]?.attempts ?? [];
+    await expect.poll(attempts).toHaveLength(1);
     await world.service.query(
       `update webhook_deliveries set status = 'failed', next_attempt_at = null where status = 'pending'`,
     );

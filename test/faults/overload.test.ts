@@ -61,7 +61,9 @@ test('with a slow database, creates that exceed the queue or wait too long in it
   expect(residentAfter).toBeLessThan(residentBefore + 60);
 
   await cluster.query('drop trigger slow on payment_intents; drop function slow()');
-  const after = await timed(1_000);
+  // The machine may be slow for a second. A service that does not recover stays slow.
+  let after = await timed(1_000);
+  for (let i = 0; i < 4 && after.perSecond <= before.perSecond / 2; i++) after = await timed(1_000);
   expect(after.perSecond).toBeGreaterThan(before.perSecond / 2);
   report(after.figures, {
     created: created.length,

@@ -32,6 +32,9 @@ test('after SIGTERM under load, the service is not ready, sends GOAWAY, answers 
     onFailure: (failure) => (/^(?:ECONNREFUSED|UNAVAILABLE)$/.test(failure) ? 'stop' : 'retry'),
   });
   await load.progress(500);
+  // While a connection is idle, the process stays for a second.
+  const agent = new http.Agent({ keepAlive: true });
+  await postJson(`${service.publicUrl}/v1/payment_intents`, cluster.apiKey, undefined, { agent });
   const startedAtMs = performance.now();
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);
@@ -50,6 +53,7 @@ test('after SIGTERM under load, the service is not ready, sends GOAWAY, answers 
     exitAfterMs: Math.round(tookMs),
     failures: JSON.stringify(Object.fromEntries(load.failures)),
   });
+  agent.destroy();
   for (const session of sessions) session.destroy();
 });
 
@@ -71,9 +75,9 @@ test('of forty creates in one write while the service stops, every started one i
   const service = await startProcess(cluster);
   const socket = net.connect(Number(new URL(service.publicUrl).port), '127.0.0.1');
   await once(socket, 'connect');
+  const before = await countIntents();
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);
-  const before = await countIntents();
   const body = '{"amount_units":1}';
   const head = `POST /v1/payment_intents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${cluster.apiKey}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
   socket.write((head + body).repeat(40));
@@ -85,6 +89,9 @@ test('of forty creates in one write while the service stops, every started one i
   expect(await ended).toEqual({ code: 0, signal: null });
   expect((await countIntents()) - before).toBe(40);
 });
+
+/** How long DRAIN_TIMEOUT=1 may take. A process that waits for its database takes 10 s, one for its log forever. */
+const mostMs = 5_000;
 
 const countIntents = async () =>
   (await cluster.query<{ n: number }>('select count(*)::int as n from payment_intents'))[0]?.n ?? 0;
@@ -109,14 +116,14 @@ test('SIGTERM ends a start whose database accepts connections and never answers'
   const startedAtMs = performance.now();
   child.kill('SIGTERM');
   expect(await once(child, 'exit')).toEqual([1, null]);
-  expect(performance.now() - startedAtMs).toBeLessThan(1_000 + 500);
+  expect(performance.now() - startedAtMs).toBeLessThan(mostMs);
   silent.close();
 });
 
 test('a call that is being written at the signal is answered', async () => {
   const service = await startProcess(cluster);
   await cluster.query(
-    `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1.5); return null; end';
+    `create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(3); return null; end';
      create trigger slow after insert on payment_intents for each statement execute function slow()`,
   );
   const creates: Promise<Answer>[] = [];
@@ -149,7 +156,7 @@ test.each([
     const answers = Promise.allSettled(Array.from({ length: inFlight }, create));
     const startedAtMs = performance.now();
     expect(await service.end('SIGTERM')).toEqual({ code: 1, signal: null });
-    expect(performance.now() - startedAtMs).toBeLessThan(1_000 + 500);
+    expect(performance.now() - startedAtMs).toBeLessThan(mostMs);
     await answers;
     expect(service.log.at(-1)).toMatchObject({
       level: 'fatal',
@@ -174,7 +181,7 @@ test('with an unread log, the process still ends within DRAIN_TIMEOUT', async ()
   }
   const startedAtMs = performance.now();
   const { code, signal } = await service.end('SIGTERM');
-  expect(performance.now() - startedAtMs).toBeLessThan(1_000 + 500);
+  expect(performance.now() - startedAtMs).toBeLessThan(mostMs);
   expect([code, signal]).toEqual([null, 'SIGKILL']);
   service.readLog(true);
 });

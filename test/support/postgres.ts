@@ -38,6 +38,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
     const admin = await openClient({ ...postgres.location, database: 'template1' });
     // The superuser that own-postgres.ts expects.
     await admin.query('create role postgres superuser login');
+    // Each of the files that run at once has a few services.
+    await admin.query('alter system set max_connections = 400');
     await admin.query(`create database ${templateDatabase} template postgres`);
     await admin.query('create database empty').finally(() => admin.end());
     const template = await openClient({ ...postgres.location, database: templateDatabase });

@@ -123,7 +123,7 @@ function readMessage(
     if (type === 'int64') fields.push({ number, value: BigInt.asIntN(64, varint()) });
     else if (type === 'int32') fields.push({ number, value: BigInt.asIntN(32, varint()) });
     else if (type === 'bool') fields.push({ number, value: varint() === 0n ? 0n : 1n });
-    else if (type === 'double') fields.push({ number, value: take(8).readDoubleLE() });
+    else if (type === 'double') fields.push({ number, value: take(8).readDoubleLE() + 0 });
     else {
       const content = take(Number(varint()));
       fields.push({ number, value: type === 'string' ? utf8.decode(content) : content });
@@ -243,12 +243,12 @@ function isPlain(value: unknown, depth: number): boolean {
   );
 }
 
-/** The value with its numbers as doubles. One that a double cannot hold is NaN, which is then refused. */
+/** The value with its numbers as doubles, without the sign of zero. One that a double cannot hold is NaN, which is then refused. */
 function plain(value: unknown): unknown {
   if (value instanceof Numeral) {
     const number = Number(value.source);
     const integer = exactInteger(value.source);
-    return integer !== undefined && (integer > maxSafe || integer < -maxSafe) ? Number.NaN : number;
+    return integer !== undefined && (integer > maxSafe || integer < -maxSafe) ? Number.NaN : number + 0;
   }
   if (Array.isArray(value)) return value.map(plain);
   if (!isObject(value)) return value;
