@@ -2,12 +2,7 @@ import type { DescMethodUnary } from '@bufbuild/protobuf';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import type { UniversalClientFn } from '@connectrpc/connect/protocol';
 import { createTransport } from '@connectrpc/connect/protocol-grpc';
-import {
-  compressionBrotli,
-  compressionGzip,
-  createNodeHttpClient,
-  Http2SessionManager,
-} from '@connectrpc/connect-node';
+import { compressionBrotli, compressionGzip, createNodeHttpClient } from '@connectrpc/connect-node';
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -23,6 +18,7 @@ import { isUnary } from '../src/contract/unary.ts';
 import { maxAnswerBytes, readText, refusalOf, unexpectedAnswer } from './answer.ts';
 import { codeOf, PaymentIntentsError, rootOf } from './error.ts';
 import { watchEventsResponseFields } from './gen/fields.ts';
+import { GrpcSessions } from './grpc-sessions.ts';
 import { headersOf } from './json-protocol.ts';
 import type { CheckedOptions } from './options.ts';
 import type { OpenStream, Send } from './protocol.ts';
@@ -41,7 +37,7 @@ const pings = { pingIntervalMs: 3_000, pingTimeoutMs: 3_000 };
 
 /** The internal port: gRPC over HTTP/2. */
 export function grpc({ baseUrl, apiKey }: CheckedOptions): { send: Send; openStream: OpenStream } {
-  const httpClient = httpClientOf(new Http2SessionManager(baseUrl, pings));
+  const httpClient = httpClientOf(new GrpcSessions(baseUrl, pings));
 
   return {
     async send({ method, id, request, idempotencyKey, signal }) {
@@ -61,7 +57,7 @@ export function grpc({ baseUrl, apiKey }: CheckedOptions): { send: Send; openStr
     async *openStream(after, signal) {
       const received: Received = {};
       // A connection of its own: a dead one must not be reused, and closing it must not end other calls.
-      const sessions = new Http2SessionManager(baseUrl);
+      const sessions = new GrpcSessions(baseUrl);
       const end = () => sessions.abort();
       const transport = transportOf(baseUrl, httpClientOf(sessions), received);
       signal.addEventListener('abort', end, { once: true });
@@ -80,7 +76,7 @@ export function grpc({ baseUrl, apiKey }: CheckedOptions): { send: Send; openStr
   };
 }
 
-function httpClientOf(sessions: Http2SessionManager): UniversalClientFn {
+function httpClientOf(sessions: GrpcSessions): UniversalClientFn {
   return createNodeHttpClient({ httpVersion: '2', sessionProvider: () => sessions });
 }
 
@@ -151,18 +147,20 @@ const transientCodes: ReadonlySet<Code> = new Set([
 function refusalIn(error: ConnectError, { headers, trailers }: Received): PaymentIntentsError {
   if (error.cause instanceof PaymentIntentsError) return error.cause;
   const [info] = error.findDetails(ErrorInfoSchema);
-  const hasStatus = headers?.has('grpc-status') || trailers?.has('grpc-status');
-  if (error.code === Code.Canceled || !hasStatus) {
+  const status = Number(trailers?.get('grpc-status') ?? headers?.get('grpc-status') ?? Number.NaN);
+  if (error.code === Code.Canceled || Number.isNaN(status)) {
     const root = rootOf(error);
     // This is all that Node's HTTP/2 reports about a server that speaks HTTP/1.1.
     const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
     return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
   }
   if (info === undefined) {
-    const isRetryable = transientCodes.has(error.code);
+    // A message that was cut short before this status is an error of the client's library, with another code.
+    const code: Code = status || error.code;
+    const isRetryable = transientCodes.has(code);
     return new PaymentIntentsError(
       isRetryable ? 'unavailable' : 'unexpected_answer',
-      `gRPC status ${Code[error.code]}, which is not the payment service's answer: ${error.rawMessage}`,
+      `gRPC status ${Code[code]}, which is not the payment service's answer: ${error.rawMessage}`,
       { isRetryable, cause: error },
     );
   }

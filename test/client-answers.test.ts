@@ -311,6 +311,15 @@ test.each<[string, Answer, RegExp]>([
   expect(error.message).toMatch(message);
 });
 
+test.each(['{}', '{"status":"maintenance"}', '{"events":null}'])(
+  'the page %s of another server does not end an iteration',
+  async (body) => {
+    const { baseUrl } = await startAnswering('json', { status: 200, body });
+    const { listEvents } = clientOf(service, 'json', { baseUrl });
+    expect(await errorOf(listEvents().page())).toMatchObject({ code: 'unexpected_answer' });
+  },
+);
+
 test('an empty message over gRPC is an error', async () => {
   const empty = connectNodeAdapter({
     routes: (router) =>
@@ -337,6 +346,34 @@ test.each<[number, string, boolean]>([
   expect(error.message).toContain(
     `gRPC status ${Code[grpcCode]}, which is not the payment service's answer: upstream is away`,
   );
+});
+
+test('a message that is cut short before the status of a gateway is retried', async () => {
+  const baseUrl = await listenInTest(
+    http2.createServer().on('stream', (stream) => {
+      stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true });
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': String(Code.Unavailable) }));
+      // It announces 90 bytes.
+      stream.end(Buffer.from([0, 0, 0, 0, 90, 1, 2]));
+    }),
+  );
+  expect(await errorAt('grpc', baseUrl)).toMatchObject({ code: 'unavailable', isRetryable: true });
+});
+
+test('a stream from the port of the other protocol is tried again, and ends no process', async () => {
+  const stop = new AbortController();
+  const client = createPaymentIntentsClient({
+    baseUrl: service.publicUrl,
+    apiKey: service.merchant.keys.testnet.apiKey,
+    protocol: 'grpc',
+  });
+  const interruptions: string[] = [];
+  const onInterruption = ({ message }: PaymentIntentsError) => {
+    if (interruptions.push(message) === 3) stop.abort();
+  };
+  const watch = client.watchEvents({ signal: stop.signal, onInterruption });
+  await expect(watch[Symbol.asyncIterator]().next()).rejects.toMatchObject({ name: 'AbortError' });
+  expect(interruptions[0]).toMatch(/Protocol error; gRPC needs the internal port/);
 });
 
 test.each([

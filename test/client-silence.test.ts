@@ -1,11 +1,15 @@
-// A stream of events on a connection that dies silently. The clock is faked, so no service runs here:
-// its statements and pauses would stand still with the clock, or end too early.
+// Connections that die silently. The clock is faked, so no service runs here: its statements and pauses would
+// stand still with the clock, or end too early.
 
+import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient } from '../client/index.ts';
+import { listen } from './support/listen.ts';
 import { startStreamingServer } from './support/streaming-server.ts';
 import { startTcpProxy } from './support/tcp-proxy.ts';
+
+const grpc = { apiKey: 'sk_testnet_x', protocol: 'grpc' } as const;
 
 afterEach(() => void vi.useRealTimers());
 
@@ -25,9 +29,8 @@ test('the client reconnects after 65 seconds of silence, and continues after the
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
   const interruptions: string[] = [];
   const client = createPaymentIntentsClient({
+    ...grpc,
     baseUrl: `http://127.0.0.1:${proxy.port}`,
-    apiKey: 'sk_testnet_x',
-    protocol: 'grpc',
   });
   const watch = client
     .watchEvents({ after: 'stored', onInterruption: ({ message }) => interruptions.push(message) })
@@ -42,6 +45,65 @@ test('the client reconnects after 65 seconds of silence, and continues after the
   expect((await next).value.position).toBe('p2');
   expect([connections, server.asked]).toEqual([2, ['stored', 'p1']]);
   await watch.return?.();
+  await proxy.close();
+  await server.close();
+});
+
+test('a connection whose TLS handshake is never answered is given up after five seconds', async () => {
+  const connections: net.Socket[] = [];
+  const server = net.createServer((socket) => void connections.push(socket.on('error', () => {})));
+  const { port, close } = await listen(server);
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const stop = new AbortController();
+  const { signal } = stop;
+  const client = createPaymentIntentsClient({ ...grpc, baseUrl: `https://localhost:${port}` });
+  const called = client.deleteWebhookEndpoint('we_1', { signal }).catch((reason) => reason);
+  await expect.poll(() => connections).toHaveLength(1);
+  await vi.advanceTimersByTimeAsync(5_000);
+  // The pause before the next try.
+  await vi.advanceTimersByTimeAsync(1_000);
+  vi.useRealTimers();
+  await expect.poll(() => connections).toHaveLength(2);
+  stop.abort();
+  expect(await called).toBe(signal.reason);
+  await close();
+});
+
+test('a connection that dies silently is replaced within five seconds, although another call on it ends', async () => {
+  const server = await listen(
+    http2.createServer().on('stream', (stream) => {
+      stream.respond({ ':status': 200, 'content-type': 'application/grpc' }, { waitForTrailers: true });
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }));
+      // An empty message.
+      stream.end(Buffer.alloc(5));
+    }),
+  );
+  let isDead = false;
+  let connections = 0;
+  const proxy = await startTcpProxy(
+    () => net.connect(server.port, '127.0.0.1'),
+    (client, upstream) => {
+      const isFirst = ++connections === 1;
+      client.on('data', (bytes) => !(isFirst && isDead) && upstream.write(bytes));
+      upstream.pipe(client);
+    },
+  );
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] });
+  const client = createPaymentIntentsClient({ ...grpc, baseUrl: `http://127.0.0.1:${proxy.port}` });
+  await client.deleteWebhookEndpoint('we_1');
+  isDead = true;
+  const stop = new AbortController();
+  const ended = client.deleteWebhookEndpoint('we_1', { signal: stop.signal }).catch((reason) => reason);
+  await vi.advanceTimersByTimeAsync(4_000);
+  // Verifies the connection first. The timer of that ends with the last call.
+  const next = client.deleteWebhookEndpoint('we_1');
+  await vi.advanceTimersByTimeAsync(1_000);
+  stop.abort();
+  expect(await ended).toBe(stop.signal.reason);
+  await vi.advanceTimersByTimeAsync(4_000);
+  vi.useRealTimers();
+  await next;
+  expect(connections).toBe(2);
   await proxy.close();
   await server.close();
 });
