@@ -17,10 +17,10 @@ export interface Field {
   min?: number;
   /**
    * `optional`: may be absent. `omitted`: the same for a text, which is then empty in a message. `required`:
-   * its absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one. Default:
-   * always present in an answer, optional in a request.
+   * its absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one; not a
+   * `keptList`, such as the items of a page. Default: always present in an answer, optional in a request.
    */
-  presence?: 'optional' | 'required' | 'omitted' | 'list';
+  presence?: 'optional' | 'required' | 'omitted' | 'list' | 'keptList';
 }
 
 /** One row for each field of a resource or a request. */
@@ -71,8 +71,8 @@ function readFields<Resource>(
 function readField(field: Field, sent: unknown, path: string, readValue: ReadValue): unknown {
   const { presence } = field;
   const isAbsent = sent === undefined || sent === null || (sent === '' && presence === 'omitted');
-  if (presence === 'list') {
-    if (isAbsent) return [];
+  if (presence === 'list' || presence === 'keptList') {
+    if (isAbsent && presence === 'list') return [];
     if (!Array.isArray(sent)) throw new FieldFault(path);
     return sent.map((item, i) => readValue(field, item, `${path}[${i}]`));
   }
@@ -85,7 +85,8 @@ function writeJson(fields: Fields, resource: Readonly<Record<string, unknown>>):
   const json: JsonObject = {};
   for (const [name, field] of Object.entries(fields)) {
     const value = resource[name];
-    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
+    const isEmpty = Array.isArray(value) && value.length === 0 && field.presence !== 'keptList';
+    if (value === undefined || isEmpty) continue;
     json[snakeCase(name)] = Array.isArray(value)
       ? value.map((item) => toJson(field, item))
       : toJson(field, value);

@@ -96,7 +96,7 @@ export const retrievedPaymentIntentFields: Fields = {
 export const webhookEndpointFields: Fields = {
   id: { type: 'filledText' },
   url: { type: 'text' },
-  eventTypes: { type: 'text', presence: 'list' },
+  eventTypes: { type: 'text', presence: 'keptList' },
   enabled: { type: 'flag' },
   disabledReason: { type: 'text', presence: 'optional' },
   description: { type: 'text', presence: 'optional' },
@@ -107,7 +107,7 @@ export const webhookEndpointFields: Fields = {
 export const webhookEndpointWithSecretFields: Fields = {
   id: { type: 'filledText' },
   url: { type: 'text' },
-  eventTypes: { type: 'text', presence: 'list' },
+  eventTypes: { type: 'text', presence: 'keptList' },
   enabled: { type: 'flag' },
   disabledReason: { type: 'text', presence: 'optional' },
   description: { type: 'text', presence: 'optional' },
@@ -189,27 +189,27 @@ export const eventFields: Fields = {
 };
 
 export const listEventsResponseFields: Fields = {
-  events: { type: 'resource', fields: eventFields, presence: 'list' },
+  events: { type: 'resource', fields: eventFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
 export const listPaymentIntentsResponseFields: Fields = {
-  paymentIntents: { type: 'resource', fields: paymentIntentStateFields, presence: 'list' },
+  paymentIntents: { type: 'resource', fields: paymentIntentStateFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
 export const listRefundsResponseFields: Fields = {
-  refunds: { type: 'resource', fields: refundFields, presence: 'list' },
+  refunds: { type: 'resource', fields: refundFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
 export const listTransfersResponseFields: Fields = {
-  transfers: { type: 'resource', fields: transferFields, presence: 'list' },
+  transfers: { type: 'resource', fields: transferFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
 export const listWebhookEndpointsResponseFields: Fields = {
-  webhookEndpoints: { type: 'resource', fields: webhookEndpointFields, presence: 'list' },
+  webhookEndpoints: { type: 'resource', fields: webhookEndpointFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
@@ -229,7 +229,7 @@ export const webhookDeliveryFields: Fields = {
   event: { type: 'text' },
   webhookEndpoint: { type: 'text' },
   status: { type: 'word', words: words.webhookDeliveryStatusWords },
-  attempts: { type: 'resource', fields: webhookAttemptFields, presence: 'list' },
+  attempts: { type: 'resource', fields: webhookAttemptFields, presence: 'keptList' },
   nextAttemptAt: { type: 'moment', presence: 'optional' },
   createdAt: { type: 'moment', presence: 'required' },
   eventType: { type: 'text' },
@@ -237,7 +237,7 @@ export const webhookDeliveryFields: Fields = {
 };
 
 export const listWebhookDeliveriesResponseFields: Fields = {
-  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'list' },
+  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'keptList' },
   nextPageToken: { type: 'text', presence: 'omitted' },
 };
 
@@ -246,7 +246,7 @@ export const redeliverWebhookEndpointResponseFields: Fields = {
 };
 
 export const redeliverEventResponseFields: Fields = {
-  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'list' },
+  webhookDeliveries: { type: 'resource', fields: webhookDeliveryFields, presence: 'keptList' },
 };
 
 export const watchEventsResponseFields: Fields = {

@@ -168,8 +168,8 @@ const isKept = (field: DescField) => isSecret(field) || ['id', 'type', 'position
 function sourceOf(field: DescField): FieldSource {
   const { type, row } = valueSource(field);
   const as = (presence: string) => `${row}, presence: '${presence}'`;
-  if (field.fieldKind === 'list') return { type: `${type}[]`, row: as('list') };
-  const { required, omitEmpty } = getOption(field, json_field);
+  const { required, omitEmpty, keepEmpty } = getOption(field, json_field);
+  if (field.fieldKind === 'list') return { type: `${type}[]`, row: as(keepEmpty ? 'keptList' : 'list') };
   if (omitEmpty) return { type: `${type} | undefined`, row: as('omitted') };
   // Without metadata it is an empty object.
   if (field.presence === FeatureSet_FieldPresence.IMPLICIT || type === 'JsonObject') return { type, row };
