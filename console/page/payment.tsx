@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus, type Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
-import type { Refund } from '../../src/contract/gen/payments/v1/refund_pb.ts';
+import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { intentApi, refundApi, transferApi, useScope } from './api.ts';
 import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
@@ -18,27 +18,25 @@ import { paymentStates, stateOf } from './words.ts';
 
 export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
-  const intent = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
-  const listed = { paymentIntent: id, pageSize: 100 };
-  const refunds = useLoaded(`${id} refunds`, async () => (await refundApi.listRefunds(listed)).refunds);
+  const loaded = useLoaded(id, async () => {
+    // The intent after its refunds: money that an ended refund has returned is never counted as still there.
+    const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
+    return { refunds, intent: await intentApi.getPaymentIntent({ id }) };
+  });
   return (
-    <Shown of={intent} isView>
-      {(found) => (
+    <Shown of={loaded} isView>
+      {({ intent: found, refunds: all }) => (
         <>
-          <Head intent={found} refunds={refunds.value ?? []} />
-          {!isReadOnly && <Actions intent={found} refunds={refunds.value ?? []} />}
+          <Head intent={found} refunds={all} />
+          {!isReadOnly && <Actions intent={found} refunds={all} />}
           <IntentFacts intent={found} />
           {found.payments.length > 0 && <Transfers of={found} />}
-          <Shown of={refunds}>
-            {(all) =>
-              all.length > 0 && (
-                <section aria-labelledby="refunds">
-                  <h2 id="refunds">Refunds</h2>
-                  <RefundTable rows={all} wallet={found.expectedWallet} />
-                </section>
-              )
-            }
-          </Shown>
+          {all.length > 0 && (
+            <section aria-labelledby="refunds">
+              <h2 id="refunds">Refunds</h2>
+              <RefundTable rows={all} wallet={found.expectedWallet} />
+            </section>
+          )}
           <Timeline intent={found} />
         </>
       )}
@@ -100,6 +98,7 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
 function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
   const { id, status } = intent;
   const [isPrepared, setIsPrepared] = useState(false);
+  const isWaiting = isPrepared && refunds.some((each) => each.status === RefundStatus.REQUIRES_TRANSFER);
   // What an open payment has received counts towards it, even if some of it goes back.
   const isEnded =
     status !== PaymentIntentStatus.REQUIRES_PAYMENT && status !== PaymentIntentStatus.PROCESSING;
@@ -115,7 +114,7 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
         </Opener>
       )}
       {isEnded && <RefundForm intent={intent} refunds={refunds} onDone={() => setIsPrepared(true)} />}
-      <p role="status">{isPrepared && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
+      <p role="status">{isWaiting && 'The refund is prepared. Sign it below, under “Refunds”.'}</p>
     </div>
   );
 }

@@ -2,7 +2,7 @@
 // The console in Chromium: every view and every action, on a real service with Circle's USDC on anvil.
 
 import { readFile } from 'node:fs/promises';
-import type { BrowserContext, Page, Response } from 'playwright-core';
+import type { BrowserContext, Page, Request, Response } from 'playwright-core';
 import { type Address, type Hex, parseEther } from 'viem';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { dayOf } from '../../console/page/days.ts';
@@ -230,6 +230,23 @@ describe.skipIf(!hasBrowser)('the console', () => {
     complaints = complaints.filter((text) => !text.includes('400'));
   });
 
+  test('money that a refund may still return is not offered again, also while its refunds cannot be loaded', async () => {
+    const intent = await createPaid();
+    const refund = { payment_intent: intent.id, destination: `0x${'a'.repeat(40)}`, amount_units: 5_000_000 };
+    const { json } = await world.service.call('createRefund', refund);
+    await page.route('**/ListRefunds', (route) => route.abort());
+    await signIn(`/payments/${intent.id}`);
+    await see(/Retrying/);
+    expect(await page.getByRole('button', { name: 'Give money back' }).count()).toBe(0);
+    await page.unroute('**/ListRefunds');
+    await press('Give money back');
+    await page.getByLabel('Amount in USDC').fill('7.51');
+    await see('No more than 7.50 USDC can go back.');
+    // Leaves nothing to do for other tests.
+    await world.service.call('cancelRefund', { id: json.id });
+    complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+  });
+
   test('the form of a refund shows what came from each address', async () => {
     const intent = await world.createIntent();
     await world.transferTo(intent, { units: 12_499_999n });
@@ -404,8 +421,16 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see(/A payment needs a decision \(reorganised\)/);
     await press('Done');
     await page.getByLabel('What was done').fill('sent it back to the warehouse');
+    // Meanwhile something else has happened to it.
+    await world.service.query("update payment_intents set labels = '{late,reorged}' where id = $1", [uuid]);
+    await press('It is done');
+    await see('has changed since');
+    await page.reload();
+    await press('Done');
+    await page.getByLabel('What was done').fill('sent it back to the warehouse');
     await press('It is done');
     await see('Nothing needs you.');
+    complaints = complaints.filter((text) => !text.includes('400'));
     await page.goto(`${url}/payments/${intent.id}`);
     await see(/said that it is done: “sent it back to the warehouse”/);
   });
@@ -482,9 +507,17 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await press('Send them');
     await see('1 delivery is being sent again.');
     await page.locator('.badge', { hasText: 'Delivered' }).waitFor();
+    const tests: Request[] = [];
+    page.on(
+      'request',
+      (request) => void (request.url().endsWith('/PingWebhookEndpoint') && tests.push(request)),
+    );
     await press('Send a test');
     await see('A test is on its way.');
+    // The second click of a double click, once the first was answered.
+    await page.getByRole('button', { name: 'Send a test' }).dispatchEvent('click', { detail: 2 });
     await page.getByText('Who changed it').click();
+    expect(tests).toHaveLength(1);
     await page.locator('li', { hasText: 'Anna Meier sent a test' }).waitFor();
     await world.service.call('updateWebhookEndpoint', { id: endpoint.id, enabled: false });
     await press('Enable it');
@@ -533,8 +566,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
       // The search is empty again once the page is there.
       await see('The money is there.');
     }
-    await createMetadataIndexing(world.service.database.orm.em)();
     await search('order-21');
+    await see(/Nothing was found/);
+    const entries = await page.evaluate('history.length');
+    await createMetadataIndexing(world.service.database.orm.em)();
+    // The same again, because it may be there by now.
+    await input.press('Enter');
+    await page.getByRole('link', { name: 'order-21' }).waitFor();
+    expect(await page.evaluate('history.length')).toBe(entries);
     await page.getByRole('link', { name: 'order-21' }).click();
     await page.waitForURL(`${url}/payments/${id}`);
     await see('The money is there.');
@@ -653,7 +692,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect(hints.join()).not.toContain(world.service.merchant.keys.testnet.apiKey);
   });
 
-  test('at 390 px in dark, 1,280 in light and 1,920: nothing overflows, and axe finds no problems', {
+  test('from 390 px in dark to 1,920: nothing overflows, and axe finds no problems', {
     timeout: 120_000,
   }, async () => {
     const { id } = await createPaid({ metadata: { order_id: 'x'.repeat(80) } });
@@ -664,7 +703,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       url: `${receiver.url}/${'long'.repeat(60)}`,
     });
     const [transfer] = (await world.service.call('listTransfers', { status: 'unattributed' })).json.transfers;
-    await signIn('/', { merchant: undefined as never });
+    await signIn('/', { merchant: undefined as never, name: 'anna.meier@shop.example'.repeat(4) });
     await page.getByLabel('Merchant').selectOption(merchant().id);
     const paths = [
       ...['/chains', '/merchants', '/export'],
@@ -687,7 +726,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
       for (const [width, colorScheme, hasRules] of [
         [390, 'dark', true],
         [1_280, 'light', true],
-        // The widest layout has no rules of its own.
+        // These layouts have no rules of their own.
+        [720, 'light', false],
+        [920, 'light', false],
         [1_920, 'dark', false],
       ] as const) {
         await page.setViewportSize({ width, height: 900 });
