@@ -208,7 +208,7 @@ describe('what needs a person', () => {
     for (const theirs of await openOthers()) {
       expect((await theirs.call('ConsoleService/ListAttention')).json).toEqual({});
       const refused = await theirs.call('ConsoleService/ResolveAttention', { id: item?.id });
-      expect(reasonOf(refused)).toBe('invalid_body');
+      expect(reasonOf(refused)).toBe('invalid_state');
     }
     expect(await subjects()).toEqual([transfer]);
   });

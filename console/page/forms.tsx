@@ -22,7 +22,8 @@ export function Button({ label, onClick, isMain, isSmall, isBusy = false, isSubm
       type={isSubmit ? 'submit' : 'button'}
       class={isMain ? 'main' : isSmall ? 'small' : ''}
       aria-disabled={isBusy}
-      onClick={isBusy ? undefined : onClick}
+      // A double click is one press: the first may have been answered before the second.
+      onClick={({ detail }) => !isBusy && detail < 2 && onClick?.()}
     >
       {label}
     </button>

@@ -64,7 +64,8 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
                 </p>
                 <ul class="cards">
                   {shown.map((item) => (
-                    <Item key={item.id} of={item} />
+                    // Its id also has its state: what was typed stays when that changes.
+                    <Item key={item.id.split(':', 2).join()} of={item} />
                   ))}
                 </ul>
                 {shown.length < some.length && (

@@ -161,7 +161,8 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
             <p class="news" role="status">
               {fresh > 0 && <Button label={`${count} new`} onClick={() => show(answer)} />}
             </p>
-            {rows.length > 0 ? props.children(rows) : <p class="state">None among the newest.</p>}
+            {rows.length > 0 && props.children(rows)}
+            {rows.length === 0 && fresh === 0 && <p class="state">None among the newest.</p>}
             {rows.length > pageSize && (
               <p class="soft">
                 Only the newest fifty update automatically. Open an older one to see its current state.

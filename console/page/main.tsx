@@ -5,11 +5,11 @@ import { type FunctionComponent, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
-import { Advice, callAs, consoleApi, ScopeContext, useScope } from './api.ts';
+import { Advice, callAs, changes, consoleApi, ScopeContext, useScope } from './api.ts';
 import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
 import { ActionButton, Button, Choice, Field, useAction } from './forms.tsx';
 import { Home } from './home.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Chains, Merchants } from './operator.tsx';
 import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
@@ -52,7 +52,7 @@ type ShellProps = SignedInProps & { onChoose: (id: string, mode: string) => void
 function SignedIn({ session, onEnd }: SignedInProps) {
   const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
-  const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, 0);
+  const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, rarelyMs);
   const [chosen, setChosen] = useState(isOperator ? chosenMerchant.get() : '');
   const choose = (id: string, mode: string) => {
     chosenMerchant.set(`${id} ${mode}`);
@@ -185,7 +185,11 @@ function SearchBox({ text }: { text: string }) {
   }, []);
   const search = (event: Event) => {
     event.preventDefault();
-    if (typed.trim() !== '') go(pathOf('/search', { q: typed.trim() }));
+    if (typed.trim() === '') return;
+    const path = pathOf('/search', { q: typed.trim() });
+    // Searched again, because it may be there by now.
+    if (path === location.pathname + location.search) changes.dispatchEvent(new Event('change'));
+    else go(path);
   };
   return (
     <search>

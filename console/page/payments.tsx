@@ -1,5 +1,6 @@
 // The payments: intents, newest first.
 
+import { useRef } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords, type Lane, laneWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
 import { intentApi } from './api.ts';
@@ -69,8 +70,14 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
 }
 
 function Filters({ filter }: { filter: Filter }) {
-  const choose = (name: Name) => (value: string) =>
-    go(pathOf('/payments', { ...filter, [name]: value }), { replaces: true });
+  const choose = (name: Name) => (value: string) => {
+    const { zone, ...chosen } = { ...filter, [name]: value };
+    const hasDay = [chosen.paid_from, chosen.paid_to, chosen.created_from, chosen.created_to].some(Boolean);
+    go(pathOf('/payments', { ...chosen, zone: hasDay ? zone : '' }), { replaces: true });
+  };
+  // Stays open when its last filter is removed.
+  const hasMore = useRef(false);
+  hasMore.current ||= filter.lane + filter.created_from + filter.created_to !== '';
   const choice = (name: keyof typeof options, label: string) => {
     const all: Options = [['', 'All'], ...options[name]];
     return <Choice label={label} value={filter[name]} options={all} onChoose={choose(name)} />;
@@ -84,7 +91,7 @@ function Filters({ filter }: { filter: Filter }) {
         {choice('status', 'Status')} {choice('chain', 'Chain')} {choice('label', 'Problem')}
         {day('paid_from', 'Paid from')} {day('paid_to', 'Paid to')}
       </p>
-      <details open={filter.lane + filter.created_from + filter.created_to !== ''}>
+      <details open={hasMore.current}>
         <summary>More filters</summary>
         <p class="filters">
           {choice('lane', 'Paid through')} {day('created_from', 'Created from')}

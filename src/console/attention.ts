@@ -10,7 +10,7 @@ import { networkChains } from '../database/entities/network.ts';
 import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { sumsOf } from '../payment-intents/payment-sums.ts';
-import { invalidBody, violationsIn } from '../requests/errors.ts';
+import { invalidState, violationsIn } from '../requests/errors.ts';
 import { chainItems } from './console-chains.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -64,7 +64,7 @@ function itemOf(row: Record<string, unknown>) {
   };
 }
 
-const noSuchItem = { field: 'id', message: 'must be the id of an item' };
+const hasChanged = 'This is not in the list any more, or has changed since. Look at the list again.';
 
 /** `ResolveAttention`: removes the item from the list. Resolving it again changes its note. */
 export function resolveAttention(em: EntityManager, minUnits: bigint): ConsoleMethod<'resolveAttention'> {
@@ -77,7 +77,7 @@ export function resolveAttention(em: EntityManager, minUnits: bigint): ConsoleMe
       return violationsIn(
         ['note', [...note].length > maxNote && `must have at most ${maxNote} characters`],
         ['note', invisibleProblem(note)],
-        ['id', !isItem && noSuchItem.message],
+        ['id', !isItem && 'must be the id of an item'],
       );
     },
     async run(request, caller) {
@@ -87,7 +87,7 @@ export function resolveAttention(em: EntityManager, minUnits: bigint): ConsoleMe
       const known = await read(merchantId, isResolved, [merchantId, mode, id]);
       if (!known.rowCount) {
         const { rows } = await read(merchantId, findItems, [merchantId, mode, String(minUnits)]);
-        if (!rows.some(({ item }) => item === id)) throw invalidBody([noSuchItem]);
+        if (!rows.some(({ item }) => item === id)) throw invalidState(hasChanged);
       }
       await run(resolveItem, [merchantId, mode, id, note]);
       // The audit log takes its target from this id.
