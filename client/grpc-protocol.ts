@@ -147,20 +147,20 @@ const transientCodes: ReadonlySet<Code> = new Set([
 function refusalIn(error: ConnectError, { headers, trailers }: Received): PaymentIntentsError {
   if (error.cause instanceof PaymentIntentsError) return error.cause;
   const [info] = error.findDetails(ErrorInfoSchema);
-  const status = Number(trailers?.get('grpc-status') ?? headers?.get('grpc-status') ?? Number.NaN);
-  if (error.code === Code.Canceled || Number.isNaN(status)) {
+  const status = trailers?.get('grpc-status') ?? headers?.get('grpc-status');
+  // A message that was cut short before this status is an error of the client's library, with another code.
+  const sent: Code = Code[Number(status)] === undefined ? error.code : Number(status);
+  if (sent === Code.Canceled || status == null) {
     const root = rootOf(error);
     // This is all that Node's HTTP/2 reports about a server that speaks HTTP/1.1.
     const hint = root === 'Protocol error' ? '; gRPC needs the internal port, which speaks HTTP/2' : '';
     return new PaymentIntentsError('network', `No answer came: ${root}${hint}`, { cause: error });
   }
   if (info === undefined) {
-    // A message that was cut short before this status is an error of the client's library, with another code.
-    const code: Code = status || error.code;
-    const isRetryable = transientCodes.has(code);
+    const isRetryable = transientCodes.has(sent);
     return new PaymentIntentsError(
       isRetryable ? 'unavailable' : 'unexpected_answer',
-      `gRPC status ${Code[code]}, which is not the payment service's answer: ${error.rawMessage}`,
+      `gRPC status ${Code[sent]}, which is not the payment service's answer: ${error.rawMessage}`,
       { isRetryable, cause: error },
     );
   }
