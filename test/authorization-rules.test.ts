@@ -29,6 +29,7 @@ import { listenInTest } from './support/listen.ts';
 import type { Rewrite } from './support/lying-node.ts';
 import { openClient } from './support/open-client.ts';
 import { createTestWatcher } from './support/settlement.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { callOf, paymentHeader, randomNonce, type SignedFields, sign } from './support/x402.ts';
 
 const gasless = await useGasless('api');
@@ -134,6 +135,29 @@ describe('an authorization', () => {
     );
     expect((await checkout).json).toMatchObject({ status: 'processing', gasless: false });
     expect(await offer).toMatchObject({ status: 200, json: { status: 'processing' } });
+  });
+
+  test('whose payment is reorged while the payments are read can still be used', async () => {
+    const order = await newOrder();
+    await submit(order);
+    const { id } = await rowOf(order);
+    await insertTransfers(service, service.merchant, [{ paymentIntent: order.id, amountUnits: amount }]);
+    const become = (status: string, authorization: string) =>
+      `update payment_intents set status = '${status}', payments_count = 1 where id = '${id}';
+       update authorizations set status = '${authorization}' where payment_intent = '${id}'`;
+    await service.query(become('processing', 'landed'));
+    const blocker = await openClient(service.location);
+    onTestFinished(() => blocker.end());
+    await blocker.query('begin; lock table transfers in access exclusive mode');
+    const checkout = service.call('getCheckout', {}, { apiKey: order.secret });
+    await sessionsWaiting(service, 1);
+    await blocker.query(`${become('requires_payment', 'submitted')}; commit`);
+    const authorization = { status: 'submitted' };
+    expect((await checkout).json).toMatchObject({
+      status: 'requires_payment',
+      gasless: false,
+      authorization,
+    });
   });
 
   test('is refused if it is the twenty-first of its intent', async () => {

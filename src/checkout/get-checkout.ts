@@ -38,9 +38,9 @@ type Remembered = { version: string; checkout: Checkout };
 export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
-  const readPayments = createPaymentsReader(em);
-  const readRefunds = createTransfersReader(em, 'refunds');
   const current = currentAuthorization(em);
+  const readPayments = createPaymentsReader(em, { ...current, columns: `, ${current.columns}` });
+  const readRefunds = createTransfersReader(em, 'refunds');
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
     `${version} ${isGasless(network)}`;
@@ -61,7 +61,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
     const intents = found.map((result) => columns.read(result));
     const paid = await readPayments(run, intents);
     const refunds = await readRefunds(run, intents);
-    return paid.map(({ row, payments }, i) => {
+    return paid.map(({ row, payments, found: newer }, i) => {
       const result = found[i] as FoundCheckout;
       // `create` takes only the contract's fields of a checkout: not the intent's metadata, nor its secret.
       const checkout = create(CheckoutSchema, {
@@ -69,7 +69,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
         refunds: refunds.get(row.id) ?? [],
         merchantName: result.merchant_name,
         allowedOrigins: result.allowed_origins ?? [],
-        ...signedOf(row, current.read(result), isGasless),
+        ...signedOf(row, current.read(newer ?? result), isGasless),
       });
       // Others change without a new version: payments gain confirmations, and authorizations end.
       if (row.paymentsCount === 0 && row.authorizationsCount == null) {

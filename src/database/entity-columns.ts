@@ -4,11 +4,12 @@ import type { EntityManager, EntitySchema } from '@mikro-orm/postgresql';
 
 export type EntityColumns<Row extends object> = ReturnType<typeof entityColumns<Row>>;
 
-/** Converts between a table and the rows of its entity. With `only`, reads these properties, as `now_*`. */
+/** Converts between a table and the rows of its entity. With `only`, reads these properties, as `prefix_*`. */
 export function entityColumns<Row extends object>(
   em: EntityManager,
   entity: EntitySchema<Row>,
   only?: readonly (keyof Row)[],
+  prefix = 'now',
 ) {
   const platform = em.getPlatform();
   const { props, tableName } = em.getMetadata(entity);
@@ -16,7 +17,7 @@ export function entityColumns<Row extends object>(
   const columns = read.map(({ name, fieldNames: [column = ''], customType, columnTypes: [type = ''] }) => ({
     name,
     column,
-    result: only === undefined ? column : `now_${column}`,
+    result: only === undefined ? column : `${prefix}_${column}`,
     // MikroORM makes `pg` return times as text.
     convert: type.startsWith('timestamptz')
       ? (value: unknown) => (value instanceof Date ? value : new Date(String(value)))

@@ -45,19 +45,20 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
 
 /**
  * Returns a function that adds their newest payments to intents. An intent that has payments is returned as it
- * is when they are read: its sums and its status are those of its payments.
+ * is when they are read: its sums and its status are those of its payments. `also` is read of it then, too.
  */
-export function createPaymentsReader(em: EntityManager) {
+export function createPaymentsReader(em: EntityManager, also = { columns: '', join: '' }) {
   const now = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity, ['status', ...laterProperties]);
   const read = createReader(em, 'payment_intent', {
-    columns: `, ${now.of('i')}`,
-    join: 'cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i',
+    columns: `, ${now.of('i')}${also.columns}`,
+    join: `cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i ${also.join}`,
   });
   return async (run: RunPrepared, rows: readonly PaymentIntentRow[]) => {
     const { payments, first } = await read(run, rows);
     return rows.map((row) => {
       const found = first.get(row.id);
-      return { row: found ? { ...row, ...now.read(found) } : row, payments: payments.get(row.id) ?? [] };
+      const current = found ? { ...row, ...now.read(found) } : row;
+      return { row: current, payments: payments.get(row.id) ?? [], found };
     });
   };
 }
