@@ -23,7 +23,10 @@ export function Button({ label, onClick, isMain, isSmall, isBusy = false, isSubm
       class={isMain ? 'main' : isSmall ? 'small' : ''}
       aria-disabled={isBusy}
       // A double click is one press: the first may have been answered before the second.
-      onClick={({ detail }) => !isBusy && detail < 2 && onClick?.()}
+      onClick={(event) => {
+        if (event.detail > 1) event.preventDefault();
+        else if (!isBusy) onClick?.();
+      }}
     >
       {label}
     </button>

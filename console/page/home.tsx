@@ -1,6 +1,6 @@
 // The first view: what came in, and what needs a person.
 
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
 import type { AttentionItem, Day, Summary } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { AttentionKind, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
@@ -228,7 +228,12 @@ function Item({ of: item }: { of: AttentionItem }) {
   const [sentence, to, way] = reasonOf(item, isOperator && !isReadOnly);
   const about = [orderOf(item), chainOf(item.chainId)?.name].filter(Boolean).join(' · ');
   const [note, setNote] = useState('');
-  const resolve = () => consoleApi.resolveAttention({ id: item.id, note });
+  // What the user looked at, although the list is loaded again meanwhile.
+  const opened = useRef(item.id);
+  const open = () => {
+    opened.current = item.id;
+  };
+  const resolve = () => consoleApi.resolveAttention({ id: opened.current, note });
   return (
     <li>
       <p>{sentence}</p>
@@ -244,7 +249,7 @@ function Item({ of: item }: { of: AttentionItem }) {
           </Link>
         )}
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
-          <Opener label="Done" doLabel="It is done" onDo={resolve}>
+          <Opener label="Done" onOpen={open} doLabel="It is done" onDo={resolve}>
             <Field label="What was done, for those who ask later" value={note} onInput={setNote} />
           </Opener>
         )}

@@ -423,11 +423,13 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByLabel('What was done').fill('sent it back to the warehouse');
     // Meanwhile something else has happened to it.
     await world.service.query("update payment_intents set labels = '{late,reorged}' where id = $1", [uuid]);
+    const listed = page.waitForResponse('**/ListAttention');
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+    await listed;
     await press('It is done');
     await see('has changed since');
-    await page.reload();
+    await press('Close');
     await press('Done');
-    await page.getByLabel('What was done').fill('sent it back to the warehouse');
     await press('It is done');
     await see('Nothing needs you.');
     complaints = complaints.filter((text) => !text.includes('400'));
