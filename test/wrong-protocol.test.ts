@@ -141,7 +141,9 @@ describe('ports with TLS', () => {
   });
 });
 
-test('HTTP/2 sessions are kept no longer than their connections, with and without TLS, however they end', async () => {
+test('HTTP/2 sessions are kept no longer than their connections, with and without TLS, however they end', {
+  timeout: 120_000,
+}, async () => {
   const connectOnce = async (url: string, end: 'close' | 'destroy') => {
     const session = http2.connect(url, { ca });
     await once(session, 'remoteSettings');

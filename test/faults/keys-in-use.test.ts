@@ -82,8 +82,8 @@ test('a revoked key is refused by every process within a second', async () => {
   await cluster.revoke(keyId);
   const tookMs = await refusedAfterMs(creates, apiKey);
   expect(Math.min(...tookMs)).toBeLessThan(1_000);
-  // Without a notification, a process may take ten seconds.
-  expect(Math.max(...tookMs)).toBeLessThan(5_000);
+  // On a busy machine one may take longer. Without a notification, it may take ten seconds.
+  expect(Math.max(...tookMs)).toBeLessThan(3_000);
   console.log(`refused after ${tookMs.join('/')} ms`);
 });
 

@@ -50,8 +50,7 @@ export async function listenInTest(server: Server): Promise<string> {
  * Each worker has its own ports, below those that systems assign to connections. The tests of faults run
  * beside the others.
  */
-let nextPort =
-  12_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0) + Number(process.env.PORT_OFFSET ?? 0);
+let nextPort = 8_000 + 2_000 * Number(process.env.VITEST_POOL_ID ?? 0) + Number(process.env.PORT_OFFSET ?? 0);
 
 type Ports = Record<'HTTP_PORT' | 'GRPC_PORT' | 'METRICS_PORT', string>;
 
