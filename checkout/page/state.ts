@@ -99,7 +99,7 @@ export interface Facts {
   session: Session;
   transfer: Transfer | undefined;
   transferPhase: TransferPhase;
-  /** The payer has pressed a button to pay by a transfer, and no wallet has answered yet. */
+  /** The payer has pressed a button to pay by a transfer, and that attempt has not ended. */
   isPaying: boolean;
   /** The wallet is asked for a signature, or the signature is sent to the service. */
   signing: 'none' | 'asking' | 'sending';

@@ -25,8 +25,8 @@ export interface Port {
 }
 
 /**
- * One port and its connections. Limits their number: if there are too many, the stranger's connection that
- * has been open longest is closed, or a payer's. On close, connections may finish until a timeout.
+ * One port and its connections. Limits their number: if there are too many, the one of a stranger or a payer
+ * that has been open longest is closed. On close, connections may finish until a timeout.
  */
 export class Listener {
   readonly #port: Server;
@@ -102,7 +102,10 @@ export class Listener {
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
 
-  /** Closes the oldest stranger's connection, or a payer's if they have more. The newest may be a merchant's. */
+  /**
+   * Closes the oldest connection of a stranger; of a payer while payers have more than `maxPayers`, or if only
+   * the newest is a stranger's, which may be a merchant's.
+   */
   #evict(newest: Socket, maxPayers: number): void {
     const [longest] = this.#strangers;
     const [payer = longest] = this.#payers;

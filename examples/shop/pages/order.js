@@ -59,7 +59,7 @@ function show({ product, amount_units, state }) {
   });
   find('pay').hidden = !canBePaid;
   // The shop's page then places a new order.
-  if (!canBePaid) sessionStorage.removeItem('order');
+  if (!canBePaid && path === `/orders/${sessionStorage.getItem('order')}`) sessionStorage.removeItem('order');
   find('refund').hidden = state !== 'succeeded' && state !== 'shipped';
 }
 
