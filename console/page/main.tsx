@@ -113,6 +113,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
     // On a narrow screen the current link may be out of view.
     document.querySelector('nav [aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
   }, [url.pathname]);
+  useEffect(() => keepFocus(content.current as HTMLElement), []);
   useEffect(() => {
     document.title = `${title} · ${name}`;
   }, [title, name]);
@@ -167,6 +168,20 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
       </main>
     </>
   );
+}
+
+/** When a pressed control is removed, its focus moves to the content, where the keyboard goes on. */
+function keepFocus(content: HTMLElement): () => void {
+  let focused: Element | null = null;
+  content.addEventListener('focusin', () => {
+    focused = document.activeElement;
+  });
+  const observer = new MutationObserver(() => {
+    if (focused?.isConnected === false && document.activeElement === document.body)
+      content.focus({ preventScroll: true });
+  });
+  observer.observe(content, { childList: true, subtree: true });
+  return () => observer.disconnect();
 }
 
 function SearchBox({ text }: { text: string }) {

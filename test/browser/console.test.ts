@@ -283,6 +283,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.keyboard.press('Tab');
     await page.keyboard.press('Enter');
     await see('canceled a refund');
+    // Its button is gone.
+    await page.waitForFunction("document.activeElement.id === 'content'");
     expect((await world.service.call('getRefund', { id: json.id })).json.status).toBe('canceled');
   });
 
