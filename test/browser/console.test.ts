@@ -707,6 +707,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
       url: `${receiver.url}/${'long'.repeat(60)}`,
     });
     const [transfer] = (await world.service.call('listTransfers', { status: 'unattributed' })).json.transfers;
+    const returned = { payment_intent: id, amount_units: 1_000_000, destination: `0x${'a'.repeat(40)}` };
+    const { json: refund } = await world.service.call('createRefund', returned);
     await signIn('/', { merchant: undefined as never, name: 'anna.meier@shop.example'.repeat(4) });
     await page.getByLabel('Merchant').selectOption(merchant().id);
     const paths = [
@@ -743,6 +745,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
       }
     }
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
+    await world.service.call('cancelRefund', { id: refund.id });
   });
 
   test('loads at most 120 KB in all, compressed, and nothing from elsewhere', async () => {
