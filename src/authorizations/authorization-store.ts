@@ -95,7 +95,7 @@ export function currentAuthorization(em: EntityManager) {
   const shown = ['status', 'validBefore', 'reportedHash'] as const;
   const now = entityColumns<AuthorizationRow>(em, AuthorizationEntity, shown, 'signed');
   return {
-    columns: now.of('a'),
+    columns: `, ${now.of('a')}`,
     join: `left join lateral
             (select * from authorizations a where a.payment_intent = i.id and i.authorizations_count is not null
               order by a.status = 'submitted' desc, a.id desc limit 1) a on true`,

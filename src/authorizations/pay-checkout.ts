@@ -264,7 +264,7 @@ function createFinding(em: EntityManager): Batcher<string, Found | undefined> {
   const current = currentAuthorization(em);
   const find = preparedStatement(
     'find_intents_to_pay',
-    `select ${columns.of('i')}, ${current.columns}, n.chain_id, c.cursor_time
+    `select ${columns.of('i')}${current.columns}, n.chain_id, c.cursor_time
        from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i
        join ${networkChains} on n.id = i.network

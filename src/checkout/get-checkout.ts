@@ -39,7 +39,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   const columns = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity);
   const { run } = createPreparedStatements(em);
   const current = currentAuthorization(em);
-  const readPayments = createPaymentsReader(em, { ...current, columns: `, ${current.columns}` });
+  const readPayments = createPaymentsReader(em, current);
   const readRefunds = createTransfersReader(em, 'refunds');
   const remembered = new LRUCache<string, Remembered>({ max: maxRemembered });
   const versionOf = ({ version, intent_network: network }: FoundCheckout) =>
@@ -48,7 +48,7 @@ export function createCheckout(em: EntityManager, isGasless: IsGasless) {
   // are renewed, would read a table of millions for every batch.
   const find = preparedStatement(
     'find_checkouts',
-    `select ${columns.of('i')}, ${current.columns}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
+    `select ${columns.of('i')}${current.columns}, m.name as merchant_name, s.allowed_origins, i.network as intent_network,
             concat_ws(' ', i.version, m.xmin, s.xmin) as version
        from json_to_recordset($1) as wanted (id uuid)
       cross join lateral (select i.xmin as version, i.* from payment_intents i where i.id = wanted.id limit 1) i
