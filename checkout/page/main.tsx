@@ -324,9 +324,9 @@ function pay(isFeeChecked: boolean): void {
     await readMemory(checkout.id);
     if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
   }).finally(() => {
+    change({ isPaying: false });
     const { transfer } = facts;
     if (transfer?.isAskedAgain) noteSent(checkout.id, { ...transfer, isAskedAgain: false });
-    change({ isPaying: false });
   });
 }
 
