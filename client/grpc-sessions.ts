@@ -48,7 +48,7 @@ export class GrpcSessions extends Http2SessionManager {
       reject(reason);
       // The next call opens another connection. Calls on one that is shutting down go on.
       if (this.state() === 'verifying') this.abort(reason);
-      for (const socket of this.#connecting) socket.destroy();
+      else for (const socket of this.#connecting) socket.destroy();
     }, maxConnectMs);
     try {
       const stream = await Promise.race([asked, late]);

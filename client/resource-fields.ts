@@ -17,8 +17,8 @@ export interface Field {
   min?: number;
   /**
    * `optional`: may be absent. `omitted`: the same for a text, which is then empty in a message. `required`:
-   * its absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one.
-   * `keptList`: JSON has an empty one, too, such as the items of a page. Default: always present in an answer, optional in a request.
+   * its absence is a fault, even if a message could lack it. `list`: JSON leaves out an empty one. `keptList`:
+   * JSON has an empty one, too. Default: always present in an answer, optional in a request.
    */
   presence?: 'optional' | 'required' | 'omitted' | 'list' | 'keptList';
 }
