@@ -13,19 +13,12 @@ import type { Facts, Funds, Transfer } from './state.ts';
 import { factsAtFirst, hasArrived, isAtRest, isConnectedTo, isReleased, viewOf } from './state.ts';
 import { isBeingAsked, onChangeOfAnotherTab, storedTransfers, withWalletLock } from './transfer.ts';
 import {
-  accountOf,
   cannotRead,
-  chainIdOf,
   findWallets,
-  fundsOf,
   inTime,
-  isContract,
   isRefusal,
-  isReverted,
   paymentCall,
   refusalOf,
-  sendTransaction,
-  switchChain,
   type Wallet,
 } from './wallets.ts';
 
@@ -182,7 +175,7 @@ async function resumeSession(): Promise<void> {
   const { transfer, session, checkout } = facts;
   const wallet = wallets.find(({ id }) => id === transfer?.wallet);
   if (wallet === undefined || session.step !== 'none' || checkout === undefined) return;
-  const account = await accountOf(wallet, true).catch(() => undefined);
+  const account = await wallet.account(true).catch(() => undefined);
   if (account === undefined || facts.session.step !== 'none') return;
   await attempt(() => connectWith(wallet, account));
 }
@@ -203,14 +196,14 @@ async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void
     if (number === sessionNumber) change({ session });
   };
   const connected = { step: 'connected', wallet, account } as const;
-  const chainId = await chainIdOf(wallet);
+  const chainId = await wallet.chainId();
   set({ ...connected, chainId, funds: { kind: 'unknown' } });
   if (!subscribed.has(wallet.id)) {
     subscribed.add(wallet.id);
     wallet.onChange(() => void onWalletChange(wallet));
   }
   if (chainId !== checkout.chain_id) return;
-  const funds = await fundsOf(wallet, account, checkout).catch((reason): Funds => {
+  const funds = await wallet.fundsFor(checkout, account).catch((reason): Funds => {
     // The wallet checks the balance when it sends.
     if (cannotRead(reason)) return { kind: 'enough' };
     throw reason;
@@ -222,7 +215,7 @@ async function onWalletChange(wallet: Wallet): Promise<void> {
   // The same wallet may have been found again since, as another object.
   if (walletOfSession()?.id !== wallet.id) return;
   await attempt(async () => {
-    const account = await accountOf(wallet, true);
+    const account = await wallet.account(true);
     if (account === undefined) actions.leaveWallet();
     else await connectWith(wallet, account);
   });
@@ -246,9 +239,9 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
   const { checkout: before, session } = facts;
   if (before === undefined || session.step !== 'connected') return;
   const { account } = session;
-  const chainId = await inTime(chainIdOf(wallet));
+  const chainId = await inTime(wallet.chainId());
   // An account that cannot be read may have other owners.
-  const hasOwners = await inTime(isContract(wallet, account)).catch(cannotRead);
+  const hasOwners = await inTime(wallet.isContract(account)).catch(cannotRead);
   // Gets the service's newest answer, right before asking.
   await feed?.refresh();
   const { checkout } = facts;
@@ -277,7 +270,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     return change({ failure: 'storage' });
   }
   change({ transfer, transferPhase: 'asking', failure: undefined });
-  const answered = sendTransaction(wallet, account, paymentCall(checkout), checkout.chain_id).then(
+  const answered = wallet.send(paymentCall(checkout), account, checkout.chain_id).then(
     (hash) => noteHash(checkout.id, transfer, hash),
     (reason) => noteRefusal(checkout.id, transfer, reason),
   );
@@ -350,7 +343,7 @@ async function checkTransfer(): Promise<void> {
   if (transfer.hash === undefined || wallet === undefined) return;
   if (Date.now() - lastCheckedMs < checkTransferEveryMs) return;
   lastCheckedMs = Date.now();
-  if (!(await isReverted(wallet, transfer.hash))) return;
+  if (!(await wallet.isReverted(transfer.hash))) return;
   // Meanwhile the payer may have begun another payment, also in another tab.
   if (storedTransfers.get(checkout.id)?.hash !== transfer.hash) return;
   forgetTransfer(checkout.id);
@@ -364,7 +357,7 @@ const actions: Actions = {
     const number = leaveSession();
     change({ failure: undefined, session: { step: 'connecting', wallet } });
     void attempt(async () => {
-      const account = await accountOf(wallet);
+      const account = await wallet.account();
       // The payer has gone on without it.
       if (number === sessionNumber && account !== undefined) await connectWith(wallet, account);
     });
@@ -379,7 +372,8 @@ const actions: Actions = {
     if (wallet === undefined || checkout === undefined || session.step !== 'connected') return;
     change({ failure: undefined, session: { ...session, isSwitching: true } });
     const choice = choices;
-    switchChain(wallet, checkout.chain_id)
+    wallet
+      .switchChain(checkout.chain_id)
       .catch((reason) => {
         const refusal = refusalOf(reason);
         if (choice === choices) change({ failure: refusal === 'wallet-failed' ? 'chain-refused' : refusal });

@@ -176,7 +176,7 @@ async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promi
 
 /** Reads a text from a token by a call without arguments. */
 async function textOf(wallet: Wallet, to: string, data: string): Promise<string> {
-  const answer = await inTime(wallet.request({ method: 'eth_call', params: [{ to, data }, 'latest'] }));
+  const answer = await inTime(wallet.request('eth_call', [{ to, data }, 'latest']));
   if (!isHex(answer)) throw new Error('no text');
   const length = hexToNumber(`0x${answer.slice(2 + 64, 2 + 128)}`);
   return hexToString(`0x${answer.slice(2 + 128, 2 + 128 + 2 * length)}`);
@@ -205,7 +205,7 @@ async function askToSign(wallet: Wallet, account: `0x${string}`, checkout: Check
     message: authorization,
   };
   const params = [account, JSON.stringify(typedData)];
-  const signature = await wallet.request({ method: 'eth_signTypedData_v4', params });
+  const signature = await wallet.request('eth_signTypedData_v4', params);
   if (!isHex(signature)) throw new Error('no signature');
   // Some wallets, such as Ledger's, use 0 or 1 as the recovery id; the token's contract takes 27 and 28.
   const normalized = signature.replace(/^(0x.{128})0([01])$/, (_, rs, v) => `${rs}1${v === '0' ? 'b' : 'c'}`);

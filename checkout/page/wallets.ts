@@ -10,13 +10,6 @@ type Hex = `0x${string}`;
 type Address = Hex;
 type Call = { to: Address; data: Hex };
 
-/** A wallet that can be asked. `request` is that of EIP-1193. */
-export interface Wallet extends WalletLabel {
-  request(call: { method: string; params?: readonly unknown[] }): Promise<unknown>;
-  /** Calls back when the wallet has changed its account or its chain. */
-  onChange(callback: () => void): void;
-}
-
 const answerMs = 10_000;
 /** Wallets have this long to announce themselves before the page says that there is none. */
 const announceMs = 400;
@@ -39,12 +32,12 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
       // The name survives a reload. A later wallet with the name of another gets an id of its own.
       const id = textOf(rdns) === '' || ids.has(rdns) ? `${textOf(rdns)}#${textOf(uuid)}` : rdns;
       ids.add(id);
-      return walletOf({ id, name, icon }, provider);
+      return new Wallet({ id, name, icon }, provider);
     });
     const legacy = (window as { ethereum?: EIP1193Provider }).ethereum;
     if (announced.length === 0 && hasLooked && typeof legacy?.request === 'function') isLegacyShown = true;
     const others =
-      isLegacyShown && legacy ? [walletOf({ id: '', name: 'Wallet of this browser' }, legacy)] : [];
+      isLegacyShown && legacy ? [new Wallet({ id: '', name: 'Wallet of this browser' }, legacy)] : [];
     onWallets([...others, ...announced], hasLooked);
   };
   requestProviders((detail) => {
@@ -73,77 +66,117 @@ function textOf(said: unknown): string {
   return typeof said === 'string' ? said : '';
 }
 
-function walletOf({ id, name, icon }: WalletLabel, provider: EIP1193Provider): Wallet {
-  return {
-    id,
-    name: textOf(name).slice(0, maxNameLength) || 'Unnamed wallet',
-    // Only inline images: nothing is loaded from elsewhere.
-    ...(textOf(icon).startsWith('data:image/') && { icon }),
-    request: (call) => provider.request(call as Parameters<EIP1193Provider['request']>[0]),
-    onChange(callback) {
-      provider.on?.('accountsChanged', callback);
-      provider.on?.('chainChanged', callback);
-    },
-  };
-}
+/** A wallet that can be asked. What it answers may be nonsense, for which each method rejects. */
+export class Wallet implements WalletLabel {
+  readonly id: string;
+  readonly name: string;
+  /** An inline image: nothing is loaded from elsewhere. */
+  readonly icon?: string;
+  readonly #provider: EIP1193Provider;
 
-/** The account that the payer lets this page see. With `isSilent`, the payer is not asked. */
-export async function accountOf(wallet: Wallet, isSilent = false): Promise<Address | undefined> {
-  const accounts = await wallet.request({ method: isSilent ? 'eth_accounts' : 'eth_requestAccounts' });
-  const [account] = Array.isArray(accounts) ? accounts : [];
-  if (account === undefined && isSilent) return undefined;
-  if (typeof account !== 'string' || !isAddress(account, { strict: false })) throw new Error('nonsense');
-  return account;
-}
-
-/** Limits the wait for an answer that should be immediate: while a silent wallet is asked, no tab can pay. */
-export function inTime<T>(answer: Promise<T>): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(reject, answerMs, new Error('no answer'));
-  });
-  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
-}
-
-export async function chainIdOf(wallet: Wallet): Promise<number> {
-  // Some wallets answer with a number, or with its digits.
-  const id = Number(await wallet.request({ method: 'eth_chainId' }));
-  if (!Number.isSafeInteger(id) || id <= 0) throw new Error('nonsense');
-  return id;
-}
-
-async function hexFrom(wallet: Wallet, method: string, params: readonly unknown[] = []): Promise<Hex> {
-  const answer = await wallet.request({ method, params });
-  if (!isHex(answer)) throw new Error('nonsense');
-  return answer;
-}
-
-/** Asks the wallet to switch to the intent's chain, which is added if the wallet does not know it. */
-export async function switchChain(wallet: Wallet, chainId: number): Promise<void> {
-  const { name, feeToken, publicRpcUrl, explorer } = chainFacts(chainId);
-  try {
-    const params = [{ chainId: numberToHex(chainId) }];
-    await wallet.request({ method: 'wallet_switchEthereumChain', params });
-  } catch (reason) {
-    if (codeOf(reason) !== unknownChain) throw reason;
-    const chain = {
-      chainId: numberToHex(chainId),
-      chainName: name,
-      nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
-      rpcUrls: [publicRpcUrl],
-      blockExplorerUrls: [explorer],
-    };
-    await wallet.request({ method: 'wallet_addEthereumChain', params: [chain] });
+  constructor({ id, name, icon }: WalletLabel, provider: EIP1193Provider) {
+    this.id = id;
+    this.name = textOf(name).slice(0, maxNameLength) || 'Unnamed wallet';
+    if (icon !== undefined && textOf(icon).startsWith('data:image/')) this.icon = icon;
+    this.#provider = provider;
   }
-}
 
-/** True if the wallet reads with the page's own `fetch`, as some in-app browsers do: its policy refuses that. */
-export const cannotRead = (reason: unknown): boolean => reason instanceof TypeError;
+  /** As in EIP-1193. */
+  async request(method: string, params?: readonly unknown[]): Promise<unknown> {
+    const call = { method, ...(params && { params }) };
+    return this.#provider.request(call as Parameters<EIP1193Provider['request']>[0]);
+  }
 
-/** True for a contract, such as a multi-owner wallet, but not for a key that delegates to code. */
-export async function isContract(wallet: Wallet, account: Address): Promise<boolean> {
-  const code = await hexFrom(wallet, 'eth_getCode', [account, 'latest']);
-  return code !== '0x' && !code.startsWith('0xef0100');
+  /** Calls back when the wallet has changed its account or its chain. */
+  onChange(callback: () => void): void {
+    this.#provider.on?.('accountsChanged', callback);
+    this.#provider.on?.('chainChanged', callback);
+  }
+
+  /** The account that the payer lets this page see. With `isSilent`, the payer is not asked. */
+  async account(isSilent = false): Promise<Address | undefined> {
+    const accounts = await this.request(isSilent ? 'eth_accounts' : 'eth_requestAccounts');
+    const [account] = Array.isArray(accounts) ? accounts : [];
+    if (account === undefined && isSilent) return undefined;
+    if (typeof account !== 'string' || !isAddress(account, { strict: false })) throw new Error('nonsense');
+    return account;
+  }
+
+  async chainId(): Promise<number> {
+    // Some wallets answer with a number, or with its digits.
+    const id = Number(await this.request('eth_chainId'));
+    if (!Number.isSafeInteger(id) || id <= 0) throw new Error('nonsense');
+    return id;
+  }
+
+  /** Asks the wallet to switch to a chain, which is added if the wallet does not know it. */
+  async switchChain(chainId: number): Promise<void> {
+    const { name, feeToken, publicRpcUrl, explorer } = chainFacts(chainId);
+    try {
+      await this.request('wallet_switchEthereumChain', [{ chainId: numberToHex(chainId) }]);
+    } catch (reason) {
+      if (codeOf(reason) !== unknownChain) throw reason;
+      const chain = {
+        chainId: numberToHex(chainId),
+        chainName: name,
+        nativeCurrency: { name: feeToken, symbol: feeToken, decimals: 18 },
+        rpcUrls: [publicRpcUrl],
+        blockExplorerUrls: [explorer],
+      };
+      await this.request('wallet_addEthereumChain', [chain]);
+    }
+  }
+
+  /** True for a contract, such as a multi-owner wallet, but not for a key that delegates to code. */
+  async isContract(account: Address): Promise<boolean> {
+    const code = await this.#hex('eth_getCode', account, 'latest');
+    return code !== '0x' && !code.startsWith('0xef0100');
+  }
+
+  /** Whether the account can pay what is missing: its balance, the token's restrictions, and the fee. */
+  async fundsFor(checkout: Checkout, account: Address): Promise<Funds> {
+    const balanceData = concat([balanceSelector, pad(account, { size: 32 })]);
+    const balanceCall = { to: checkout.token_address, data: balanceData };
+    const balanceUnits = hexToBigInt(await this.#hex('eth_call', balanceCall, 'latest'));
+    if (balanceUnits < BigInt(missingUnits(checkout))) return { kind: 'too-little-token', balanceUnits };
+    const call = { from: account, ...paymentCall(checkout) };
+    const gas = await this.#hex('eth_estimateGas', call).catch((reason) => {
+      const words = wordsOf(reason);
+      if (/blacklist/i.test(words)) return 'blacklisted';
+      if (/paused/i.test(words)) return 'paused';
+      if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
+      if (/revert/i.test(words)) return 'other';
+      throw reason;
+    });
+    if (gas === 'no-gas') return { kind: 'too-little-gas' };
+    if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
+    const [price, balance] = await Promise.all([
+      this.#hex('eth_gasPrice'),
+      this.#hex('eth_getBalance', account, 'latest'),
+    ]);
+    const isTooLittle = hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price);
+    return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
+  }
+
+  /** Asks the wallet to send a transaction without any of the chain's own coin. Resolves with its hash. */
+  async send(call: Call, account: Address, chainId: number): Promise<string> {
+    const transaction = { from: account, ...call, value: '0x0', chainId: numberToHex(chainId) };
+    const hash = await this.request('eth_sendTransaction', [transaction]);
+    if (!isHex(hash) || hash.length !== 66) throw new Error('nonsense');
+    return hash.toLowerCase();
+  }
+
+  /** True if a transaction has reverted, and so moved no token. */
+  async isReverted(hash: string): Promise<boolean> {
+    const receipt = await this.request('eth_getTransactionReceipt', [hash]);
+    return (receipt as { status?: unknown } | null)?.status === '0x0';
+  }
+
+  async #hex(method: string, ...params: readonly unknown[]): Promise<Hex> {
+    const answer = await this.request(method, params);
+    if (!isHex(answer)) throw new Error('nonsense');
+    return answer;
+  }
 }
 
 /** The call that pays. Circle's contract accepts bytes after the arguments: they hold the intent's id. */
@@ -158,46 +191,17 @@ export function paymentCall(checkout: Checkout): Call {
 const transferSelector = '0xa9059cbb';
 const balanceSelector = '0x70a08231';
 
-/** Whether the account can pay what is missing: its balance, the token's restrictions, and the fee. */
-export async function fundsOf(wallet: Wallet, account: Address, checkout: Checkout): Promise<Funds> {
-  const balanceData = concat([balanceSelector, pad(account, { size: 32 })]);
-  const balanceCall = { to: checkout.token_address, data: balanceData };
-  const balanceUnits = hexToBigInt(await hexFrom(wallet, 'eth_call', [balanceCall, 'latest']));
-  if (balanceUnits < BigInt(missingUnits(checkout))) return { kind: 'too-little-token', balanceUnits };
-  const call = { from: account, ...paymentCall(checkout) };
-  const gas = await hexFrom(wallet, 'eth_estimateGas', [call]).catch((reason) => {
-    const words = wordsOf(reason);
-    if (/blacklist/i.test(words)) return 'blacklisted';
-    if (/paused/i.test(words)) return 'paused';
-    if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
-    if (/revert/i.test(words)) return 'other';
-    throw reason;
+/** Limits the wait for an answer that should be immediate: while a silent wallet is asked, no tab can pay. */
+export function inTime<T>(answer: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(reject, answerMs, new Error('no answer'));
   });
-  if (gas === 'no-gas') return { kind: 'too-little-gas' };
-  if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
-  const [price, balance] = await Promise.all([
-    hexFrom(wallet, 'eth_gasPrice'),
-    hexFrom(wallet, 'eth_getBalance', [account, 'latest']),
-  ]);
-  const isTooLittle = hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price);
-  return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
 }
 
-/** Asks the wallet to send a transaction without any of the chain's own coin. Resolves with its hash. */
-export async function sendTransaction(wallet: Wallet, account: Address, call: Call, chainId: number) {
-  const hash = await wallet.request({
-    method: 'eth_sendTransaction',
-    params: [{ from: account, ...call, value: '0x0', chainId: numberToHex(chainId) }],
-  });
-  if (!isHex(hash) || hash.length !== 66) throw new Error('nonsense');
-  return hash.toLowerCase();
-}
-
-/** True if a transaction has reverted, and so moved no token. */
-export async function isReverted(wallet: Wallet, hash: string): Promise<boolean> {
-  const receipt = await wallet.request({ method: 'eth_getTransactionReceipt', params: [hash] });
-  return (receipt as { status?: unknown } | null)?.status === '0x0';
-}
+/** True if the wallet reads with the page's own `fetch`, as some in-app browsers do: its policy refuses that. */
+export const cannotRead = (reason: unknown): boolean => reason instanceof TypeError;
 
 const unknownChain = 4902;
 const userRejected = 4001;

@@ -94,12 +94,15 @@ const transport = createConnectTransport({
   interceptors: [identify],
 });
 
-export const consoleApi = createClient(ConsoleService, transport);
-export const intentApi = createClient(PaymentIntentService, transport);
-export const eventApi = createClient(EventService, transport);
-export const transferApi = createClient(TransferService, transport);
-export const refundApi = createClient(RefundService, transport);
-export const webhookApi = createClient(WebhookEndpointService, transport);
+/** Every method of the contract. Their names are unique. */
+export const api = {
+  ...createClient(ConsoleService, transport),
+  ...createClient(PaymentIntentService, transport),
+  ...createClient(EventService, transport),
+  ...createClient(TransferService, transport),
+  ...createClient(RefundService, transport),
+  ...createClient(WebhookEndpointService, transport),
+};
 
 /** A field as the forms name it. */
 function fieldWords(field: string): string {

@@ -4,7 +4,7 @@ import { useRef, useState } from 'preact/hooks';
 import { shownAmount } from '../../checkout/page/amount.ts';
 import type { AttentionItem, Day, Summary } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import { AttentionKind, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import { consoleApi, useScope } from './api.ts';
+import { api, useScope } from './api.ts';
 import { dayOf, ownZone, zoneWords } from './days.ts';
 import { Button, Choice, Field, Opener } from './forms.tsx';
 import { rarelyMs, Shown, useLoaded } from './loading.tsx';
@@ -33,7 +33,7 @@ export function Home({ parameters }: { parameters: URLSearchParams }) {
   const chosen = parameters.get('show') ?? '';
   const show = (what: string) => go(pathOf('/', { show: what }), { replaces: true });
   const summary = useLoaded('summary', summarize, rarelyMs);
-  const attention = useLoaded('attention', () => consoleApi.listAttention({}), rarelyMs);
+  const attention = useLoaded('attention', () => api.listAttention({}), rarelyMs);
   return (
     <>
       <h1>Home</h1>
@@ -86,7 +86,7 @@ const dayMs = 86_400_000;
 
 function summarize(): Promise<Summary> {
   const now = Date.now();
-  return consoleApi.getSummary({
+  return api.getSummary({
     firstDay: dayOf(now - (chartDays + 1) * dayMs),
     // In a zone that is not whole hours from UTC, the days are UTC days, which may be a day ahead.
     lastDay: dayOf(now + dayMs),
@@ -233,7 +233,7 @@ function Item({ of: item }: { of: AttentionItem }) {
   const open = () => {
     opened.current = item.id;
   };
-  const resolve = () => consoleApi.resolveAttention({ id: opened.current, note });
+  const resolve = () => api.resolveAttention({ id: opened.current, note });
   return (
     <li>
       <p>{sentence}</p>

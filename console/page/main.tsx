@@ -5,7 +5,7 @@ import { type FunctionComponent, render } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
-import { Advice, callAs, changes, consoleApi, ScopeContext, useScope } from './api.ts';
+import { Advice, api, callAs, changes, ScopeContext, useScope } from './api.ts';
 import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
 import { ActionButton, Button, Choice, Field, useAction } from './forms.tsx';
 import { Home } from './home.tsx';
@@ -52,7 +52,7 @@ type ShellProps = SignedInProps & { onChoose: (id: string, mode: string) => void
 function SignedIn({ session, onEnd }: SignedInProps) {
   const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
-  const loaded = useLoaded('merchants', async () => (await consoleApi.listMerchants({})).merchants, rarelyMs);
+  const loaded = useLoaded('merchants', async () => (await api.listMerchants({})).merchants, rarelyMs);
   const [chosen, setChosen] = useState(isOperator ? chosenMerchant.get() : '');
   const choose = (id: string, mode: string) => {
     chosenMerchant.set(`${id} ${mode}`);
@@ -102,7 +102,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   const place = `${id} ${mode} ${url.pathname}`;
   const signOut = async () => {
     // Ends it in every tab.
-    await consoleApi.endSession({});
+    await api.endSession({});
     onEnd('You have signed out. A new link opens the console again.');
   };
   const content = useRef<HTMLElement>(null);
@@ -241,7 +241,7 @@ function Export() {
         throw new Advice(`At most ${maxDays} days fit in a file.`);
       }
       if (to < from) throw new Advice('The last day is before the first.');
-      const { ticket } = await consoleApi.createExport({ fromTime, beforeTime });
+      const { ticket } = await api.createExport({ fromTime, beforeTime });
       // With `download`, the page stays even if the service refuses.
       const link = Object.assign(document.createElement('a'), { download: '' });
       link.href = `/console/export?ticket=${ticket}`;

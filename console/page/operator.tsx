@@ -3,14 +3,14 @@
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { shownDuration } from '../../checkout/page/time.ts';
 import { type Chain, ChainState } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import { consoleApi, useScope } from './api.ts';
+import { api, useScope } from './api.ts';
 import { Shown, useLoaded } from './loading.tsx';
 import { Facts, Table } from './tables.tsx';
 import { Badge, Copyable, chainOf, When } from './values.tsx';
 import type { Tone } from './words.ts';
 
 export function Chains() {
-  const chains = useLoaded('chains', () => consoleApi.listChains({}));
+  const chains = useLoaded('chains', () => api.listChains({}));
   return (
     <>
       <h1>Chains</h1>
@@ -79,7 +79,7 @@ const keyTones: Readonly<Record<string, Tone>> = { active: 'good', expiring: 'bu
 
 export function Merchants() {
   const { merchants, merchant } = useScope();
-  const keys = useLoaded(`keys ${merchant.id}`, () => consoleApi.listApiKeys({}), 0);
+  const keys = useLoaded(`keys ${merchant.id}`, () => api.listApiKeys({}), 0);
   return (
     <>
       <h1>Merchants and keys</h1>

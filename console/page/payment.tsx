@@ -5,7 +5,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus, type Payment as Transfer } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { intentApi, refundApi, transferApi, useScope } from './api.ts';
+import { api, useScope } from './api.ts';
 import { Opener } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
@@ -20,8 +20,8 @@ export function Payment({ id }: { id: string }) {
   const { isReadOnly } = useScope();
   const loaded = useLoaded(id, async () => {
     // The intent after its refunds: money that an ended refund has returned is never counted as still there.
-    const { refunds } = await refundApi.listRefunds({ paymentIntent: id, pageSize: 100 });
-    return { refunds, intent: await intentApi.getPaymentIntent({ id }) };
+    const { refunds } = await api.listRefunds({ paymentIntent: id, pageSize: 100 });
+    return { refunds, intent: await api.getPaymentIntent({ id }) };
   });
   return (
     <Shown of={loaded} isView>
@@ -102,7 +102,7 @@ function Actions({ intent, refunds }: { intent: PaymentIntent; refunds: readonly
   // What an open payment has received counts towards it, even if some of it goes back.
   const isEnded =
     status !== PaymentIntentStatus.REQUIRES_PAYMENT && status !== PaymentIntentStatus.PROCESSING;
-  const cancel = () => intentApi.cancelPaymentIntent({ id });
+  const cancel = () => api.cancelPaymentIntent({ id });
   return (
     <div class="actions">
       {status === PaymentIntentStatus.REQUIRES_PAYMENT && (
@@ -144,7 +144,7 @@ const keyOf = ({ transactionHash, logIndex }: Pick<Transfer, 'transactionHash' |
 function Transfers({ of: intent }: { of: PaymentIntent }) {
   const { id, chainId, payments } = intent;
   const { value: ids } = useLoaded(`${id} transfers`, async () => {
-    const { transfers } = await transferApi.listTransfers({ paymentIntent: id, pageSize: 100 });
+    const { transfers } = await api.listTransfers({ paymentIntent: id, pageSize: 100 });
     return new Map(transfers.map((each) => [keyOf(each), each.id]));
   });
   return (

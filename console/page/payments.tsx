@@ -3,7 +3,7 @@
 import { useRef } from 'preact/hooks';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { chainWords, type Lane, laneWords, paymentIntentStatusWords } from '../../src/contract/gen/words.ts';
-import { intentApi } from './api.ts';
+import { api } from './api.ts';
 import { spanOf } from './days.ts';
 import { Choice, Field } from './forms.tsx';
 import { LiveList } from './loading.tsx';
@@ -44,7 +44,7 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
         key={key}
         name={`payments ${key}`}
         ask={(page) =>
-          intentApi.listPaymentIntents({
+          api.listPaymentIntents({
             status: paymentIntentStatusWords[filter.status as keyof typeof paymentIntentStatusWords] ?? 0,
             chain: chainWords[filter.chain as keyof typeof chainWords] ?? 0,
             lane: laneWords[filter.lane as keyof typeof laneWords] ?? 0,

@@ -5,21 +5,12 @@ import { plainAmount } from '../../checkout/page/amount.ts';
 import { QrCode } from '../../checkout/page/qr-code.tsx';
 import type { Transfer } from '../../checkout/page/state.ts';
 import { onChangeOfAnotherTab, storedTransfers, withWalletLock } from '../../checkout/page/transfer.ts';
-import {
-  accountOf,
-  chainIdOf,
-  findWallets,
-  isRefusal,
-  refusalOf,
-  sendTransaction,
-  switchChain,
-  type Wallet,
-} from '../../checkout/page/wallets.ts';
+import { findWallets, isRefusal, refusalOf, type Wallet } from '../../checkout/page/wallets.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
-import { Advice, consoleApi, intentApi, isReusedKey, refundApi, useScope } from './api.ts';
+import { Advice, api, isReusedKey, useScope } from './api.ts';
 import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
 import { LiveList, rarelyMs, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
@@ -44,7 +35,7 @@ export function Refunds() {
       <h1>Refunds</h1>
       <LiveList
         name="refunds"
-        ask={(page) => refundApi.listRefunds(page)}
+        ask={(page) => api.listRefunds(page)}
         rowsOf={({ refunds }) => refunds}
         empty="No refund yet. A payment has a button for it."
       >
@@ -63,7 +54,7 @@ interface RefundTableProps {
 
 export function RefundTable({ rows, hasPayment = false, wallet }: RefundTableProps) {
   const { isReadOnly } = useScope();
-  const cancel = (id: string) => refundApi.cancelRefund({ id });
+  const cancel = (id: string) => api.cancelRefund({ id });
   return (
     <Table
       rows={rows}
@@ -170,7 +161,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
     const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
-    await refundApi.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
+    await api.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
       // Only this form has the key: the answer to it was lost, and the form was changed since.
       if (!isReusedKey(reason)) throw reason;
       throw new Advice(
@@ -242,9 +233,9 @@ function Signing({ refund, wallet }: SigningProps) {
 
 /** Transfers that may have returned the money already. */
 function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
-  const { value } = useLoaded(`sent ${id}`, () => consoleApi.findRefundTransfers({ refund: id }), rarelyMs);
+  const { value } = useLoaded(`sent ${id}`, () => api.findRefundTransfers({ refund: id }), rarelyMs);
   const plain = value?.transactionHashes ?? [];
-  const confirm = (transactionHash: string) => refundApi.confirmRefund({ id, transactionHash });
+  const confirm = (transactionHash: string) => api.confirmRefund({ id, transactionHash });
   const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
   return (
     <>
@@ -330,7 +321,7 @@ const mayBeSent = (transfer: Transfer | undefined, unsent: string | undefined): 
 
 /** Returns the refund with its transaction. Throws Advice if it needs none. */
 async function readUnsent(id: string) {
-  const { status, transaction, paymentIntent } = await refundApi.getRefund({ id });
+  const { status, transaction, paymentIntent } = await api.getRefund({ id });
   if (status !== RefundStatus.REQUIRES_TRANSFER || transaction === undefined) {
     throw new Advice('This refund no longer needs a transfer.');
   }
@@ -340,12 +331,12 @@ async function readUnsent(id: string) {
 /** Returns the account that was paid, on its chain. Throws Advice. */
 async function accountFor(wallet: Wallet, expectedWallet: string, chain: number) {
   try {
-    const from = await accountOf(wallet);
+    const from = await wallet.account();
     if (from?.toLowerCase() !== expectedWallet.toLowerCase()) {
       const wanted = `Choose that account in ${wallet.name}, not ${from}.`;
       throw new Advice(`The money went to ${expectedWallet}. ${wanted}`);
     }
-    if ((await chainIdOf(wallet)) !== chain) await switchChain(wallet, chain);
+    if ((await wallet.chainId()) !== chain) await wallet.switchChain(chain);
     return from as NonNullable<typeof from>;
   } catch (reason) {
     if (reason instanceof Advice) throw reason;
@@ -362,7 +353,7 @@ async function send(wallet: Wallet, id: string, unsent: string | undefined): Pro
   if (mayBeSent(before, unsent)) throw new Advice('A wallet was asked for it in another tab.');
   const { transaction, paymentIntent } = await readUnsent(id);
   const { to, data, chainId } = transaction;
-  const { expectedWallet } = await intentApi.getPaymentIntent({ id: paymentIntent });
+  const { expectedWallet } = await api.getPaymentIntent({ id: paymentIntent });
   const chain = Number(chainId);
   const from = await accountFor(wallet, expectedWallet, chain);
   // The wallet may have waited for hours to be unlocked.
@@ -370,7 +361,7 @@ async function send(wallet: Wallet, id: string, unsent: string | undefined): Pro
   const asked = { from, wallet: wallet.id, askedAtMs: Date.now() };
   storedTransfers.set(id, asked);
   try {
-    const hash = await sendTransaction(wallet, from, { to, data } as Call, chain);
+    const hash = await wallet.send({ to, data } as Call, from, chain);
     storedTransfers.set(id, { ...asked, hash });
   } catch (reason) {
     // Without a clear refusal it may still be sent. After one, an earlier request may still be.
@@ -379,7 +370,7 @@ async function send(wallet: Wallet, id: string, unsent: string | undefined): Pro
   }
 }
 
-type Call = Parameters<typeof sendTransaction>[2];
+type Call = Parameters<Wallet['send']>[0];
 
 const refusals = {
   rejected: 'It was not signed, and nothing was sent.',
@@ -424,7 +415,7 @@ function Elsewhere({ refund: { destination, amountUnits, transaction }, wallet }
 /** For a wallet that cannot send the data: the merchant says which transfer it was. */
 function ByHash({ id }: { id: string }) {
   const [hash, setHash] = useState('');
-  const confirm = () => refundApi.confirmRefund({ id, transactionHash: hash.trim() });
+  const confirm = () => api.confirmRefund({ id, transactionHash: hash.trim() });
   return (
     <Opener isSmall label="It was sent without this data" doLabel="This was it" onDo={confirm}>
       <p>

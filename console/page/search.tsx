@@ -6,7 +6,7 @@ import { TransactionFinding } from '../../src/contract/gen/console/v1/console_se
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
-import { consoleApi, eventApi, intentApi, isMissing, refundApi, transferApi } from './api.ts';
+import { api, isMissing } from './api.ts';
 import { firstFound, Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
@@ -71,9 +71,9 @@ async function search(text: string): Promise<Found> {
   const [, elsewhere = ''] = /^(mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
   if (elsewhere !== '') return others[elsewhere] as Found;
   if (/^rf_\w+$/.test(text))
-    return ofPayment('a refund', (await orNothing(refundApi.getRefund({ id: text })))?.paymentIntent);
+    return ofPayment('a refund', (await orNothing(api.getRefund({ id: text })))?.paymentIntent);
   if (/^evt_\w+$/.test(text)) {
-    const data = (await orNothing(eventApi.getEvent({ id: text })))?.data;
+    const data = (await orNothing(api.getEvent({ id: text })))?.data;
     const of = data?.paymentIntent ?? data?.refund ?? data?.transfer ?? data?.webhookEndpoint;
     return of === undefined ? { what: 'an event' } : search(of.id);
   }
@@ -83,7 +83,7 @@ async function search(text: string): Promise<Found> {
   const names = key === undefined ? orderKeys : [key];
   const named = names.map((metadataKey) => ({ metadataKey, metadataValue, pageSize }));
   const keyed = isIdempotencyKey(text) ? [{ idempotencyKey: text, pageSize }] : [];
-  const all = await Promise.all([...named, ...keyed].map((filter) => intentApi.listPaymentIntents(filter)));
+  const all = await Promise.all([...named, ...keyed].map((filter) => api.listPaymentIntents(filter)));
   const byId = new Map(all.flatMap(({ paymentIntents }) => paymentIntents.map((each) => [each.id, each])));
   const order = key === undefined ? `an order “${text}”` : `payments whose ${key} is “${metadataValue}”`;
   return {
@@ -110,7 +110,7 @@ const ofPayment = (what: string, id: string | undefined): Found =>
   id === undefined || id === '' ? { what } : { what, path: `/payments/${id}` };
 
 async function searchTransaction(transactionHash: string): Promise<Found> {
-  const { transfers, nextPageToken } = await transferApi.listTransfers({ transactionHash, pageSize });
+  const { transfers, nextPageToken } = await api.listTransfers({ transactionHash, pageSize });
   const what = 'a transaction that moved money to your wallet';
   const [only] = transfers;
   if (transfers.length === 1 && only !== undefined) {
@@ -118,7 +118,7 @@ async function searchTransaction(transactionHash: string): Promise<Found> {
     return { what, path: paymentIntent === '' ? `/unattributed/${id}` : `/payments/${paymentIntent}` };
   }
   if (transfers.length > 0) return { what, transfers, isPart: nextPageToken !== '' };
-  const found = await consoleApi.findTransaction({ transactionHash });
+  const found = await api.findTransaction({ transactionHash });
   return { ...ofPayment(what, found.paymentIntent), advice: adviceOf(found) };
 }
 
@@ -148,11 +148,11 @@ function adviceOf(found: FindTransactionResponse): string {
 async function searchAddress(address: string): Promise<Found> {
   const [from, expected] = await Promise.all([
     firstFound(
-      (page) => transferApi.listTransfers({ fromAddress: address, ...page }),
+      (page) => api.listTransfers({ fromAddress: address, ...page }),
       ({ transfers }) => transfers,
     ),
     firstFound(
-      (page) => intentApi.listPaymentIntents({ expectedWallet: address, ...page }),
+      (page) => api.listPaymentIntents({ expectedWallet: address, ...page }),
       ({ paymentIntents }) => paymentIntents,
     ),
   ]);

@@ -9,7 +9,7 @@ import { type Event, EventSchema } from '../../src/contract/gen/payments/v1/even
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import type { WebhookDelivery } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { createJsonCodec } from '../../src/contract/json/json-codec.ts';
-import { consoleApi, eventApi, useScope, webhookApi } from './api.ts';
+import { api, useScope } from './api.ts';
 import { ActionButton } from './forms.tsx';
 import { Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
@@ -23,7 +23,7 @@ async function eventsOf(paymentIntent: string): Promise<Event[]> {
   const all: Event[] = [];
   let pageToken = '';
   for (let page = 0; page < maxPages; page++) {
-    const { events, nextPageToken } = await eventApi.listEvents({ paymentIntent, pageSize: 100, pageToken });
+    const { events, nextPageToken } = await api.listEvents({ paymentIntent, pageSize: 100, pageToken });
     all.push(...events);
     if (nextPageToken === '') break;
     pageToken = nextPageToken;
@@ -34,7 +34,7 @@ async function eventsOf(paymentIntent: string): Promise<Event[]> {
 export function Timeline({ intent }: { intent: PaymentIntent }) {
   const { id, createdAt } = intent;
   const timeline = useLoaded(`${id} timeline`, () =>
-    Promise.all([eventsOf(id), consoleApi.getTimeline({ paymentIntent: id })]),
+    Promise.all([eventsOf(id), api.getTimeline({ paymentIntent: id })]),
   );
   return (
     <section aria-labelledby="timeline">
@@ -114,7 +114,7 @@ export function Delivery({ of: { event: id, status, webhookEndpoint, attempts } 
   const { isReadOnly } = useScope();
   const last = attempts.at(-1);
   const [isOpen, setIsOpen] = useState(false);
-  const sendAgain = () => webhookApi.redeliverEvent({ id, webhookEndpoint });
+  const sendAgain = () => api.redeliverEvent({ id, webhookEndpoint });
   return (
     <div class="delivery">
       <Badge {...deliveryStates[status]} /> <Link to={`/webhooks/${webhookEndpoint}`}>to your shop</Link>
@@ -147,7 +147,7 @@ const eventCodec = createJsonCodec(EventSchema);
 
 /** The body of a delivery. */
 function Sent({ id }: { id: string }) {
-  const event = useLoaded(`${id} as sent`, () => eventApi.getEvent({ id }), 0);
+  const event = useLoaded(`${id} as sent`, () => api.getEvent({ id }), 0);
   const textOf = (found: Event) => JSON.stringify(JSON.parse(eventCodec.encode(found)), undefined, 2);
   return <Shown of={event}>{(found) => <pre class="whole">{textOf(found)}</pre>}</Shown>;
 }

@@ -5,7 +5,7 @@ import { networkFor } from '../../src/contract/chains.ts';
 import { type Transfer, TransferStatus } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
 import { nameOf } from '../../src/contract/words.ts';
-import { intentApi, transferApi, useScope } from './api.ts';
+import { api, useScope } from './api.ts';
 import { Field, Opener } from './forms.tsx';
 import { LiveList, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
@@ -23,7 +23,7 @@ export function UnattributedTransfers() {
       </p>
       <LiveList
         name="unattributed"
-        ask={(page) => transferApi.listTransfers({ status: TransferStatus.UNATTRIBUTED, ...page })}
+        ask={(page) => api.listTransfers({ status: TransferStatus.UNATTRIBUTED, ...page })}
         rowsOf={({ transfers }) => transfers}
         empty="Every transfer has its payment."
       >
@@ -67,8 +67,8 @@ function chainIdIn(mode: Mode, { chain }: Transfer): bigint {
 
 export function UnattributedTransfer({ id }: { id: string }) {
   const { isReadOnly } = useScope();
-  const transfer = useLoaded(id, () => transferApi.getTransfer({ id }));
-  const detach = () => transferApi.detachTransfer({ id });
+  const transfer = useLoaded(id, () => api.getTransfer({ id }));
+  const detach = () => api.detachTransfer({ id });
   return (
     <Shown of={transfer} isView>
       {(found) => (
@@ -158,7 +158,7 @@ function Candidates({ transfer }: { transfer: Transfer }) {
 /** A payment that the transfer may be for, with the differences. */
 function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
   const { isReadOnly } = useScope();
-  const loaded = useLoaded(id, () => intentApi.getPaymentIntent({ id }));
+  const loaded = useLoaded(id, () => api.getPaymentIntent({ id }));
   return (
     <li>
       <Shown of={loaded}>
@@ -172,7 +172,7 @@ function Candidate({ id, transfer }: { id: string; transfer: Transfer }) {
           const moreOrLess = difference > 0n ? `${money(difference)} more` : `${money(-difference)} less`;
           const different = isSame ? moreOrLess : 'another token';
           const request = { id: transfer.id, paymentIntent: id, allowEnded: !isWaiting };
-          const attribute = () => transferApi.attributeTransfer(request);
+          const attribute = () => api.attributeTransfer(request);
           return (
             <>
               <p>

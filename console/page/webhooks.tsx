@@ -8,7 +8,7 @@ import {
   type WebhookEndpoint,
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
-import { consoleApi, useScope, webhookApi } from './api.ts';
+import { api, useScope } from './api.ts';
 import { ActionButton, Choice, Opener } from './forms.tsx';
 import { LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
@@ -18,8 +18,8 @@ import { Badge, Copyable, When } from './values.tsx';
 import { deliveryStates, eventWords } from './words.ts';
 
 export function Endpoints() {
-  const endpoints = useLoaded('endpoints', () => webhookApi.listWebhookEndpoints({ pageSize: 100 }));
-  const attention = useLoaded('attention', () => consoleApi.listAttention({}), rarelyMs);
+  const endpoints = useLoaded('endpoints', () => api.listWebhookEndpoints({ pageSize: 100 }));
+  const attention = useLoaded('attention', () => api.listAttention({}), rarelyMs);
   const undelivered = attention.value?.items.filter(({ kind }) => kind === AttentionKind.DELIVERIES) ?? [];
   const failed = new Set(undelivered.map(({ subject }) => subject));
   return (
@@ -61,8 +61,8 @@ const statuses = Object.values(webhookDeliveryStatusWords).map(
 
 export function Endpoint({ id }: { id: string }) {
   const { isReadOnly } = useScope();
-  const endpoint = useLoaded(id, () => webhookApi.getWebhookEndpoint({ id }));
-  const changesOf = () => consoleApi.getTimeline({ webhookEndpoint: id });
+  const endpoint = useLoaded(id, () => api.getWebhookEndpoint({ id }));
+  const changesOf = () => api.getTimeline({ webhookEndpoint: id });
   const changed = useLoaded(`${id} changes`, changesOf, rarelyMs);
   const [status, setStatus] = useState<WebhookDeliveryStatus>(WebhookDeliveryStatus.UNSPECIFIED);
   return (
@@ -100,7 +100,7 @@ export function Endpoint({ id }: { id: string }) {
           <LiveList
             key={status}
             name={`${id} ${status}`}
-            ask={(page) => webhookApi.listWebhookDeliveries({ id, status, ...page })}
+            ask={(page) => api.listWebhookDeliveries({ id, status, ...page })}
             rowsOf={({ webhookDeliveries }) => webhookDeliveries}
             idOf={({ event }) => event}
             empty="Nothing."
@@ -127,15 +127,15 @@ const entryOf = (row: WebhookDelivery) => ({
 function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');
   const test = async () => {
-    await webhookApi.pingWebhookEndpoint({ id });
+    await api.pingWebhookEndpoint({ id });
     setSaid('A test is on its way.');
   };
   const enable = async () => {
-    await webhookApi.updateWebhookEndpoint({ id, enabled: true });
+    await api.updateWebhookEndpoint({ id, enabled: true });
     setSaid('It is enabled.');
   };
   const sendFailed = async () => {
-    const { deliveriesCount: count } = await webhookApi.redeliverWebhookEndpoint({ id });
+    const { deliveriesCount: count } = await api.redeliverWebhookEndpoint({ id });
     setSaid(count === 1 ? '1 delivery is being sent again.' : `${count} deliveries are being sent again.`);
   };
   return (
