@@ -20,15 +20,7 @@ const idleMs = 3_600_000;
 /** How old the recorded time of the last call may be. */
 const touchMs = 60_000;
 
-export interface Session {
-  /** Its public id, `cs_…`. */
-  typeId: string;
-  name: string;
-  /** The only merchant and mode that it sees; undefined for an operator. */
-  merchant: { id: string; mode: ModeName } | undefined;
-  isReadOnly: boolean;
-  expiresAt: Date;
-}
+export type Session = ReturnType<typeof sessionOf>;
 
 export type Sessions = ReturnType<typeof createSessions>;
 
@@ -90,10 +82,12 @@ export function createSessions(em: EntityManager, peppers: KeyRing) {
   };
 }
 
-function sessionOf({ id, name, merchantId, mode, isReadOnly, expiresAt }: ConsoleSession): Session {
+function sessionOf({ id, name, merchantId, mode, isReadOnly, expiresAt }: ConsoleSession) {
   return {
+    /** Its public id. */
     typeId: formatIdentifier('cs', id),
     name,
+    /** The only merchant and mode that it sees; undefined for an operator. */
     merchant: merchantId == null || mode == null ? undefined : { id: merchantId, mode },
     isReadOnly,
     expiresAt: expiresAt ?? new Date(0),
@@ -118,17 +112,7 @@ interface LinkOptions {
   lastsMs: number;
 }
 
-export interface SessionSummary {
-  sessionId: string;
-  name: string;
-  merchantId: string | undefined;
-  mode: ModeName | undefined;
-  isReadOnly: boolean;
-  /** `code`: the link was not opened yet. */
-  status: 'code' | 'open' | 'ended' | 'revoked';
-  createdAt: Date;
-  expiresAt: Date | undefined;
-}
+export type SessionSummary = ReturnType<typeof summarize>;
 
 /** Makes a link's code, shown only once. It works once, for ten minutes. Throws AdministrationError. */
 export async function createLink(em: EntityManager, peppers: KeyRing, options: LinkOptions) {
@@ -181,7 +165,7 @@ export async function revokeSession(em: EntityManager, sessionId: string): Promi
   });
 }
 
-function summarize(session: ConsoleSession): SessionSummary {
+function summarize(session: ConsoleSession) {
   const { id, name, merchantId, mode, isReadOnly, createdAt, codeExpiresAt, expiresAt } = session;
   return {
     sessionId: formatIdentifier('cs', id),
@@ -189,13 +173,14 @@ function summarize(session: ConsoleSession): SessionSummary {
     merchantId: merchantId == null ? undefined : formatIdentifier('mer', merchantId),
     mode: mode ?? undefined,
     isReadOnly,
+    /** `code`: the link was not opened yet. */
     status: statusOf(session),
     createdAt,
     expiresAt: expiresAt ?? codeExpiresAt,
   };
 }
 
-function statusOf({ revokedAt, usedAt, expiresAt, codeExpiresAt }: ConsoleSession): SessionSummary['status'] {
+function statusOf({ revokedAt, usedAt, expiresAt, codeExpiresAt }: ConsoleSession) {
   const now = Date.now();
   if (revokedAt != null) return 'revoked';
   if (usedAt == null || expiresAt == null) return codeExpiresAt.getTime() > now ? 'code' : 'ended';

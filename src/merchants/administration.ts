@@ -5,7 +5,7 @@ import type { KeyRing } from '../config/key-ring.ts';
 import { invisibleProblem } from '../contract/visible-text.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
-import { type ApiKey, ApiKeyEntity, type ApiKeyFormat } from '../database/entities/api-key.ts';
+import { type ApiKey, ApiKeyEntity } from '../database/entities/api-key.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { apiKeyHint, generateSecret } from './api-keys.ts';
@@ -13,26 +13,13 @@ import { AdministrationError, noneWith, uuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 
-export interface ApiKeySummary {
-  keyId: string;
-  merchantId: string;
-  mode: ModeName;
-  hint: string;
-  /** `crc32`: of the first release, to be rotated when convenient. */
-  format: ApiKeyFormat;
-  status: 'active' | 'expiring' | 'expired' | 'revoked';
-  createdAt: Date;
-  expiresAt: Date | undefined;
-  revokedAt: Date | undefined;
-}
+export type ApiKeySummary = ReturnType<typeof summarize>;
+
+/** The whole key is only ever returned when it is new. */
+export type NewApiKey = ApiKeySummary & { apiKey: string };
 
 /** In characters. */
 const maxMerchantNameLength = 200;
-
-/** A new key: the whole key is only ever returned here. */
-export interface NewApiKey extends ApiKeySummary {
-  apiKey: string;
-}
 
 /** Creates a merchant who is paid to these wallets in that mode. Returns the merchant's id. */
 export async function createMerchant(em: EntityManager, name: string, mode: ModeName, wallets: Wallets) {
@@ -215,13 +202,14 @@ async function upsertWallets(tx: EntityManager, merchantId: string, mode: ModeNa
   }
 }
 
-function summarize(key: ApiKey): ApiKeySummary {
+function summarize(key: ApiKey) {
   const expired = key.expiresAt != null && key.expiresAt.getTime() <= Date.now();
   return {
     keyId: formatIdentifier('key', key.id),
     merchantId: formatIdentifier('mer', key.merchantId),
     mode: key.mode,
     hint: key.hint,
+    /** `crc32`: of the first release, to be rotated when convenient. */
     format: key.format,
     status: key.revokedAt ? 'revoked' : expired ? 'expired' : key.expiresAt ? 'expiring' : 'active',
     createdAt: key.createdAt,
