@@ -5,24 +5,24 @@ import { afterAll, expect, test } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
-import { createEventCursors, cursorToken, streamFilter } from '../src/events/event-cursor.ts';
 import { beginEpoch, firstEpoch } from '../src/events/event-epochs.ts';
-import { createEventFeed, createEventReader } from '../src/events/event-feed.ts';
+import { createEventFeed } from '../src/events/event-feed.ts';
 import { watchEvents } from '../src/events/event-methods.ts';
 import { createPositioner } from '../src/events/position-events.ts';
+import {
+  createEventCursors,
+  createEventReader,
+  cursorToken,
+  streamFilter,
+} from '../src/events/read-events.ts';
 import { newRequestContext } from '../src/requests/request-context.ts';
 import { createLogger } from '../src/telemetry/logging.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { createTestDatabase } from './support/service.ts';
 
 const merchantId = newUuid();
-const identity = {
-  merchantId,
-  merchantTypeId: '',
-  keyTypeId: '',
-  mode: 'testnet' as const,
-  payoutWallets: {},
-};
+const mode = 'testnet' as const;
+const identity = { merchantId, mode, merchantTypeId: '', keyTypeId: '', payoutWallets: {} };
 
 type Server = Awaited<ReturnType<typeof openServer>>;
 

@@ -10,8 +10,8 @@ import { trailerFlag, trailerParse } from '@connectrpc/connect/protocol-grpc-web
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { WatchEventsRequestSchema } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
-import { cursorToken, streamFilter } from '../src/events/event-cursor.ts';
 import { createPositioner } from '../src/events/position-events.ts';
+import { cursorToken, streamFilter } from '../src/events/read-events.ts';
 import { refusalOf } from './support/call.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch, protocols } from './support/event-streams.ts';

@@ -16,8 +16,15 @@ import { pageSizeOf, pageSizeViolations } from '../requests/page-token.ts';
 import { chargedByRows, rowsOfText } from '../requests/row-cost.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 import { toEvent, toJsonEvent } from './event.ts';
-import { beforeAll, cursorOfToken, cursorToken, type EventCursors, streamFilter } from './event-cursor.ts';
-import type { EventFeed, EventReader } from './event-feed.ts';
+import type { EventFeed } from './event-feed.ts';
+import {
+  beforeAll,
+  cursorOfToken,
+  cursorToken,
+  type EventCursors,
+  type EventReader,
+  streamFilter,
+} from './read-events.ts';
 
 /** `ListEvents`: oldest first, by position. */
 export function listEvents(

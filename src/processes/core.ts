@@ -23,9 +23,9 @@ import { authenticateByKey, authenticateBySecret } from '../doors/authentication
 import { admit } from '../doors/call.ts';
 import { createReadiness } from '../doors/operations/readiness.ts';
 import { createRateLimit } from '../doors/rate-limit.ts';
-import { createEventCursors } from '../events/event-cursor.ts';
-import { createEventReader, type EventFeed } from '../events/event-feed.ts';
+import type { EventFeed } from '../events/event-feed.ts';
 import { getEvent, listEvents, watchEvents } from '../events/event-methods.ts';
+import { createEventCursors, createEventReader } from '../events/read-events.ts';
 import { createApiKeys, createFindMerchant } from '../merchants/api-keys.ts';
 import { createPaymentIntentStore, type PaymentIntentStore } from '../payment-intents/insert-or-replay.ts';
 import { intentOpenedBy } from '../payment-intents/payment-intent.ts';
