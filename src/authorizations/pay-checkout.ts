@@ -14,7 +14,7 @@ import { networkChains } from '../database/entities/network.ts';
 import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities/payment-intent.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { createPreparedStatements, jsonOfIds, preparedStatement } from '../database/prepared.ts';
-import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidField, invalidState, ServiceError } from '../requests/errors.ts';
 import type { OpenedIntent, RequestContext } from '../requests/request-context.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { NodeError } from '../settlement/node-answers.ts';
@@ -296,9 +296,7 @@ const maxSignatureBytes = 8 * 1024;
 /** Reads the header `PAYMENT-SIGNATURE`. Throws `invalid_body`. */
 function paymentIn(signature: string): SignedPayment {
   if (signature.length > maxSignatureBytes) {
-    throw invalidBody([
-      { field: 'PAYMENT-SIGNATURE', message: `must have at most ${maxSignatureBytes} bytes` },
-    ]);
+    throw invalidField('PAYMENT-SIGNATURE', `must have at most ${maxSignatureBytes} bytes`);
   }
   const payment = readPayment(signature);
   if ('violations' in payment) throw invalidBody(payment.violations);

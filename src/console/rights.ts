@@ -7,7 +7,7 @@ import { modeWords } from '../contract/gen/words.ts';
 import { modeNames, mustBe } from '../contract/words.ts';
 import { parseIdentifier } from '../database/identifiers.ts';
 import type { FindMerchant } from '../merchants/api-keys.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidField, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import type { RequestHeader } from '../requests/request-header.ts';
@@ -49,11 +49,11 @@ export async function callerOf(
   const [named, namedMode] = [header.get('x-merchant'), header.get('x-mode')];
   let { merchant } = session;
   if (named !== null || namedMode !== null) {
-    if (merchant !== undefined) throw refusedHeader('X-Merchant', "is only read in an operator's session");
+    if (merchant !== undefined) throw invalidField('X-Merchant', "is only read in an operator's session");
     const id = parseIdentifier('mer', named ?? '');
     if (id === undefined) throw noSuchMerchant();
     const mode = modeNames.find((name) => name === namedMode);
-    if (mode === undefined) throw refusedHeader('X-Mode', mustBe(modeWords));
+    if (mode === undefined) throw invalidField('X-Mode', mustBe(modeWords));
     merchant = { id, mode };
   }
   if (merchant === undefined) return { session, merchant };
@@ -68,5 +68,4 @@ export function merchantOf({ merchant }: ConsoleCaller): Identity {
   return merchant;
 }
 
-const refusedHeader = (field: string, message: string) => invalidBody([{ field, message }]);
-const noSuchMerchant = () => refusedHeader('X-Merchant', 'must be the id of a merchant');
+const noSuchMerchant = () => invalidField('X-Merchant', 'must be the id of a merchant');

@@ -6,7 +6,7 @@ import { isObject, notAField } from '../contract/json/json-codec.ts';
 import { parseJsonBody, readJsonBytes, sendJson } from '../doors/public/json-body.ts';
 import { isOwnOrigin } from '../doors/public/own-origin.ts';
 import type { Site } from '../doors/public/public-door.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidBody, invalidField, ServiceError } from '../requests/errors.ts';
 import type { Authenticate } from '../requests/method.ts';
 import { answerHeaders, type OpenedIntent } from '../requests/request-context.ts';
 import type { TestPaymentKind, TestWalletSettings } from './test-wallet.ts';
@@ -49,7 +49,7 @@ export function createTestWallet(options: TestWalletOptions): Site {
 
 /** Reads `{"amount":…}`. Throws `invalid_body` with all violations. */
 function amountIn(json: IJsonValue): TestPaymentKind {
-  if (!isObject(json)) throw invalidBody([{ field: 'body', message: 'must be an object' }]);
+  if (!isObject(json)) throw invalidField('body', 'must be an object');
   const { amount, ...others } = json;
   const known = kinds.find((name) => name === amount);
   const violations = Object.keys(others).map((name, i) => notAField('', name, ['amount'], i));

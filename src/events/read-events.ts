@@ -6,7 +6,7 @@ import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
 import { type Condition, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
-import { invalidBody, ServiceError } from '../requests/errors.ts';
+import { invalidField, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { firstEpoch, newestEpoch, validUpTo } from './event-epochs.ts';
@@ -88,7 +88,7 @@ export function createEventCursors(em: EntityManager) {
      */
     async afterEvent(id: string, identity: Identity): Promise<EventCursor> {
       const uuid = parseIdentifier('evt', id);
-      if (uuid === undefined) throw invalidBody([{ field: 'after', message: 'must be the id of an event' }]);
+      if (uuid === undefined) throw invalidField('after', 'must be the id of an event');
       const [row] = (await run(findCursor, [uuid, identity.merchantId, identity.mode])).rows;
       if (row === undefined) {
         const { rows: epochs } = await run(findEpochAfter, [uuid]);
@@ -136,9 +136,7 @@ function streamPosition(text: string, identity: Identity): EventCursor {
   try {
     return cursorOfToken(text, streamFilter(identity));
   } catch {
-    throw invalidBody([
-      { field: 'after', message: 'must be the id of an event, or the position of a message of your stream' },
-    ]);
+    throw invalidField('after', 'must be the id of an event, or the position of a message of your stream');
   }
 }
 

@@ -19,7 +19,7 @@ import {
   withoutNegativeZero,
 } from '../payment-intents/create-payment-intent-request.ts';
 import type { WatchedChains } from '../payment-intents/watched-chains.ts';
-import { invalidBody, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
+import { invalidField, invalidState, ServiceError, violationsIn } from '../requests/errors.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
@@ -110,9 +110,7 @@ async function build(
     network.chain,
   ]);
   if (rows.length > 0) {
-    throw invalidBody([
-      { field: 'destination', message: 'must be a wallet of the payer: this is one of your own' },
-    ]);
+    throw invalidField('destination', 'must be a wallet of the payer: this is one of your own');
   }
   const [made] = (await inside(countRefunds, [intent.id])).rows;
   if (made?.count >= maxRefunds) {
@@ -169,9 +167,7 @@ function fingerprintOf(request: CreateRefundRequest): string {
 }
 
 function notYours(): ServiceError {
-  return invalidBody([
-    { field: 'payment_intent', message: 'is not an intent of yours in the mode of this API key' },
-  ]);
+  return invalidField('payment_intent', 'is not an intent of yours in the mode of this API key');
 }
 
 /** The money would be sent, but the refund would wait until somebody sends it again. */

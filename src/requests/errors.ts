@@ -64,6 +64,9 @@ export function invalidBody(violations: readonly FieldViolation[]): ServiceError
   return new ServiceError(code, options);
 }
 
+/** The same for one field. `message` is the end of a sentence. */
+export const invalidField = (field: string, message: string) => invalidBody([{ field, message }]);
+
 /** Returns the refusal of a request that the state of its resource does not allow, with the reason. */
 export function invalidState(message: string): ServiceError {
   return new ServiceError('invalid_state', { message });

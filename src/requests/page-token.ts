@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { stringify as uuidOfBytes, parse as uuidToBytes } from 'uuid';
-import { invalidBody, type ServiceError } from './errors.ts';
+import { invalidField, type ServiceError } from './errors.ts';
 
 /** First byte of every token, so that a later format can be distinguished. */
 const version = 1;
@@ -26,15 +26,13 @@ export function cursorOf(token: string, filter: readonly unknown[], ...cursorByt
     bytes.toString('base64url') === token;
   if (!isOne) throw unknownToken();
   if (!bytes.subarray(1, 1 + filterBytes).equals(digestOf(filter))) {
-    throw invalidBody([
-      { field: 'page_token', message: 'was issued for other filters: send those of the page before' },
-    ]);
+    throw invalidField('page_token', 'was issued for other filters: send those of the page before');
   }
   return bytes.subarray(1 + filterBytes);
 }
 
 function unknownToken(): ServiceError {
-  return invalidBody([{ field: 'page_token', message: 'is not a token that this list returned' }]);
+  return invalidField('page_token', 'is not a token that this list returned');
 }
 
 const uuidBytes = 16;

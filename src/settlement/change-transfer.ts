@@ -15,7 +15,7 @@ import { createPreparedStatements, preparedStatement, type RunPrepared } from '.
 import { createApplySteps, createIntentLock, holdChain } from '../payment-intents/change-payment-intents.ts';
 import { readPaymentSums } from '../payment-intents/payment-sums.ts';
 import { readReturnedMoney } from '../refunds/returned-money.ts';
-import { invalidBody, invalidState, ServiceError } from '../requests/errors.ts';
+import { invalidField, invalidState, ServiceError } from '../requests/errors.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
 import { traceparentOf } from '../requests/trace.ts';
@@ -132,7 +132,7 @@ function assertPossible(
   intent: PaymentIntentRow | undefined,
   allowEnded: boolean,
 ): asserts intent is PaymentIntentRow {
-  const refuse = (message: string) => invalidBody([{ field: 'payment_intent', message }]);
+  const refuse = (message: string) => invalidField('payment_intent', message);
   if (intent === undefined) throw refuse('is not an intent of yours in the mode of this API key');
   if (networkOf(intent.network)?.chainId !== transfer.chainId) throw refuse('is an intent of another chain');
   if (intent.expectedWallet !== transfer.toAddress) {

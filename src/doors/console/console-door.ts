@@ -20,7 +20,7 @@ import { accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import type { FindMerchant } from '../../merchants/api-keys.ts';
-import { invalidBody, ServiceError, toServiceError } from '../../requests/errors.ts';
+import { invalidField, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ImplementedService, Method } from '../../requests/method.ts';
 import type { Identity, RequestContext, RequestObserver } from '../../requests/request-context.ts';
 import { newRequestContext, requestContextKey, requestContextOf } from '../../requests/request-context.ts';
@@ -206,7 +206,7 @@ function codeIn(text: string): string {
   } catch {
     // Refused below.
   }
-  throw invalidBody([{ field: 'code', message: 'must be the code of a link' }]);
+  throw invalidField('code', 'must be the code of a link');
 }
 
 /** Returns the handler of every unary method by its path, with a check of the session's rights. */
