@@ -125,22 +125,17 @@ interface CopyableProps {
 function Copyable({ what, text, label, isHidden = false, children }: CopyableProps) {
   const { outcome, copy } = useCopying(text);
   const isRefused = outcome?.isDone === false;
-  const toCopy = (
-    <>
-      {labels.copy}
-      <span class="hidden"> {label}</span>
-    </>
-  );
   return (
     <div class="copyable">
       <p class="soft">{label}</p>
       {(isRefused || !isHidden) && <p class="value">{children}</p>}
       <button type="button" class="quiet" data-action={`copy-${what}`} onClick={copy}>
-        <span aria-live="polite">
-          {outcome ? (outcome.isDone ? labels.copied : labels.notCopied) : toCopy}
-        </span>
+        {outcome ? (outcome.isDone ? labels.copied : labels.notCopied) : labels.copy}
+        <span class="hidden"> {label}</span>
       </button>
-      {isRefused && <p class="refused">{labels.notCopiedHint}</p>}
+      <p role="status" class={isRefused ? 'refused' : 'hidden'}>
+        {outcome && (isRefused ? labels.notCopiedHint : labels.copied)}
+      </p>
     </div>
   );
 }

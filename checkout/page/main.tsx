@@ -27,6 +27,7 @@ const checkTransferEveryMs = 5_000;
 
 const opening: Opening = takeOpening();
 const root = document.getElementById('page') as HTMLElement;
+root.replaceChildren();
 const testWallet = document.querySelector('meta[name="test-wallet"]')?.getAttribute('content') ?? '';
 const standIns = testWallet.split(' ');
 const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;

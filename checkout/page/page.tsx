@@ -64,9 +64,11 @@ export function Page(props: PageProps) {
         )}
       </div>
       <section class="step" aria-labelledby="title">
-        {lines.map((line) => (
-          <p key={line}>{line}</p>
-        ))}
+        <div class="lines" role="status">
+          {lines.map((line) => (
+            <p key={line}>{line}</p>
+          ))}
+        </div>
         {checkout && Step && <Step {...props} checkout={checkout} view={view} words={words} />}
         {view === 'unreachable' && (
           <Button action="retry" label={labels.reload} onClick={props.act.reload} look="main" />

@@ -70,7 +70,7 @@ export function Receipt({ checkout, facts, words }: StepProps) {
       ))}
       <dl>
         <Row name={labels.to}>
-          {words.merchant}, <ShortAddress of={expected_wallet} />
+          <bdi>{words.merchant}</bdi>, <ShortAddress of={expected_wallet} />
         </Row>
       </dl>
     </div>

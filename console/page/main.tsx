@@ -296,4 +296,7 @@ function App({ opened }: { opened: Session | string }) {
 }
 
 const page = document.getElementById('page') as HTMLElement;
-openSession().then((opened) => render(<App opened={opened} />, page));
+openSession().then((opened) => {
+  page.replaceChildren();
+  render(<App opened={opened} />, page);
+});

@@ -84,7 +84,7 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
     await shows('manual', '12.50 USDC');
     await translating.context.grantPermissions(['clipboard-write']);
     await pages[1]?.press('copy-amount');
-    await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toBe('Copied');
+    await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toContain('Copied');
     await world.transferTo(intent, { units: 4_000_000n });
     await world.mine();
     await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toContain('Copy');
@@ -211,6 +211,15 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect(device.requests.filter(({ url }) => url.includes('/v1/'))).toEqual([]);
     },
   );
+
+  test('without its script the page says what to do, and not to pay again', async () => {
+    const { context, complaints } = await world.openDevice();
+    await context.route('**/page.js', (route) => route.abort());
+    const page = await context.newPage();
+    await page.goto(`${world.service.publicUrl}/checkout`);
+    await expect.poll(() => page.locator('body').innerText()).toMatch(/reload this page.*do not pay again/);
+    complaints.splice(0);
+  });
 
   test('a guessed secret of the right form opens nothing', async () => {
     const device = await world.openDevice();

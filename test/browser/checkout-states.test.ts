@@ -139,7 +139,7 @@ describe.skipIf(!hasBrowser)('a payer sees', () => {
     await open('processing');
     const [bar, above, below] = [
       await boxOf('progress'),
-      await boxOf('.step > p'),
+      await boxOf('.lines > p'),
       await boxOf('progress + p'),
     ];
     expect(bar.y - above.y - above.height).toBeGreaterThanOrEqual(16);
@@ -208,7 +208,8 @@ describe.skipIf(!hasBrowser)('the keyboard alone', () => {
     for (const [what, text] of Object.entries(expected)) {
       await tabTo(checkout.page, `[data-action="copy-${what}"]`);
       await checkout.page.keyboard.press('Enter');
-      await expect.poll(() => checkout.action(`copy-${what}`).textContent()).toBe('Copied');
+      const said = checkout.action(`copy-${what}`).locator('~ [role="status"]');
+      await expect.poll(() => said.textContent()).toBe('Copied');
       expect(await checkout.page.evaluate(readClipboard)).toBe(text);
     }
     // The address is complete, and its groups add no characters.
