@@ -50,15 +50,15 @@ const names = (all: readonly File[]) =>
 test.each<[string, number, () => Place]>([
   [
     'hand-written lines of src, client, checkout and console',
-    41_923,
+    41_971,
     () => ({ lines: sum(written), where: '' }),
   ],
-  ['lines of tests', 57_565, () => ({ lines: sum(tests), where: '' })],
+  ['lines of tests', 57_579, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [
     'exported names in 1,000 lines',
-    26.5,
+    26.2,
     () => ({ lines: (1_000 * names(written)) / sum(written), where: '' }),
   ],
 ])('%s: no more than %i', (_, most, measure) => {

@@ -89,13 +89,25 @@ export function Choice({ label, value, options, onChoose, isBare = false }: Choi
   );
 }
 
+/** Says something to those who do not see the page. */
+export function say(text: string): void {
+  const place = document.getElementById('said');
+  if (place === null) return;
+  place.textContent = '';
+  // Emptied first, so that the same words are said again.
+  setTimeout(() => (place.textContent = text), 100);
+}
+
 /** An action of a user: whether it runs, and why it failed. */
 export function useAction() {
   const [state, setState] = useState<{ isBusy: boolean; failure?: string }>({ isBusy: false });
-  const run = (work: () => Promise<unknown>) => {
+  const run = (work: () => Promise<unknown>, label?: string) => {
     setState({ isBusy: true });
     work().then(
-      () => setState({ isBusy: false }),
+      () => {
+        setState({ isBusy: false });
+        if (label !== undefined) say(`${label}: done`);
+      },
       (reason) => setState({ isBusy: false, failure: wordsOf(reason) }),
     );
   };
@@ -113,7 +125,7 @@ export function ActionButton({ onDo, ...button }: ActionButtonProps) {
   const { isBusy, failure, run } = useAction();
   return (
     <>
-      <Button {...button} isBusy={isBusy} onClick={() => run(onDo)} />
+      <Button {...button} isBusy={isBusy} onClick={() => run(onDo, button.label)} />
       {failure !== undefined && <span role="alert"> {failure}</span>}
     </>
   );
@@ -157,7 +169,7 @@ export function Opener({ label, isSmall = false, onOpen, doLabel, onDo, children
     run(async () => {
       await onDo();
       setIsOpen(false);
-    });
+    }, doLabel);
   };
   return (
     <div ref={place} class="opener">

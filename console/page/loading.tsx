@@ -1,9 +1,9 @@
 // Views of loaded data: loading, empty, failed, and reloaded while the tab is visible.
 
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
-import { changes, isMissing, isWorthAsking, newAnswersCount, wordsOf } from './api.ts';
-import { ActionButton, Button } from './forms.tsx';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { changes, isMissing, isWorthAsking, newAnswersCount, useScope, wordsOf } from './api.ts';
+import { ActionButton, Button, say } from './forms.tsx';
 
 const askAgainMs = 3_000;
 /** For calls that cost more than a list. */
@@ -99,7 +99,52 @@ export function Shown<T>({ of: { value, failure }, isView = false, children }: S
   );
 }
 
+interface HeadProps {
+  /** What it is. */
+  kind: string;
+  /** With the kind, its name for the tab and for those who do not see the page. */
+  name: string;
+  /** The heading, if it is more than the name. */
+  heading?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+/** The beginning of the view of one thing. */
+export function Head({ kind, name, heading, children }: HeadProps) {
+  const { merchant } = useScope();
+  useEffect(() => {
+    document.title = `${kind}, ${name} · ${merchant.name}`;
+    say(`${kind}, ${name}`);
+  }, [kind, name]);
+  return (
+    <header class="head">
+      <p class="soft">{kind}</p>
+      {heading === undefined ? <h1 class="url">{name}</h1> : <h1>{heading}</h1>}
+      {children}
+    </header>
+  );
+}
+
 const pageSize = 50;
+
+/** What a list shows, and where. The way back leads there again. */
+interface Kept {
+  shown?: { rows: readonly unknown[]; next: string };
+  scrollY?: number;
+}
+
+/** By the entry of the browser's history, the last used at the end. */
+const keptLists = new Map<string, Kept>();
+const maxKept = 20;
+
+function keptOf(place: string): Kept {
+  const kept = keptLists.get(place) ?? {};
+  keptLists.delete(place);
+  keptLists.set(place, kept);
+  const [oldest = ''] = keptLists.keys();
+  if (keptLists.size > maxKept) keptLists.delete(oldest);
+  return kept;
+}
 
 interface LiveListProps<Row, Answer> {
   /** What is listed. A list of something else needs another `key`. */
@@ -136,9 +181,21 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
 ) {
   const { ask, rowsOf, idOf = ({ id }) => id } = props;
   const newest = useLoaded(props.name, () => ask({ pageSize, pageToken: '' }));
-  const [shown, setShown] = useState<{ rows: readonly Row[]; next: string }>();
-  const show = (answer: Answer, above: readonly Row[] = []) =>
-    setShown({ rows: [...above, ...rowsOf(answer)], next: answer.nextPageToken });
+  const [kept] = useState(() => keptOf(`${history.state} ${props.name}`));
+  const [shown, setShown] = useState(kept.shown as { rows: readonly Row[]; next: string } | undefined);
+  const list = useRef<HTMLDivElement>(null);
+  const show = (answer: Answer, above: readonly Row[] = []) => {
+    const now = { rows: [...above, ...rowsOf(answer)], next: answer.nextPageToken };
+    kept.shown = now;
+    setShown(now);
+  };
+  useLayoutEffect(() => {
+    if (newest.value === undefined) return;
+    if (kept.scrollY !== undefined) scrollTo(0, kept.scrollY);
+    return () => {
+      kept.scrollY = scrollY;
+    };
+  }, [newest.value === undefined]);
   if (shown === undefined && newest.value !== undefined) show(newest.value);
   return (
     <Shown of={newest}>
@@ -155,9 +212,15 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         const rows = known.flatMap((row) => now.get(idOf(row)) ?? (isBelow(row) ? row : []));
         if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{props.empty}</p>;
         const count = fresh === pageSize ? `${fresh} or more` : fresh;
-        const more = async () => show(await firstFound(ask, rowsOf, next), known);
+        const more = async () => {
+          show(await firstFound(ask, rowsOf, next), known);
+          // The button has moved below the new rows.
+          requestAnimationFrame(() =>
+            list.current?.querySelectorAll('tbody tr')[known.length]?.querySelector('a')?.focus(),
+          );
+        };
         return (
-          <>
+          <div ref={list}>
             <p class="news" role="status">
               {fresh > 0 && <Button label={`${count} new`} onClick={() => show(answer)} />}
             </p>
@@ -169,7 +232,7 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
               </p>
             )}
             {next !== '' && <ActionButton label="Show more" onDo={more} />}
-          </>
+          </div>
         );
       }}
     </Shown>

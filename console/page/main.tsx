@@ -116,7 +116,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   useEffect(() => keepFocus(content.current as HTMLElement), []);
   useEffect(() => {
     document.title = `${title} · ${name}`;
-  }, [title, name]);
+  }, [title, name, url.pathname]);
   return (
     <>
       <a class="skip" href="#content">
@@ -159,6 +159,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
             ),
         )}
       </nav>
+      <p id="said" class="hidden" role="status" />
       <main id="content" ref={content} tabIndex={-1}>
         {one === '' || One === undefined ? (
           <All key={place} parameters={url.searchParams} />
@@ -269,6 +270,11 @@ function Export() {
   );
 }
 
+function sayEnd(heading: HTMLElement | null): void {
+  document.title = 'Not signed in';
+  heading?.focus();
+}
+
 function App({ opened }: { opened: Session | string }) {
   const [session, setSession] = useState(opened);
   useEffect(() => {
@@ -280,7 +286,9 @@ function App({ opened }: { opened: Session | string }) {
   if (typeof session === 'string') {
     return (
       <main class="alone">
-        <h1>Not signed in</h1>
+        <h1 ref={sayEnd} tabIndex={-1}>
+          Not signed in
+        </h1>
         <p>{session}</p>
         <p class="soft">
           An operator prints one with <code>npm run -s admin -- console link --for "Your name"</code>.

@@ -7,7 +7,7 @@ import { PaymentStatus, type Payment as Transfer } from '../../src/contract/gen/
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { api, useScope } from './api.ts';
 import { Opener } from './forms.tsx';
-import { Shown, useLoaded } from './loading.tsx';
+import { Head, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { isCut, RefundForm, RefundTable, surplusOf } from './refunds.tsx';
 import { Link } from './routing.tsx';
@@ -27,7 +27,7 @@ export function Payment({ id }: { id: string }) {
     <Shown of={loaded} isView>
       {({ intent: found, refunds: all }) => (
         <>
-          <Head intent={found} refunds={all} />
+          <PaymentHead intent={found} refunds={all} />
           {!isReadOnly && <Actions intent={found} refunds={all} />}
           <IntentFacts intent={found} />
           {found.payments.length > 0 && <Transfers of={found} />}
@@ -44,19 +44,16 @@ export function Payment({ id }: { id: string }) {
   );
 }
 
-function Head({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
-  const { amountUnits, tokenAddress, labels } = intent;
+function PaymentHead({ intent, refunds }: { intent: PaymentIntent; refunds: readonly Refund[] }) {
+  const { amountUnits: units, tokenAddress: token, labels } = intent;
+  const money = { units, token };
   return (
-    <header class="head">
-      <p class="soft">{orderOf(intent) || 'Payment'}</p>
-      <h1>
-        <Money units={amountUnits} token={tokenAddress} />
-      </h1>
+    <Head kind={orderOf(intent) || 'Payment'} name={moneyText(money)} heading={<Money {...money} />}>
       <p>
         <Badge {...stateOf(intent)} /> <Labels of={labels} />
       </p>
       <p>{sentenceOf(intent, refunds)}</p>
-    </header>
+    </Head>
   );
 }
 

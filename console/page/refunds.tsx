@@ -151,7 +151,9 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     setKey(crypto.randomUUID());
   };
   const freeUnits = refundableUnits(intent, refunds);
-  if (freeUnits !== undefined && freeUnits <= 0n) return null;
+  if (freeUnits !== undefined && freeUnits <= 0n) {
+    return key !== '' && <p role="status">Nothing is left to give back: another refund has taken it.</p>;
+  }
   const units = unitsOf(amount, decimals);
   // Without an amount, the service takes all that is left, which it knows.
   const isAll = freeUnits === undefined && amount === '';
@@ -168,6 +170,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
         'Your earlier request succeeded after all: its refund is listed under Refunds. Close this form and look there.',
       );
     });
+    for (const empty of [setKey, setDestination, setReason]) empty('');
     onDone();
   };
   return (

@@ -3,9 +3,10 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-/** Goes to a path of the console. With `replaces`, it replaces the current entry of the history. */
+/** Goes to a path of the console. With `replaces`, it replaces the current entry of the history, which has an id. */
 export function go(path: string, { replaces = false } = {}): void {
-  history[replaces ? 'replaceState' : 'pushState'](null, '', path);
+  if (replaces) history.replaceState(history.state, '', path);
+  else history.pushState(crypto.randomUUID(), '', path);
   // The browser reports only its own moves.
   dispatchEvent(new Event('popstate'));
 }

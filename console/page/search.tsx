@@ -7,6 +7,7 @@ import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_i
 import type { Transfer } from '../../src/contract/gen/payments/v1/transfer_pb.ts';
 import { isIdempotencyKey } from '../../src/requests/idempotency-key.ts';
 import { api, isMissing } from './api.ts';
+import { say } from './forms.tsx';
 import { firstFound, Shown, useLoaded } from './loading.tsx';
 import { PaymentTable } from './payments.tsx';
 import { go } from './routing.tsx';
@@ -32,7 +33,9 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
   const path = found.value?.path;
   useEffect(() => {
     if (path !== undefined) go(path, { replaces: true });
-  }, [path]);
+    const { intents = [], transfers = [] } = found.value ?? {};
+    if (found.value !== undefined && path === undefined) say(`Found: ${intents.length + transfers.length}`);
+  }, [found.value]);
   return (
     <>
       <h1>Search</h1>

@@ -58,7 +58,7 @@ export function Table<Row>({ rows, keyOf, columns, numbers = [] }: TableProps<Ro
                   {of(row)}
                 </th>
               ) : (
-                <td key={name} {...classOf(name)}>
+                <td key={name} data-name={name} {...classOf(name)}>
                   {of(row)}
                 </td>
               ),

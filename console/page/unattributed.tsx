@@ -7,7 +7,7 @@ import { chainWords, type Mode } from '../../src/contract/gen/words.ts';
 import { nameOf } from '../../src/contract/words.ts';
 import { api, useScope } from './api.ts';
 import { Field, Opener } from './forms.tsx';
-import { LiveList, Shown, useLoaded } from './loading.tsx';
+import { Head, LiveList, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { Link } from './routing.tsx';
 import { Facts, Table } from './tables.tsx';
@@ -73,11 +73,11 @@ export function UnattributedTransfer({ id }: { id: string }) {
     <Shown of={transfer} isView>
       {(found) => (
         <>
-          <header class="head">
-            <p class="soft">Transfer</p>
-            <h1>
-              <Money units={found.amountUnits} token={found.tokenAddress} />
-            </h1>
+          <Head
+            kind="Transfer"
+            name={moneyText({ units: found.amountUnits, token: found.tokenAddress })}
+            heading={<Money units={found.amountUnits} token={found.tokenAddress} />}
+          >
             <p>
               {found.paymentIntent === '' ? (
                 'It names no payment on its chain.'
@@ -87,7 +87,7 @@ export function UnattributedTransfer({ id }: { id: string }) {
                 </>
               )}
             </p>
-          </header>
+          </Head>
           {found.paymentIntent !== '' && !isReadOnly && (
             <div class="actions">
               <Opener label="It is not for that payment" doLabel="Detach it" onDo={detach}>

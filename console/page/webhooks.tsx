@@ -10,7 +10,7 @@ import {
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { api, useScope } from './api.ts';
 import { ActionButton, Choice, Opener } from './forms.tsx';
-import { LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
+import { Head, LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { Link } from './routing.tsx';
 import { Facts } from './tables.tsx';
 import { Delivery, deedsOf, Entries } from './timeline.tsx';
@@ -69,13 +69,11 @@ export function Endpoint({ id }: { id: string }) {
     <Shown of={endpoint} isView>
       {(found) => (
         <>
-          <header class="head">
-            <p class="soft">Endpoint</p>
-            <h1 class="url">{found.url}</h1>
+          <Head kind="Endpoint" name={found.url}>
             <p>
               <Health of={found} />
             </p>
-          </header>
+          </Head>
           {!isReadOnly && <EndpointActions endpoint={found} />}
           <Facts
             of={{

@@ -544,6 +544,10 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await signIn('/payments?label=overpaid');
     await see('None among the newest.');
     await press('Show more');
+    await expect.poll(() => page.locator('#said').textContent()).toBe('Show more: done');
+    await page.locator('tbody tr a').first().click();
+    await expect.poll(() => page.title()).toMatch(/^Payment, 1\.00\sUSDC ·/);
+    await page.goBack();
     await page.locator('tbody tr').waitFor();
     await page.goto(`${url}/search?q=${wallet}`);
     await page.locator('tbody tr').waitFor();
