@@ -55,6 +55,37 @@ test('the planned cost of a page of intents does not depend on the number of int
   await service.close();
 });
 
+test('a list reads nothing of the other mode, however many rows that has', async () => {
+  const service = await startService({ ROLES: 'api', DATABASE_POOL: '1' });
+  const { id } = await service.newMerchant();
+  const of = { count: 20_000, firstAtMs: Date.now() - 86_400_000 };
+  // By the merchant and the mode alone, a quarter of all rows would match.
+  await service.query(...insertOf({ ...of, merchantId: id }));
+  const columns = { mode: `'mainnet'` };
+  await service.query(
+    ...insertOf({ ...of, merchantId: service.merchant.id, firstAtMs: of.firstAtMs + of.count, columns }),
+  );
+  await service.query(
+    `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, position, data)
+     select id, merchant_id, mode, 'payment_intent.expired', created_at, id, 1, row_number() over (order by id), '{}' from payment_intents`,
+  );
+  await service.query('vacuum analyze payment_intents, events');
+  const lists = [
+    ['listPaymentIntents', {}],
+    ['listPaymentIntents', { page_size: 100 }],
+    ['listPaymentIntents', { lane: 'manual' }],
+    ['listEvents', {}],
+    ['listEvents', { type: 'payment_intent.canceled' }],
+  ] as const;
+  for (const [method, request] of lists)
+    expect(await service.call(method, request)).toMatchObject({ json: {} });
+  await service.server.close();
+  await endSessions(service.served);
+  const read = `select sum(seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname in ('payment_intents', 'events')`;
+  expect((await service.query<{ n: number }>(read))[0]?.n).toBeLessThan(1_000);
+  await service.close();
+});
+
 // PostgreSQL keeps the plan of a prepared statement until its tables have new statistics. A plan made while a
 // table was small must also be good when it is large.
 test('concurrent retrievals use an index, also in a new database', async () => {

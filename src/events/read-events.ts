@@ -5,7 +5,7 @@ import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
-import { type Condition, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { type Condition, firstRows, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
 import { invalidField, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
@@ -198,9 +198,11 @@ export function createEventReader(em: EntityManager) {
       where e.id = $1 and e.merchant_id = $2 and e.mode = $3 and e.position is not null`,
   );
   const inRange = 'e.merchant_id = $1 and e.mode = $2 and e.position > $3';
+  const ofEvents = { table: 'events', alias: 'e', key: 'position', isAscending: true, range: inRange };
+  const range = { ...ofEvents, limit: '$4' };
   const listAll = preparedStatement(
     'list_events',
-    `select ${listed} from events e where ${inRange} order by e.position limit $4`,
+    `select ${listed} from ${firstRows(range)} order by found.key`,
   );
   const listOf = ({ type, paymentIntent, refund }: EventFilter) => {
     const values = new Values(...Array.from({ length: 5 }));
@@ -227,13 +229,13 @@ export function createEventReader(em: EntityManager) {
     'list_events_behind',
     `select ${listed}, p.last_position
        from event_progress p
-       left join lateral (select * from events e where ${inRange} order by e.position limit $4) e on true
+       left join lateral (select e.* from ${firstRows(range)}) e on true
       order by e.position`,
   );
-  const scan = { table: 'events', alias: 'e', range: inRange, order: 'e.position', matching: 'e.type = $6' };
+  const scan = { ...ofEvents, matching: 'e.type = $6' };
   const listOfType = preparedStatement(
     'list_events_of_type',
-    `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.position limit $4`,
+    `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.key limit $4`,
   );
   const pageOf = (rows: ListedRow[], last: ListedRow | undefined) => ({
     rows: rows.map(columns.read),

@@ -17,7 +17,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
-import { readScannedPage, Values } from '../database/scanned-page.ts';
+import { firstRows, readScannedPage, Values } from '../database/scanned-page.ts';
 import { violationsIn } from '../requests/errors.ts';
 import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -155,20 +155,19 @@ function createPageReader(em: EntityManager) {
   const columns = shownRow('i');
   const { run, read } = createPreparedStatements(em);
   const list = async (merchantId: string, query: Query, size: number): Promise<PaymentIntentPage> => {
-    const { rows, next } = await readScannedPage(read, merchantId, { ...query, columns, alias: 'i', size });
+    const of = { ...query, columns, table: 'payment_intents', alias: 'i', size };
+    const { rows, next } = await readScannedPage(read, merchantId, of);
     return { rows: rows.map(readShownRow), next: next && readShownRow(next).id };
   };
 
   // A constant limit: one from a column is estimated as a tenth of the table, and JIT would compile each run.
+  const range = 'i.merchant_id = wanted.merchant_id and i.mode = wanted.mode and i.id < wanted.below';
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
        from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid))
               with ordinality as wanted (merchant_id, mode, below, place)
-      cross join lateral
-            (select * from payment_intents i
-              where i.merchant_id = wanted.merchant_id and i.mode = wanted.mode and i.id < wanted.below
-              order by i.id desc limit ${maxSharedSize + 1}) i
+      cross join lateral (select i.* from ${firstRows({ table: 'payment_intents', alias: 'i', range, limit: maxSharedSize + 1 })}) i
       order by wanted.place, i.id desc`,
   );
   /** Concurrent requests for pages share a statement, and equal pages share their rows. */
@@ -206,7 +205,7 @@ function pageOf(found: ShownColumns[], size: number): PaymentIntentPage {
   return { rows, next: found.length > size ? rows.at(-1)?.id : undefined };
 }
 
-type Query = Pick<Parameters<typeof readScannedPage>[2], 'table' | 'range' | 'order' | 'matching' | 'values'>;
+type Query = Pick<Parameters<typeof readScannedPage>[2], 'keysIn' | 'range' | 'matching' | 'values'>;
 
 function queryOf(
   { merchantId, mode }: Identity,
@@ -220,20 +219,18 @@ function queryOf(
   const idAt = (moment: Timestamp | undefined, laterMs = 0) =>
     moment && lowestUuid((wholeMs(moment) ?? 0) + laterMs);
   // With a metadata filter, `payment_intent_metadata` selects the intents, in the same order.
-  const [table, of, id] =
-    metadata === undefined
-      ? ['payment_intents', 'i', 'i.id']
-      : ['payment_intent_metadata m cross join payment_intents', 'm', 'm.payment_intent'];
+  const [of, id] = metadata === undefined ? ['i', 'i.id'] : ['m', 'm.payment_intent'];
+  const keyed = ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey] as const;
   const range = values.and([
     [`${of}.merchant_id = ?`, merchantId],
     [`${of}.mode = ?`, mode],
-    ['m.digest = ?::bytea and i.id = m.payment_intent', metadata && metadataDigest(metadata)],
+    ['m.digest = ?::bytea', metadata && metadataDigest(metadata)],
     [`${id} < ?`, below],
     [`${id} < ?`, idAt(request.createdBefore)],
     [`${id} >= ?`, idAt(request.createdFrom)],
     // An intent succeeds after its creation. Two clocks measure this, so ten minutes' difference is allowed.
     [`${id} < ?`, idAt(succeededBefore, 600_000)],
-    ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
+    ...(metadata ? [] : [keyed]),
   ]);
   const matching = values.and([
     ['i.status = ?::payment_intent_status', nameOf(paymentIntentStatusWords, request.status)],
@@ -246,10 +243,12 @@ function queryOf(
     ['i.expected_wallet = ?::bytea', byteaOf(request.expectedWallet)],
     ['i.succeeded_at >= ?', isoOf(wholeMs(succeededFrom))],
     ['i.succeeded_at < ?', isoOf(wholeMs(succeededBefore))],
+    ...(metadata ? [keyed] : []),
     // Two values may share a digest.
     ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
   ]);
-  return { table, range, order: `${id} desc`, matching: matching || 'true', values };
+  const keysIn = metadata && { table: 'payment_intent_metadata m', column: id };
+  return { ...(keysIn && { keysIn }), range, matching: matching || 'true', values };
 }
 
 /** The filters that are set. */

@@ -26,7 +26,7 @@ import { TransferEntity, type TransferRow, WatchedChainEntity } from '../databas
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { type Condition, Values } from '../database/scanned-page.ts';
+import { type Condition, firstRows, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
@@ -69,8 +69,8 @@ async function readNewest(
     const sql = values.and(conditions);
     return sql === '' ? '' : ` and ${sql}`;
   };
-  const scan = (where: string, by: string) =>
-    `(select * from ${table} t where ${where}${and(range)} order by t.${by} desc limit ${maxScanned}) t`;
+  const scan = (where: string, key: string) =>
+    `(select t.* from ${firstRows({ table, alias: 't', key, range: `${where}${and(range)}`, limit: maxScanned })}) t`;
   const isOfEvents = table === 'events';
   const positioned = isOfEvents ? ' and t.position is not null' : '';
   const from =

@@ -102,7 +102,7 @@ export function listRefunds(em: EntityManager): Methods['listRefunds'] {
       ]);
       const matching =
         values.and([['r.status = ?::refund_status', nameOf(refundStatusWords, request.status)]]) || 'true';
-      const of = { columns: columns.of('r'), table: 'refunds', alias: 'r', order: 'r.id desc' };
+      const of = { columns: columns.of('r'), table: 'refunds', alias: 'r' };
       const page = { ...of, range, matching, values, size };
       const work = async () => {
         const { rows, next } = await readScannedPage(read, merchantId, page);

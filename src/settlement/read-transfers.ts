@@ -114,7 +114,6 @@ export function listTransfers(em: EntityManager): Methods['listTransfers'] {
         table: 'transfers',
         alias: 't',
         ...conditionsOf(values, request, { merchantId, mode }, below),
-        order: 't.id desc',
         values,
         size,
       });

@@ -152,17 +152,19 @@ function statementsOf(columns: string) {
           from events e where e.id = d.event_id limit 1
       ) e
       order by ${order}`;
+  const within = 'd.merchant_id = $1 and d.endpoint_id = $2';
   const scan = {
     table: 'webhook_deliveries',
     alias: 'd',
-    range: `d.merchant_id = $1 and d.endpoint_id = $2 and d.event_id < $3`,
-    order: 'd.event_id desc',
+    key: 'event_id',
+    within,
+    range: `${within} and d.event_id < $3`,
     matching: '$4::webhook_delivery_status is null or d.status = $4',
   };
   const list = preparedStatement(
     'list_webhook_deliveries',
     shown(
-      `(select * from ${scannedRows(scan)} order by d.event_id desc limit $5) d`,
+      `(select * from ${scannedRows(scan)} order by d.key desc limit $5) d`,
       'd.event_id desc',
       ', d.matches, d.is_last_scanned',
     ),
