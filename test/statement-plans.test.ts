@@ -51,7 +51,7 @@ test('the planned cost of a page of intents does not depend on the number of int
   );
   const [plan] = await em.execute(`explain (generic_plan) ${statement.replace('$1', '$1::json')}`);
   // From a cost of 100,000 on, PostgreSQL JIT-compiles the statement for each run.
-  expect(Number(/cost=\d+\.\d+\.\.(\d+)/.exec(plan?.['QUERY PLAN'])?.[1])).toBeLessThan(1_000);
+  expect(Number(/cost=\d+\.\d+\.\.(\d+)/.exec(plan?.['QUERY PLAN'])?.[1])).toBeLessThan(2_000);
   await service.close();
 });
 

@@ -17,7 +17,7 @@ import { PaymentIntentEntity, type PaymentIntentRow } from '../database/entities
 import { entityColumns } from '../database/entity-columns.ts';
 import { lowestUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, jsonOfRows, preparedStatement } from '../database/prepared.ts';
-import { firstRows, readScannedPage, Values } from '../database/scanned-page.ts';
+import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { violationsIn } from '../requests/errors.ts';
 import { addressViolations, byteaOf, wordViolations } from '../requests/filters.ts';
 import { isIdempotencyKey } from '../requests/idempotency-key.ts';
@@ -161,13 +161,18 @@ function createPageReader(em: EntityManager) {
   };
 
   // A constant limit: one from a column is estimated as a tenth of the table, and JIT would compile each run.
-  const range = 'i.merchant_id = wanted.merchant_id and i.mode = wanted.mode and i.id < wanted.below';
+  // Ordered by the mode, too, so that no walk along the primary key is taken for an answer. For some rows this
+  // costs less than `firstRows`.
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
        from rows from (json_to_recordset($1) as ("merchantId" uuid, mode payment_mode, below uuid))
               with ordinality as wanted (merchant_id, mode, below, place)
-      cross join lateral (select i.* from ${firstRows({ table: 'payment_intents', alias: 'i', range, limit: maxSharedSize + 1 })}) i
+      cross join lateral
+            (select * from payment_intents i
+              where i.merchant_id = wanted.merchant_id and (i.mode, i.id) < (wanted.mode, wanted.below)
+                and (i.mode, i.id) >= (wanted.mode, '${lowestUuid(0)}')
+              order by i.mode desc, i.id desc limit ${maxSharedSize + 1}) i
       order by wanted.place, i.id desc`,
   );
   /** Concurrent requests for pages share a statement, and equal pages share their rows. */
