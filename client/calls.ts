@@ -27,6 +27,8 @@ export function createCall(maxTries: number, send: Send) {
         return await send({ ...asked, signal: ended });
       } catch (reason) {
         signal?.throwIfAborted();
+        // Next.js says by such an error that a page cannot be made at build time.
+        if (typeof (reason as { digest?: unknown } | null)?.digest === 'string') throw reason;
         const failure = PaymentIntentsError.from(reason, asked.idempotencyKey);
         if (failure.code !== 'network') last = failure;
         else if (callTimeout?.aborted)

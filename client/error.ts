@@ -64,6 +64,11 @@ export class PaymentIntentsError extends Error {
     Object.defineProperty(this, brand, { value: true });
   }
 
+  /** For loggers that write JSON, which leave out an error's message otherwise. */
+  toJSON(): object {
+    return { ...this, message: this.message };
+  }
+
   /** Returns the error for anything thrown by one try, with the idempotency key of its call. */
   static from(reason: unknown, idempotencyKey: string | undefined): PaymentIntentsError {
     if (reason instanceof PaymentIntentsError) {
@@ -97,11 +102,12 @@ export function rootOf(reason: unknown): string {
   const visit = (error: unknown) => {
     if (seen.has(error)) return;
     seen.add(error);
-    if (!(error instanceof Error)) messages.push(String(error));
-    else if (error instanceof AggregateError && error.errors.length > 0) error.errors.forEach(visit);
-    else if (error.cause !== undefined && error.cause !== null) visit(error.cause);
-    else if ('code' in error && error.code === 'ERR_SSL_WRONG_VERSION_NUMBER') messages.push(noTls);
-    else messages.push(error.message || error.name);
+    // Not by `instanceof`: Jest's errors are of another realm.
+    const { message, name, cause, code, errors } = (error ?? {}) as Record<string, unknown>;
+    if (typeof message !== 'string') messages.push(String(error));
+    else if (Array.isArray(errors) && errors.length > 0) errors.forEach(visit);
+    else if (cause !== undefined && cause !== null) visit(cause);
+    else messages.push(code === 'ERR_SSL_WRONG_VERSION_NUMBER' ? noTls : message || String(name));
   };
   visit(reason);
   return [...new Set(messages)].join('; ');

@@ -17,6 +17,8 @@ export function json({ baseUrl, apiKey }: CheckedOptions): Send {
       ...(body !== undefined && { body }),
       // Following a redirect would turn a POST into a GET, or send the API key elsewhere.
       redirect: 'manual',
+      // Next.js keeps answers otherwise. Older workerd knows no `cache`, and refuses it.
+      ...('cache' in Request.prototype && { cache: 'no-store' }),
       signal,
     });
     const isExpected = response.status === method.status;

@@ -65,7 +65,7 @@ const maxTimerMs = 2 ** 31 - 1;
 export function readOptions(options: unknown, protocols: readonly string[]) {
   if ('window' in globalThis || 'importScripts' in globalThis) {
     throw new Error(
-      'The payment intents client runs on servers only: anybody could read an API key in a browser. Call your own server, and let it call this.',
+      'The payment intents client runs on servers only: anybody could read an API key in a browser. Call your own server, and let it call this. In a test, use the environment "node" instead of jsdom.',
     );
   }
   const given = namedOptions(options, clientOptions);

@@ -41,8 +41,10 @@ export type Unknown = `unknown:${string}`;
 
 /** An event's type, as the service sent it. It may be newer than this client: give a `switch` a `default`. */
 export type EventType = KnownEventType | (string & {});
+/** The types that this version knows. `switch (event.type as KnownEventType)` refuses a misspelt `case`. */
+export type { KnownEventType };
 
-/** A fact about an intent or a payment, as the service sent it. It may be newer than this client. */
+/** A fact about an intent, a payment or a refund, as the service sent it. It may be newer than this client. */
 export type Label =
   | 'underpaid'
   | 'overpaid'
@@ -51,4 +53,8 @@ export type Label =
   | 'found_late'
   | 'wrong_token'
   | 'reorged'
+  | 'other_amount'
+  | 'other_destination'
+  | 'twice'
+  | 'payment_reorged'
   | (string & {});

@@ -6,9 +6,18 @@ import { eventFields } from './gen/fields.ts';
 import type { Event } from './gen/resources.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
-export type { Mode, PaymentIntentStatus, PaymentStatus } from '../src/contract/gen/words.ts';
+export type {
+  Chain,
+  Lane,
+  Mode,
+  PaymentIntentStatus,
+  PaymentStatus,
+  RefundStatus,
+  Token,
+  TransferStatus,
+} from '../src/contract/gen/words.ts';
 export type * from './gen/resources.ts';
-export type { ApiResource, EventType, JsonObject, JsonValue, Label, Unknown } from './values.ts';
+export type * from './values.ts';
 
 /** A request to your webhook endpoint. */
 export interface ReceivedWebhook {
@@ -19,7 +28,7 @@ export interface ReceivedWebhook {
   /** The endpoint's secret, `whsec_…`; an array while one secret replaces another. */
   secret: string | readonly string[];
   /** When your queue or gateway received it, if you verify it later. Default: now. */
-  receivedAt?: Date;
+  receivedAt?: Date | undefined;
 }
 
 export type WebhookHeaders =
@@ -124,6 +133,7 @@ function textOf(body: unknown): string {
     // Keeps a byte order mark, which is part of the signed bytes.
     return new TextDecoder('utf-8', { ignoreBOM: true }).decode(body as Uint8Array<ArrayBuffer>);
   }
+  if (body instanceof Promise) throw new TypeError('body is a Promise: await it');
   const isParsed = typeof body === 'object' && body !== null;
   throw new TypeError(
     isParsed

@@ -9,7 +9,7 @@ import { inspect } from 'node:util';
 import { create } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { createPaymentIntentsClient, type PaymentIntentsError } from '../client/index.ts';
 import { createPaymentIntentsClient as createJsonClient } from '../client/json.ts';
 import { PaymentIntentSchema } from '../src/contract/gen/payments/v1/payment_intent_pb.ts';
@@ -51,6 +51,7 @@ async function errorAt(
   const client = clientOf(service, protocol, { baseUrl, maxTries: 1, ...change });
   const error = await errorOf(client.createPaymentIntent({ amountUnits }));
   expect(inspect(error, { depth: 20, showHidden: true })).not.toContain(service.merchant.keys.testnet.apiKey);
+  expect(JSON.parse(JSON.stringify(error)).message).toBe(error.message);
   return error;
 }
 
@@ -327,6 +328,14 @@ test('an empty message over gRPC is an error', async () => {
   });
   const error = await errorAt('grpc', await listenInTest(http2.createServer(empty)));
   expect(error).toMatchObject({ code: 'unexpected_answer', isRetryable: false });
+});
+
+test('a framework that patches fetch keeps no answer, and its own errors pass through', async () => {
+  const building = Object.assign(new Error('Dynamic server usage'), { digest: 'DYNAMIC_SERVER_USAGE' });
+  const fetching = vi.spyOn(globalThis, 'fetch').mockRejectedValue(building);
+  await expect(clientOf(service, 'json').retrievePaymentIntent('pi_1')).rejects.toBe(building);
+  expect(fetching.mock.calls).toMatchObject([[expect.any(String), { cache: 'no-store' }]]);
+  fetching.mockRestore();
 });
 
 test.each<[number, string, boolean]>([

@@ -158,7 +158,12 @@ function follow(
       clearInterval(poll);
       removeEventListener('message', receive);
       if (current === followed) current = undefined;
-      onEnd?.({ ...last });
+      // An error of the shop's function must not stop the click that replaces this popup.
+      try {
+        onEnd?.({ ...last });
+      } catch (error) {
+        reportError(error);
+      }
     },
   };
 

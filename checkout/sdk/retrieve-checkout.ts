@@ -51,7 +51,9 @@ export async function retrieveCheckout(options: RetrieveCheckoutOptions): Promis
   let answer: Response | undefined;
   let text: string;
   try {
-    answer = await fetch(url, { headers, signal: signal ?? null });
+    // A server's framework may keep answers otherwise. Older workerd knows no `cache`, and refuses it.
+    const fresh = 'cache' in Request.prototype ? ({ cache: 'no-store' } as const) : {};
+    answer = await fetch(url, { headers, signal: signal ?? null, ...fresh });
     text = await answer.text();
   } catch (cause) {
     if (signal?.aborted) throw signal.reason;
