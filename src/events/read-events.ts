@@ -188,6 +188,33 @@ interface ListedRow {
   is_last_scanned: boolean;
 }
 
+const inRange = 'e.merchant_id = $1 and e.mode = $2 and e.position > $3';
+const ofEvents = { table: 'events', alias: 'e', key: 'position', isAscending: true, range: inRange };
+const range = { ...ofEvents, limit: '$4' };
+
+/** The statement for the events of an intent or a refund, and its values after the range. */
+function listOf(listed: string, { type, paymentIntent, refund }: EventFilter) {
+  const values = new Values(...Array.from({ length: 5 }));
+  const of = values.and([['e.type = ?', type === '' ? undefined : type]]) || 'true';
+  const where = `${inRange} and ${of}`;
+  // Within an intent or a refund, the sequence gives the same order and has an index. By position, all
+  // events would be scanned.
+  const ofSubject = (...conditions: Condition[]) =>
+    `select e.* from events e where ${where} and ${values.and(conditions)} order by e.sequence limit $4`;
+  const ofRefunds = (intent: string) =>
+    `select e.* from refunds r join events e on e.refund = r.id
+      where ${where} and ${values.and([['r.merchant_id = e.merchant_id and r.payment_intent = ?', intent]])}
+      order by e.position limit $4`;
+  const isOfIntent = 'exists (select from refunds r where r.id = e.refund and r.payment_intent = ?)';
+  const queries =
+    refund !== undefined
+      ? [ofSubject(['e.refund = ?', refund], [isOfIntent, paymentIntent])]
+      : [ofSubject(['e.payment_intent = ?', paymentIntent]), ofRefunds(paymentIntent ?? '')];
+  const from = queries.map((query) => `(${query})`).join(' union all ');
+  const text = `select ${listed} from (${from}) e order by e.position limit $4`;
+  return { statement: preparedStatement('list_events_of', text), values: values.list.slice(5) };
+}
+
 export function createEventReader(em: EntityManager) {
   const columns = entityColumns<EventRow>(em, EventEntity);
   const listed = `${columns.of('e')}, ${newestEpoch} as epoch, ${limitColumns('$5')}`;
@@ -197,34 +224,10 @@ export function createEventReader(em: EntityManager) {
     `select ${columns.of('e')} from events e
       where e.id = $1 and e.merchant_id = $2 and e.mode = $3 and e.position is not null`,
   );
-  const inRange = 'e.merchant_id = $1 and e.mode = $2 and e.position > $3';
-  const ofEvents = { table: 'events', alias: 'e', key: 'position', isAscending: true, range: inRange };
-  const range = { ...ofEvents, limit: '$4' };
   const listAll = preparedStatement(
     'list_events',
     `select ${listed} from ${firstRows(range)} order by found.key`,
   );
-  const listOf = ({ type, paymentIntent, refund }: EventFilter) => {
-    const values = new Values(...Array.from({ length: 5 }));
-    const of = values.and([['e.type = ?', type === '' ? undefined : type]]) || 'true';
-    const where = `${inRange} and ${of}`;
-    // Within an intent or a refund, the sequence gives the same order and has an index. By position, all
-    // events would be scanned.
-    const ofSubject = (...conditions: Condition[]) =>
-      `select e.* from events e where ${where} and ${values.and(conditions)} order by e.sequence limit $4`;
-    const ofRefunds = (intent: string) =>
-      `select e.* from refunds r join events e on e.refund = r.id
-        where ${where} and ${values.and([['r.merchant_id = e.merchant_id and r.payment_intent = ?', intent]])}
-        order by e.position limit $4`;
-    const isOfIntent = 'exists (select from refunds r where r.id = e.refund and r.payment_intent = ?)';
-    const queries =
-      refund !== undefined
-        ? [ofSubject(['e.refund = ?', refund], [isOfIntent, paymentIntent])]
-        : [ofSubject(['e.payment_intent = ?', paymentIntent]), ofRefunds(paymentIntent ?? '')];
-    const from = queries.map((query) => `(${query})`).join(' union all ');
-    const text = `select ${listed} from (${from}) e order by e.position limit $4`;
-    return { statement: preparedStatement('list_events_of', text), values: values.list.slice(5) };
-  };
   const listBehind = preparedStatement(
     'list_events_behind',
     `select ${listed}, p.last_position
@@ -271,7 +274,7 @@ export function createEventReader(em: EntityManager) {
         const { rows, next } = pageOfScanned(await list(listOfType, size + 2, filter.type), size);
         return pageOf(rows, next);
       }
-      const { statement, values } = isOfSubject ? listOf(filter) : { statement: listAll, values: [] };
+      const { statement, values } = isOfSubject ? listOf(listed, filter) : { statement: listAll, values: [] };
       const found = await list(statement, size + 1, ...values);
       return pageOf(found.slice(0, size), found.length > size ? found[size - 1] : undefined);
     },

@@ -245,7 +245,7 @@ function tryItForm(document: openapi.OpenApiDocument, { method, path, operation 
 ${inputs}
 ${body !== undefined && html`<label for="${id}-body">Body</label><textarea id="${id}-body" data-in="body" rows="${text.split('\n').length}" autocomplete="off" autocapitalize="off" spellcheck="false">${text}</textarea>`}
 <button type="submit">Send ${method}</button>
-<div class="result" role="status"></div>
+<p class="said" role="status"></p><div class="result"></div>
 </form></details>`;
 }
 

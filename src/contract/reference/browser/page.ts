@@ -34,15 +34,20 @@
 
   const addCopyButton = (block: HTMLElement) => {
     const button = document.createElement('button');
-    Object.assign(button, { type: 'button', className: 'copy', textContent: 'Copy', ariaLive: 'polite' });
+    Object.assign(button, { type: 'button', className: 'copy', textContent: 'Copy' });
+    const said = Object.assign(document.createElement('span'), { className: 'said', role: 'status' });
     button.addEventListener('click', async () => {
       // Of the samples, the one that is shown.
       const codes = [...block.querySelectorAll<HTMLElement>('code')];
       const code = codes.find((one) => one.getClientRects().length > 0);
       button.textContent = code !== undefined && (await copy(code)) ? 'Copied' : 'Press Ctrl+C';
-      setTimeout(() => Object.assign(button, { textContent: 'Copy' }), 2000);
+      said.textContent = button.textContent;
+      setTimeout(() => {
+        button.textContent = 'Copy';
+        said.textContent = '';
+      }, 2000);
     });
-    block.append(button);
+    block.append(button, said);
   };
 
   const chooseLanguage = (language: string) => {

@@ -48,12 +48,15 @@
     form.addEventListener('submit', async (event) => {
       event.preventDefault();
       const button = form.querySelector<HTMLButtonElement>('[type=submit]');
-      if (button === null || button.disabled) return;
-      button.disabled = true;
+      if (button === null || button.ariaDisabled === 'true') return;
+      // Not `disabled`, which would drop the focus.
+      button.ariaDisabled = 'true';
       const result = document.createElement('pre');
-      Object.assign(result, { className: 'wrap', tabIndex: 0, textContent: (await send(form)).join('\n') });
+      const lines = await send(form);
+      Object.assign(result, { className: 'wrap', tabIndex: 0, textContent: lines.join('\n') });
+      Object.assign(form.querySelector('.said') ?? {}, { textContent: lines[0] });
       form.querySelector('.result')?.replaceChildren(result);
-      button.disabled = false;
+      button.ariaDisabled = 'false';
     });
   }
   // One key for all forms of the page.
