@@ -18,7 +18,7 @@ export function json({ baseUrl, apiKey }: CheckedOptions): Send {
       // Following a redirect would turn a POST into a GET, or send the API key elsewhere.
       redirect: 'manual',
       // Next.js keeps answers otherwise. Older workerd knows no `cache`, and refuses it.
-      ...('cache' in Request.prototype && { cache: 'no-store' }),
+      ...(typeof Request === 'function' && 'cache' in Request.prototype && { cache: 'no-store' }),
       signal,
     });
     const isExpected = response.status === method.status;

@@ -133,7 +133,9 @@ function textOf(body: unknown): string {
     // Keeps a byte order mark, which is part of the signed bytes.
     return new TextDecoder('utf-8', { ignoreBOM: true }).decode(body as Uint8Array<ArrayBuffer>);
   }
-  if (body instanceof Promise) throw new TypeError('body is a Promise: await it');
+  if (typeof (body as { then?: unknown } | null)?.then === 'function') {
+    throw new TypeError('body is a Promise: await it');
+  }
   const isParsed = typeof body === 'object' && body !== null;
   throw new TypeError(
     isParsed

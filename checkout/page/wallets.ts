@@ -66,7 +66,7 @@ function textOf(said: unknown): string {
   return typeof said === 'string' ? said : '';
 }
 
-/** A wallet that can be asked. What it answers may be nonsense, for which each method rejects. */
+/** A wallet that can be asked. */
 export class Wallet implements WalletLabel {
   readonly id: string;
   readonly name: string;

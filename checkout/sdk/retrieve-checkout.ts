@@ -52,7 +52,8 @@ export async function retrieveCheckout(options: RetrieveCheckoutOptions): Promis
   let text: string;
   try {
     // A server's framework may keep answers otherwise. Older workerd knows no `cache`, and refuses it.
-    const fresh = 'cache' in Request.prototype ? ({ cache: 'no-store' } as const) : {};
+    const hasCache = typeof Request === 'function' && 'cache' in Request.prototype;
+    const fresh = hasCache ? ({ cache: 'no-store' } as const) : {};
     answer = await fetch(url, { headers, signal: signal ?? null, ...fresh });
     text = await answer.text();
   } catch (cause) {

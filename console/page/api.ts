@@ -94,7 +94,7 @@ const transport = createConnectTransport({
   interceptors: [identify],
 });
 
-/** Every method of the contract. Their names are unique. */
+/** Every method of the contract. No two of its services share a name. */
 export const api = {
   ...createClient(ConsoleService, transport),
   ...createClient(PaymentIntentService, transport),

@@ -181,7 +181,8 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
 ) {
   const { ask, rowsOf, idOf = ({ id }) => id } = props;
   const newest = useLoaded(props.name, () => ask({ pageSize, pageToken: '' }));
-  const [kept] = useState(() => keptOf(`${history.state} ${props.name}`));
+  const { id, mode } = useScope().merchant;
+  const [kept] = useState(() => keptOf(`${history.state} ${id} ${mode} ${props.name}`));
   const [shown, setShown] = useState(kept.shown as { rows: readonly Row[]; next: string } | undefined);
   const list = useRef<HTMLDivElement>(null);
   const show = (answer: Answer, above: readonly Row[] = []) => {
@@ -213,11 +214,13 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         if (rows.length === 0 && fresh === 0 && next === '') return <p class="state">{props.empty}</p>;
         const count = fresh === pageSize ? `${fresh} or more` : fresh;
         const more = async () => {
+          const pressed = document.activeElement;
           show(await firstFound(ask, rowsOf, next), known);
           // The button has moved below the new rows.
-          requestAnimationFrame(() =>
-            list.current?.querySelectorAll('tbody tr')[known.length]?.querySelector('a')?.focus(),
-          );
+          requestAnimationFrame(() => {
+            const row = list.current?.querySelectorAll('tbody tr')[rows.length];
+            if (document.activeElement === pressed) row?.querySelector('a')?.focus();
+          });
         };
         return (
           <div ref={list}>

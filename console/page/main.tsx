@@ -116,7 +116,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   useEffect(() => keepFocus(content.current as HTMLElement), []);
   useEffect(() => {
     document.title = `${title} · ${name}`;
-  }, [title, name, url.pathname]);
+  }, [title, name, place]);
   return (
     <>
       <a class="skip" href="#content">
@@ -270,7 +270,7 @@ function Export() {
   );
 }
 
-function sayEnd(heading: HTMLElement | null): void {
+function focusEnd(heading: HTMLElement | null): void {
   document.title = 'Not signed in';
   heading?.focus();
 }
@@ -286,7 +286,7 @@ function App({ opened }: { opened: Session | string }) {
   if (typeof session === 'string') {
     return (
       <main class="alone">
-        <h1 ref={sayEnd} tabIndex={-1}>
+        <h1 ref={focusEnd} tabIndex={-1}>
           Not signed in
         </h1>
         <p>{session}</p>

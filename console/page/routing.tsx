@@ -3,10 +3,12 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
-/** Goes to a path of the console. With `replaces`, it replaces the current entry of the history, which has an id. */
+/**
+ * Goes to a path of the console. With `replaces`, it replaces the current entry of the browser's history. The
+ * new entry has a state of its own, by which `LiveList` knows it.
+ */
 export function go(path: string, { replaces = false } = {}): void {
-  if (replaces) history.replaceState(history.state, '', path);
-  else history.pushState(crypto.randomUUID(), '', path);
+  history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', path);
   // The browser reports only its own moves.
   dispatchEvent(new Event('popstate'));
 }

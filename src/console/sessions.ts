@@ -180,7 +180,8 @@ function summarize(session: ConsoleSession) {
   };
 }
 
-function statusOf({ revokedAt, usedAt, expiresAt, codeExpiresAt }: ConsoleSession) {
+function statusOf(session: ConsoleSession): 'code' | 'open' | 'ended' | 'revoked' {
+  const { revokedAt, usedAt, expiresAt, codeExpiresAt } = session;
   const now = Date.now();
   if (revokedAt != null) return 'revoked';
   if (usedAt == null || expiresAt == null) return codeExpiresAt.getTime() > now ? 'code' : 'ended';

@@ -1,15 +1,9 @@
 // Pages of a list whose filter has no index. Each page searches a bounded number of rows, each row once.
 
-import { type PreparedStatements, preparedStatement } from './prepared.ts';
+import type { PreparedStatement, PreparedStatements } from './prepared.ts';
 
 /** Most rows searched for one page: a few tens of milliseconds. */
 const maxScanned = 10_000;
-
-/**
- * A statement with at most this many values is prepared, because planning takes longer than finding one row.
- * Longer ones have thousands of combinations of filters, which would stay in every connection's memory.
- */
-const maxPreparedValues = 5;
 
 /** Rows of a merchant in the order of a key. */
 interface KeyRange {
@@ -19,7 +13,7 @@ interface KeyRange {
   key?: string;
   /** A condition within which a key is unique, if it is not by itself. */
   within?: string;
-  /** A table with its alias, and its column that has the keys, if it is not that one. */
+  /** If the keys are in another table: that table with its alias, and its column. */
   keysIn?: { table: string; column: string };
   isAscending?: boolean;
   /** Conditions that an index supports, in the order of the key. */
@@ -28,9 +22,10 @@ interface KeyRange {
 }
 
 /**
- * Returns a FROM clause with the first rows of a range. `found.key` has their order. The keys are read alone,
- * from the index by merchant, which has all their columns. For whole rows the planner may walk the primary
- * key instead: it takes merchants and modes for evenly spread, and would step over millions of other rows.
+ * Returns a FROM clause with the first rows of a range, ordered by `found.key`. The keys are read alone, from
+ * the index by merchant, which has all their columns. For whole rows the planner may walk the primary key
+ * instead: it takes merchants and modes for evenly spread, and would step over millions of other rows. That
+ * index costs least once the table is vacuumed.
  */
 export function firstRows(of: KeyRange): string {
   const { table, alias, key = 'id', within, keysIn, isAscending } = of;
@@ -84,6 +79,9 @@ export class Values {
   }
 }
 
+/** The statement of a scan. It is planned for each run: a plan for a small table is slow once it is large. */
+export const scanning = (text: string): PreparedStatement => ({ name: '', text });
+
 /** Reads a page by descending id, of at most `size` rows. */
 export async function readScannedPage(
   read: PreparedStatements['read'],
@@ -93,9 +91,7 @@ export async function readScannedPage(
   const { alias } = scan;
   const text = `select ${columns}, ${alias}.matches, ${alias}.is_last_scanned from ${scannedRows(scan)}
      order by ${alias}.key desc limit $${list.push(size + 2)}`;
-  const statement =
-    list.length > maxPreparedValues ? { name: '', text } : preparedStatement('list_scanned', text);
-  return pageOfScanned((await read(merchantId, statement, list)).rows, size);
+  return pageOfScanned((await read(merchantId, scanning(text), list)).rows, size);
 }
 
 /**

@@ -5,7 +5,7 @@ import { EventEntity, type EventRow } from '../database/entities/event.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, type PreparedStatement, preparedStatement } from '../database/prepared.ts';
-import { type Condition, firstRows, pageOfScanned, scannedRows, Values } from '../database/scanned-page.ts';
+import { type Condition, pageOfScanned, scannedRows, scanning, Values } from '../database/scanned-page.ts';
 import { invalidField, ServiceError } from '../requests/errors.ts';
 import { cursorOf, pageTokenOf } from '../requests/page-token.ts';
 import type { Identity } from '../requests/request-context.ts';
@@ -189,8 +189,11 @@ interface ListedRow {
 }
 
 const inRange = 'e.merchant_id = $1 and e.mode = $2 and e.position > $3';
-const ofEvents = { table: 'events', alias: 'e', key: 'position', isAscending: true, range: inRange };
-const range = { ...ofEvents, limit: '$4' };
+/** Ordered by the mode, too, so that only the index by merchant gives the order: see `firstRows`. */
+const firstEvents = `(select * from events e
+      where e.merchant_id = $1 and (e.mode, e.position) > ($2, $3) and (e.mode, e.position) <= ($2, ${2n ** 63n - 1n})
+        and e.position is not null
+      order by e.mode, e.position limit $4) e`;
 
 /** The statement for the events of an intent or a refund, and its values after the range. */
 function listOf(listed: string, { type, paymentIntent, refund }: EventFilter) {
@@ -226,18 +229,18 @@ export function createEventReader(em: EntityManager) {
   );
   const listAll = preparedStatement(
     'list_events',
-    `select ${listed} from ${firstRows(range)} order by found.key`,
+    `select ${listed} from ${firstEvents} order by e.position`,
   );
   const listBehind = preparedStatement(
     'list_events_behind',
     `select ${listed}, p.last_position
        from event_progress p
-       left join lateral (select e.* from ${firstRows(range)}) e on true
+       left join lateral ${firstEvents} on true
       order by e.position`,
   );
-  const scan = { ...ofEvents, matching: 'e.type = $6' };
-  const listOfType = preparedStatement(
-    'list_events_of_type',
+  const keyed = { table: 'events', alias: 'e', key: 'position', isAscending: true };
+  const scan = { ...keyed, range: inRange, matching: 'e.type = $6' };
+  const listOfType = scanning(
     `select ${listed}, e.matches, e.is_last_scanned from ${scannedRows(scan)} order by e.key limit $4`,
   );
   const pageOf = (rows: ListedRow[], last: ListedRow | undefined) => ({

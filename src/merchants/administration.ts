@@ -203,7 +203,6 @@ async function upsertWallets(tx: EntityManager, merchantId: string, mode: ModeNa
 }
 
 function summarize(key: ApiKey) {
-  const expired = key.expiresAt != null && key.expiresAt.getTime() <= Date.now();
   return {
     keyId: formatIdentifier('key', key.id),
     merchantId: formatIdentifier('mer', key.merchantId),
@@ -211,9 +210,15 @@ function summarize(key: ApiKey) {
     hint: key.hint,
     /** `crc32`: of the first release, to be rotated when convenient. */
     format: key.format,
-    status: key.revokedAt ? 'revoked' : expired ? 'expired' : key.expiresAt ? 'expiring' : 'active',
+    status: statusOf(key),
     createdAt: key.createdAt,
     expiresAt: key.expiresAt ?? undefined,
     revokedAt: key.revokedAt ?? undefined,
   };
+}
+
+function statusOf({ revokedAt, expiresAt }: ApiKey): 'active' | 'expiring' | 'expired' | 'revoked' {
+  if (revokedAt) return 'revoked';
+  if (expiresAt == null) return 'active';
+  return expiresAt.getTime() <= Date.now() ? 'expired' : 'expiring';
 }

@@ -161,8 +161,8 @@ function createPageReader(em: EntityManager) {
   };
 
   // A constant limit: one from a column is estimated as a tenth of the table, and JIT would compile each run.
-  // Ordered by the mode, too, so that no walk along the primary key is taken for an answer. For some rows this
-  // costs less than `firstRows`.
+  // Ordered by the mode, too, so that only the index by merchant gives the order. For a few rows this costs less
+  // than `firstRows`.
   const listPlain = preparedStatement(
     'list_pages_of_payment_intents',
     `select wanted.place::int, ${columns}
@@ -219,13 +219,14 @@ function queryOf(
 ): Query {
   const values = new Values();
   const { idempotencyKey, label, metadataKey, metadataValue, succeededFrom, succeededBefore } = request;
-  const metadata = metadataKey === '' ? undefined : { key: metadataKey, value: metadataValue };
+  const pair = metadataKey === '' ? undefined : { key: metadataKey, value: metadataValue };
   const chain = nameOf(chainWords, request.chain);
   const idAt = (moment: Timestamp | undefined, laterMs = 0) =>
     moment && lowestUuid((wholeMs(moment) ?? 0) + laterMs);
   // With a metadata filter, `payment_intent_metadata` selects the intents, in the same order.
+  // An idempotency key finds its intent by itself.
+  const metadata = idempotencyKey === '' ? pair : undefined;
   const [of, id] = metadata === undefined ? ['i', 'i.id'] : ['m', 'm.payment_intent'];
-  const keyed = ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey] as const;
   const range = values.and([
     [`${of}.merchant_id = ?`, merchantId],
     [`${of}.mode = ?`, mode],
@@ -235,7 +236,7 @@ function queryOf(
     [`${id} >= ?`, idAt(request.createdFrom)],
     // An intent succeeds after its creation. Two clocks measure this, so ten minutes' difference is allowed.
     [`${id} < ?`, idAt(succeededBefore, 600_000)],
-    ...(metadata ? [] : [keyed]),
+    ['i.idempotency_key = ?', idempotencyKey === '' ? undefined : idempotencyKey],
   ]);
   const matching = values.and([
     ['i.status = ?::payment_intent_status', nameOf(paymentIntentStatusWords, request.status)],
@@ -248,9 +249,8 @@ function queryOf(
     ['i.expected_wallet = ?::bytea', byteaOf(request.expectedWallet)],
     ['i.succeeded_at >= ?', isoOf(wholeMs(succeededFrom))],
     ['i.succeeded_at < ?', isoOf(wholeMs(succeededBefore))],
-    ...(metadata ? [keyed] : []),
     // Two values may share a digest.
-    ['i.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify({ [metadata.key]: metadata.value })],
+    ['i.metadata::jsonb @> ?::jsonb', pair && JSON.stringify({ [pair.key]: pair.value })],
   ]);
   const keysIn = metadata && { table: 'payment_intent_metadata m', column: id };
   return { ...(keysIn && { keysIn }), range, matching: matching || 'true', values };

@@ -23,7 +23,7 @@ import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entitie
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
-import { pageOfScanned, scannedRows } from '../database/scanned-page.ts';
+import { pageOfScanned, scannedRows, scanning } from '../database/scanned-page.ts';
 import { ServiceError } from '../requests/errors.ts';
 import { wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -161,8 +161,7 @@ function statementsOf(columns: string) {
     range: `${within} and d.event_id < $3`,
     matching: '$4::webhook_delivery_status is null or d.status = $4',
   };
-  const list = preparedStatement(
-    'list_webhook_deliveries',
+  const list = scanning(
     shown(
       `(select * from ${scannedRows(scan)} order by d.key desc limit $5) d`,
       'd.event_id desc',

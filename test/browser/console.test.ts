@@ -646,6 +646,12 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByLabel('Merchant').selectOption(other.merchantId);
     await see('Not found, or this session may not see it.');
     complaints = complaints.filter((text) => !text.includes('404'));
+    // The list of one merchant is never shown as that of another.
+    await page.getByRole('link', { name: 'Payments' }).click();
+    await page.getByLabel('Merchant').selectOption(merchant().id);
+    await page.locator('tbody tr').first().waitFor();
+    await page.getByLabel('Merchant').selectOption(other.merchantId);
+    await see('No payment yet.');
   });
 
   test('an export is a file with what was received, including unattributed transfers', async () => {

@@ -48,15 +48,15 @@
     form.addEventListener('submit', async (event) => {
       event.preventDefault();
       const button = form.querySelector<HTMLButtonElement>('[type=submit]');
-      if (button === null || button.ariaDisabled === 'true') return;
+      if (button === null || button.getAttribute('aria-disabled') === 'true') return;
       // Not `disabled`, which would drop the focus.
-      button.ariaDisabled = 'true';
+      button.setAttribute('aria-disabled', 'true');
       const result = document.createElement('pre');
       const lines = await send(form);
       Object.assign(result, { className: 'wrap', tabIndex: 0, textContent: lines.join('\n') });
       Object.assign(form.querySelector('.said') ?? {}, { textContent: lines[0] });
       form.querySelector('.result')?.replaceChildren(result);
-      button.ariaDisabled = 'false';
+      button.removeAttribute('aria-disabled');
     });
   }
   // One key for all forms of the page.
