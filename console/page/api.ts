@@ -94,7 +94,7 @@ const transport = createConnectTransport({
   interceptors: [identify],
 });
 
-/** Every method of the contract. No two of its services share a name. */
+/** Every method of the contract. No two of them have the same name. */
 export const api = {
   ...createClient(ConsoleService, transport),
   ...createClient(PaymentIntentService, transport),

@@ -215,11 +215,13 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         const count = fresh === pageSize ? `${fresh} or more` : fresh;
         const more = async () => {
           const pressed = document.activeElement;
-          show(await firstFound(ask, rowsOf, next), known);
-          // The button has moved below the new rows.
+          const answer = await firstFound(ask, rowsOf, next);
+          const hasMoved = document.activeElement !== pressed;
+          show(answer, known);
+          // The button has moved below the new rows, or is gone.
           requestAnimationFrame(() => {
             const row = list.current?.querySelectorAll('tbody tr')[rows.length];
-            if (document.activeElement === pressed) row?.querySelector('a')?.focus();
+            if (!hasMoved) row?.querySelector('a')?.focus();
           });
         };
         return (

@@ -3,7 +3,7 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool, QueryConfig, QueryResult } from 'pg';
 import { inTurn } from './turns.ts';
 
-/** A statement to prepare. Releases share a pooler's sessions, so its name has a digest of its text. */
+/** A statement. Releases share a pooler's sessions, so its name has a digest of its text; empty: not prepared. */
 export type PreparedStatement = { readonly name: string; readonly text: string };
 
 /** Names a statement. A name has at most 63 bytes in all. */

@@ -22,10 +22,10 @@ interface KeyRange {
 }
 
 /**
- * Returns a FROM clause with the first rows of a range, ordered by `found.key`. The keys are read alone, from
- * the index by merchant, which has all their columns. For whole rows the planner may walk the primary key
- * instead: it takes merchants and modes for evenly spread, and would step over millions of other rows. That
- * index costs least once the table is vacuumed.
+ * Returns a FROM clause with the first rows of a range. `found.key` has their order. The keys are read alone,
+ * from the index by merchant, which has all their columns and costs least once the table is vacuumed. For
+ * whole rows the planner may walk the primary key instead: it takes merchants and modes for evenly spread,
+ * and would step over millions of other rows.
  */
 export function firstRows(of: KeyRange): string {
   const { table, alias, key = 'id', within, keysIn, isAscending } = of;

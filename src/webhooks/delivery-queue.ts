@@ -353,8 +353,10 @@ const recordAttempts = preparedStatement(
    select event_id, endpoint_id, attempts, status, leased_until from recorded`,
 );
 
-/** Maximum rows searched for the oldest, those due last: an endpoint that was down for days may have a million. */
+/** Maximum rows searched for the oldest, due first and due last: an endpoint that was down may have a million. */
 const maxMeasured = 10_000;
+const pendingEnd = (order: 'asc' | 'desc') =>
+  `(select created_at from webhook_deliveries where status = 'pending' order by next_attempt_at ${order} limit ${maxMeasured})`;
 const measureBacklog = preparedStatement(
   'measure_webhook_backlog',
   `with served as materialized (
@@ -371,8 +373,7 @@ const measureBacklog = preparedStatement(
       where w.enabled and w.failures = 0
         and w.merchant_id not in (select merchant_id from served))
    select (select greatest(0, extract(epoch from now() - min(created_at)) * 1000)::bigint
-             from (select created_at from webhook_deliveries where status = 'pending'
-                    order by next_attempt_at desc limit ${maxMeasured}) d) as oldest_ms,
+             from (${pendingEnd('asc')} union all ${pendingEnd('desc')}) d) as oldest_ms,
           (select greatest(0, extract(epoch from now() - min(since)) * 1000)::bigint from latest) as lag_ms`,
 );
 

@@ -545,7 +545,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see('None among the newest.');
     await press('Show more');
     await expect.poll(() => page.locator('#said').textContent()).toBe('Show more: done');
-    await page.locator('tbody tr a').first().click();
+    // The first new row has the focus.
+    await page.keyboard.press('Enter');
     await expect.poll(() => page.title()).toMatch(/^Payment, 1\.00\sUSDC ·/);
     await page.goBack();
     await page.locator('tbody tr').waitFor();
