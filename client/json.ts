@@ -4,17 +4,6 @@ import { createClient, type PaymentIntentsClient } from './client.ts';
 import { json } from './json-protocol.ts';
 import { type JsonClientOptions, readOptions } from './options.ts';
 
-export type {
-  Chain,
-  Lane,
-  Mode,
-  PaymentIntentStatus,
-  PaymentStatus,
-  RefundStatus,
-  Token,
-  TransferStatus,
-  WebhookDeliveryStatus,
-} from '../src/contract/gen/words.ts';
 export type { AnyTransfer, PaymentIntentsClient } from './client.ts';
 export {
   PaymentIntentsError,

@@ -3,6 +3,18 @@
 
 import type { EventType as KnownEventType } from '../src/contract/event-types.ts';
 
+export type {
+  Chain,
+  Lane,
+  Mode,
+  PaymentIntentStatus,
+  PaymentStatus,
+  RefundStatus,
+  Token,
+  TransferStatus,
+  WebhookDeliveryStatus,
+} from '../src/contract/gen/words.ts';
+
 export type JsonValue = string | number | boolean | null | JsonObject | JsonValue[];
 
 /** A JSON object. */

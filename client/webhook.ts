@@ -6,16 +6,6 @@ import { eventFields } from './gen/fields.ts';
 import type { Event } from './gen/resources.ts';
 import { FieldFault, readJson } from './resource-fields.ts';
 
-export type {
-  Chain,
-  Lane,
-  Mode,
-  PaymentIntentStatus,
-  PaymentStatus,
-  RefundStatus,
-  Token,
-  TransferStatus,
-} from '../src/contract/gen/words.ts';
 export type * from './gen/resources.ts';
 export type * from './values.ts';
 
