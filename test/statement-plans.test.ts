@@ -70,6 +70,13 @@ test('a list reads nothing of the other mode, however many rows that has', async
      select id, merchant_id, mode, 'payment_intent.expired', created_at, id, 1, row_number() over (order by id), '{}' from payment_intents`,
   );
   await service.query('vacuum analyze payment_intents, events');
+  const rowsRead = async () => {
+    const of = `select sum(seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname in ('payment_intents', 'events')`;
+    return (await service.query<{ n: number }>(of))[0]?.n ?? 0;
+  };
+  // Inserting the events has read each intent. From here on this is counted.
+  await service.query('select pg_stat_force_next_flush()');
+  const before = await rowsRead();
   const lists = [
     ['listPaymentIntents', {}],
     ['listPaymentIntents', { page_size: 100 }],
@@ -80,9 +87,9 @@ test('a list reads nothing of the other mode, however many rows that has', async
   for (const [method, request] of lists)
     expect(await service.call(method, request)).toMatchObject({ json: {} });
   await service.server.close();
+  // A session's counts are complete once it has ended.
   await endSessions(service.served);
-  const read = `select sum(seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname in ('payment_intents', 'events')`;
-  expect((await service.query<{ n: number }>(read))[0]?.n).toBeLessThan(1_000);
+  expect((await rowsRead()) - before).toBeLessThan(1_000);
   await service.close();
 });
 
