@@ -10,10 +10,16 @@ import { sessionsWaiting } from './support/blocker.ts';
 import { openCalls } from './support/call.ts';
 import { insertOf } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
-import { createTestDatabase, startService } from './support/service.ts';
+import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
 import { nothingInFlight } from './support/webhook-worker.ts';
 import { nonceOf } from './support/x402.ts';
+
+/** Counts the rows of tables that sessions have read. A session's counts are complete once it has ended. */
+async function rowsRead({ query }: TestService, ...tables: string[]): Promise<number> {
+  const of = `select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as n from pg_stat_user_tables where relname = any ($1)`;
+  return (await query<{ n: number }>(of, [tables]))[0]?.n ?? 0;
+}
 
 test('reads of one merchant leave connections for its creates and for reads of other merchants', async () => {
   const service = await startService({ ROLES: 'api', DATABASE_POOL: '16' });
@@ -70,13 +76,9 @@ test('a list reads nothing of the other mode, however many rows that has', async
      select id, merchant_id, mode, 'payment_intent.expired', created_at, id, 1, row_number() over (order by id), '{}' from payment_intents`,
   );
   await service.query('vacuum analyze payment_intents, events');
-  const rowsRead = async () => {
-    const of = `select sum(seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname in ('payment_intents', 'events')`;
-    return (await service.query<{ n: number }>(of))[0]?.n ?? 0;
-  };
   // Inserting the events has read each intent. From here on this is counted.
   await service.query('select pg_stat_force_next_flush()');
-  const before = await rowsRead();
+  const before = await rowsRead(service, 'payment_intents', 'events');
   const lists = [
     ['listPaymentIntents', {}],
     ['listPaymentIntents', { page_size: 100 }],
@@ -87,9 +89,8 @@ test('a list reads nothing of the other mode, however many rows that has', async
   for (const [method, request] of lists)
     expect(await service.call(method, request)).toMatchObject({ json: {} });
   await service.server.close();
-  // A session's counts are complete once it has ended.
   await endSessions(service.served);
-  expect((await rowsRead()) - before).toBeLessThan(1_000);
+  expect((await rowsRead(service, 'payment_intents', 'events')) - before).toBeLessThan(1_000);
   await service.close();
 });
 
@@ -138,22 +139,21 @@ test('concurrent retrievals use an index, also in a new database', async () => {
 });
 
 test('giving an event its position costs the same however many events wait, also in a new database', async () => {
-  const database = await createTestDatabase();
-  const client = await openClient(database);
-  await client.query(`alter database ${database.database} set plan_cache_mode = force_generic_plan`);
-  await client.query('vacuum analyze');
+  const service = await startService({ ROLES: 'api' });
+  await service.query(`alter database ${service.location.database} set plan_cache_mode = force_generic_plan`);
+  await service.query('vacuum analyze');
   const insertEvents = (count: number) =>
-    client.query(
+    service.query(
       `insert into events (id, merchant_id, mode, type, created_at, payment_intent, sequence, data)
        select uuidv7(), md5((n % 200)::text)::uuid, 'testnet', 'payment_intent.expired', now(), gen_random_uuid(), 1, '{}'
          from generate_series(1, $1::int) n`,
       [count],
     );
-  await client.query(
+  await service.query(
     `insert into webhook_endpoints (id, merchant_id, mode, url, event_types, enabled, created_at)
      select gen_random_uuid(), md5(n::text)::uuid, 'testnet', 'https://shop.example', '{*}', true, now() from generate_series(1, 200) n`,
   );
-  const orm = createOrm(database, 1);
+  const orm = createOrm(service.location, 1);
   const { positionAll } = createPositioner(orm.em, createDeliveries);
   // From here on the session keeps the plan.
   await insertEvents(1);
@@ -161,19 +161,13 @@ test('giving an event its position costs the same however many events wait, also
   const count = 20_000;
   await insertEvents(count);
   expect(await positionAll()).toBe(count);
-  // A session's counts are complete once it has ended.
   await endSessions(orm);
-  const rowsRead = async (table: string) => {
-    const of = `select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int as n from pg_stat_user_tables where relname = $1`;
-    return (await client.query(of, [table])).rows[0]?.n;
-  };
   for (const table of ['events', 'webhook_endpoints']) {
-    await expect.poll(() => rowsRead(table)).toBeGreaterThan(0);
+    await expect.poll(() => rowsRead(service, table)).toBeGreaterThan(0);
     // Each event is read to take it and to make its deliveries, and some again to find the next merchant.
-    expect(await rowsRead(table), table).toBeLessThan(5 * count);
+    expect(await rowsRead(service, table), table).toBeLessThan(5 * count);
   }
-  await client.end();
-  await database.drop();
+  await service.close();
 });
 
 test('a claim reads nothing of merchants whose deliveries all wait for their next attempt', async () => {
@@ -219,14 +213,10 @@ test('storing a signed payment costs the same, however many intents and open aut
             now() from payment_intents`,
   );
   for (let run = 0; run < 10; run++) expect(await storeAgain()).toBeUndefined();
-  // A session's counts are complete once it has ended.
   await storing.server.close();
   await endSessions(storing.database.orm);
-  const read = await service.query<{ relname: string; rows: number }>(
-    `select relname, (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables
-      where relname in ('authorizations', 'payment_intents')`,
-  );
   // Inserting the rows above has read each intent, too.
-  for (const { relname, rows } of read) expect(rows, relname).toBeLessThan(3 * count);
+  for (const table of ['authorizations', 'payment_intents'])
+    expect(await rowsRead(service, table), table).toBeLessThan(3 * count);
   await service.close();
 });
