@@ -57,6 +57,8 @@ export interface OpenCheckoutOptions {
    * fragment.
    */
   returnUrl?: string | undefined;
+  /** Closes the popup, for example when the payer goes to another order. The payer may have paid in it. */
+  signal?: AbortSignal | undefined;
 }
 
 /** What the checkout has reported. */
@@ -99,12 +101,13 @@ let current: Popup | undefined;
  * popup in which nothing more can be done is replaced.
  *
  * Resolves with the way that was taken, once the payer has been sent to the checkout with a secret. Rejects
- * with your function's error, or with a TypeError for a wrong argument.
+ * with your function's error, the reason of `signal` once that is aborted, or a TypeError for a wrong argument.
  */
 export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup' | 'redirect'> {
   const baseUrl = readBaseUrl(options.baseUrl);
   const returnUrl = readReturnUrl(options.returnUrl);
-  const { clientSecret } = options;
+  const { clientSecret, signal } = options;
+  signal?.throwIfAborted();
   if (typeof clientSecret !== 'function') readClientSecret(clientSecret);
 
   if (current && !current.window.closed) {
@@ -123,8 +126,12 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   const isWalletApp = 'ethereum' in window && matchMedia('(pointer: coarse)').matches;
   const popup = window.crossOriginIsolated || isWalletApp ? null : open(url, '_blank', popupFeatures());
   // An error that the shop's function throws becomes a rejection.
-  const secret = (async () =>
-    readClientSecret(typeof clientSecret === 'function' ? await clientSecret() : clientSecret))();
+  const secret = Promise.resolve()
+    .then(typeof clientSecret === 'function' ? clientSecret : () => clientSecret)
+    .then((given) => {
+      signal?.throwIfAborted();
+      return readClientSecret(given);
+    });
   if (popup && !popup.closed) {
     current = follow(popup, new URL(baseUrl).origin, secret, options);
     return current.outcome;
@@ -138,7 +145,7 @@ function follow(
   popup: Window,
   origin: string,
   secret: Promise<string>,
-  { onProcessing, onSuccess, onEnd }: OpenCheckoutOptions,
+  { onProcessing, onSuccess, onEnd, signal }: OpenCheckoutOptions,
 ): Popup {
   const last: CheckoutEnd = { paymentIntent: undefined, status: undefined };
   const followed: Popup = {
@@ -157,6 +164,7 @@ function follow(
     end() {
       clearInterval(poll);
       removeEventListener('message', receive);
+      signal?.removeEventListener('abort', close);
       if (current === followed) current = undefined;
       // An error of the shop's function must not stop the click that replaces this popup.
       try {
@@ -183,7 +191,12 @@ function follow(
       if (update.status === 'succeeded') onSuccess?.(update);
     }
   }
+  const close = () => {
+    popup.close();
+    followed.end();
+  };
   addEventListener('message', receive);
+  signal?.addEventListener('abort', close);
   // No event reports that a window of another origin was closed.
   const poll = setInterval(() => {
     if (popup.closed) followed.end();

@@ -275,6 +275,32 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(browser.context.pages()).toContain(popup);
   });
 
+  test('the signal closes the popup, so that the next click opens one for another order', async () => {
+    await onPay(`const stop = (window.stop = new AbortController());
+      options.signal = stop.signal; ${opening}`);
+    const first = await click();
+    await expect.poll(() => received(first)).toEqual([theSecret]);
+    await page.evaluate('stop.abort()');
+    const second = await click();
+    await expect.poll(() => received(second)).toEqual([theSecret]);
+    expect(first.isClosed()).toBe(true);
+    const end = ['onEnd', { paymentIntent: id, status: undefined }];
+    await expect.poll(() => calls()).toEqual(['popup', end, 'popup']);
+  });
+
+  test.each(['a popup', 'a redirect'])('%s gets no secret after the signal', async (way) => {
+    await onPay(`const stop = new AbortController();
+      if (${way === 'a redirect'}) window.open = () => null;
+      const clientSecret = async () => { stop.abort(new Error('another order')); return secret; };
+      sdk.openCheckout({ ...options, baseUrl, clientSecret, signal: stop.signal })
+        .catch((error) => calls.push(error.message));`);
+    await page.click('#pay');
+    await expect.poll(() => calls()).toContain('another order');
+    expect(page.url()).toContain(shop);
+    const popups = () => browser.context.pages().filter((opened) => opened.url().startsWith(pay));
+    await expect.poll(popups).toEqual([]);
+  });
+
   test.each(['succeeded', 'expired', 'canceled'])(
     'a popup whose payment has %s is replaced by the next click',
     async (status) => {
