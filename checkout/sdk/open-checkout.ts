@@ -16,10 +16,20 @@ export interface RedirectToCheckoutOptions {
  * It shows a link back to `returnUrl` if that has one of the merchant's origins (`merchant set-origins`), and
  * adds `payment_intent=<id>` to its query. The return says nothing about the payment: ask your backend.
  *
- * Throws a TypeError for a wrong argument, and then stays on the page.
+ * Throws a TypeError for a wrong argument, and an Error in a frame, and then stays on the page.
  */
 export function redirectToCheckout({ clientSecret, baseUrl, returnUrl }: RedirectToCheckoutOptions): void {
-  leaveForCheckout(readBaseUrl(baseUrl), readClientSecret(clientSecret), readReturnUrl(returnUrl));
+  const address = [readBaseUrl(baseUrl), readClientSecret(clientSecret), readReturnUrl(returnUrl)] as const;
+  assertMayLeave();
+  leaveForCheckout(...address);
+}
+
+/** Throws in a frame: the checkout refuses to be shown there, and the payer would see the browser's error. */
+function assertMayLeave(): void {
+  if (window.top === window.self) return;
+  throw new Error(
+    'The checkout cannot be shown in a frame, as this page is: allow the frame to open popups (sandbox="allow-popups …"), or open the page on its own',
+  );
 }
 
 /** Leaves the current page. The secret is in the fragment, which browsers send to no server. */
@@ -101,7 +111,8 @@ let current: Popup | undefined;
  * popup in which nothing more can be done is replaced.
  *
  * Resolves with the way that was taken, once the payer has been sent to the checkout with a secret. Rejects
- * with your function's error, the reason of `signal` once that is aborted, or a TypeError for a wrong argument.
+ * with your function's error, the reason of `signal` once that is aborted, a TypeError for a wrong argument, or an
+ * Error on a page in a frame that may not open popups.
  */
 export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup' | 'redirect'> {
   const baseUrl = readBaseUrl(options.baseUrl);
@@ -125,6 +136,8 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
   // one window: a popup would replace this page, which holds the secret.
   const isWalletApp = 'ethereum' in window && matchMedia('(pointer: coarse)').matches;
   const popup = window.crossOriginIsolated || isWalletApp ? null : open(url, '_blank', popupFeatures());
+  const isBlocked = popup === null || popup.closed;
+  if (isBlocked) assertMayLeave();
   // An error that the shop's function throws becomes a rejection.
   const secret = Promise.resolve()
     .then(typeof clientSecret === 'function' ? clientSecret : () => clientSecret)
@@ -132,7 +145,7 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
       signal?.throwIfAborted();
       return readClientSecret(given);
     });
-  if (popup && !popup.closed) {
+  if (!isBlocked) {
     current = follow(popup, new URL(baseUrl).origin, secret, options);
     return current.outcome;
   }

@@ -2,7 +2,7 @@
 
 import http from 'node:http';
 import { build } from 'esbuild';
-import type { Page } from 'playwright-core';
+import type { Frame, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type * as Sdk from '../../checkout/sdk/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
@@ -132,7 +132,7 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
   });
 
   /** Sets what the button does. The code runs in the shop's page, with `baseUrl` and `secret`. */
-  const onPay = (code: string, on = page) =>
+  const onPay = (code: string, on: Pick<Page, 'evaluate'> = page) =>
     on.evaluate(
       ([code, baseUrl, secret]) => {
         window.onPay = new Function(
@@ -362,6 +362,22 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     await isolated.click('#pay');
     await isolated.waitForURL(`${pay}/checkout#*`);
     expect(fragment(isolated.url())).toBe(`${secret}&return_url=${encodeURIComponent(`${shop}/orders/1`)}`);
+  });
+
+  test('in a frame that may not open popups nothing is ordered, and the promise says why', async () => {
+    await page.evaluate(() => {
+      const frame = document.createElement('iframe');
+      frame.setAttribute('sandbox', 'allow-scripts allow-same-origin');
+      frame.src = location.href;
+      document.body.append(frame);
+    });
+    await page.frameLocator('iframe').locator('[data-loaded]').waitFor();
+    const frame = page.frames()[1] as Frame;
+    const ordering = 'clientSecret: () => calls.push("ordered")';
+    const code = `sdk.openCheckout({ baseUrl, ${ordering} }).catch(({ message }) => calls.push(message))`;
+    await onPay(code, frame);
+    await frame.click('#pay');
+    await expect.poll(() => frame.evaluate('calls')).toEqual([expect.stringContaining('allow-popups')]);
   });
 
   test("a wallet app's browser, which has only one window, redirects", async () => {
