@@ -16,7 +16,7 @@ import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
 import { go, Link, pathOf, useLocation } from './routing.tsx';
 import { Search } from './search.tsx';
-import { chosenMerchant, forgetSession, openSession, type Session } from './session.ts';
+import { chosenMerchant, forgetSession, openSession, type Session, takeFromOtherTab } from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
@@ -44,7 +44,7 @@ const searching: Section = ['search', 'Search', { All: Search }];
 
 interface SignedInProps {
   session: Session;
-  onEnd: (reason: string) => void;
+  onEnd: (reason: string, isWanted?: boolean) => void;
 }
 
 type ShellProps = SignedInProps & { onChoose: (id: string, mode: string) => void };
@@ -103,7 +103,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   const signOut = async () => {
     // Ends it in every tab.
     await api.endSession({});
-    onEnd('You have signed out. A new link opens the console again.');
+    onEnd('You have signed out. A new link opens the console again.', true);
   };
   const content = useRef<HTMLElement>(null);
   const isFirst = useRef(true);
@@ -296,9 +296,11 @@ function App({ opened }: { opened: Session | string }) {
       </main>
     );
   }
-  const onEnd = (reason: string) => {
+  const onEnd = async (reason: string, isWanted = false) => {
     forgetSession();
-    setSession(reason);
+    // A new link may have been opened in another tab since.
+    if (!isWanted && (await takeFromOtherTab(session.token))) location.reload();
+    else setSession(reason);
   };
   return <SignedIn session={session} onEnd={onEnd} />;
 }

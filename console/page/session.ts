@@ -42,7 +42,7 @@ const answerMs = 300;
 export async function openSession(): Promise<Session | string> {
   const code = location.hash.slice(1);
   if (code !== '') history.replaceState(null, '', location.pathname + location.search);
-  const own = read(stored.get(storedAs)) ?? (await askOtherTabs());
+  const own = read(stored.get(storedAs)) ?? (await takeFromOtherTab());
   if (code.startsWith('cl_')) {
     // Somebody may have sent the link, so that the user acts in their name.
     const isWanted = own === undefined || confirm(`You are signed in as ${own.name}. Use this link instead?`);
@@ -114,7 +114,8 @@ function take({ session, chosen }: { session: Session; chosen: string }): Sessio
   return keep(session);
 }
 
-function askOtherTabs(): Promise<Session | undefined> {
+/** Takes the session of another tab, unless it is the one with this token, which has ended. */
+export function takeFromOtherTab(ended?: string): Promise<Session | undefined> {
   return new Promise((resolve) => {
     const end = (session?: Session) => {
       channel.removeEventListener('message', onAnswer);
@@ -122,7 +123,8 @@ function askOtherTabs(): Promise<Session | undefined> {
       resolve(session);
     };
     const onAnswer = ({ data }: MessageEvent) => {
-      if (data !== 'who') end(take(data));
+      // A tab that was hidden for hours has a session that has ended.
+      if (data !== 'who' && data.session.token !== ended) end(take(data));
     };
     const timer = setTimeout(end, answerMs);
     channel.addEventListener('message', onAnswer);
