@@ -37,7 +37,9 @@ export function followCheckout(secret: string, observer: FeedObserver) {
 
   const ask = async (): Promise<void> => {
     clearTimeout(timer);
-    const answer = await requestCheckout(secret, etag, (serverMs) => (offsetMs = serverMs - Date.now()));
+    // Not when the answer is read: a page that stood still reads it late, and would show time that is over.
+    const askedAtMs = Date.now();
+    const answer = await requestCheckout(secret, etag, (serverMs) => (offsetMs = serverMs - askedAtMs));
     if (answer.kind === 'invalid') return observer.onInvalid();
     failures = answer.kind === 'no-answer' ? failures + 1 : 0;
     try {

@@ -39,7 +39,7 @@ let wallets: readonly Wallet[] = [];
 let sessionNumber = 0;
 /** Increases when the payer chooses another way to pay: failures of an earlier one are not shown. */
 let choices = 0;
-let lastCheckedMs = 0;
+let lastCheckedMs = Number.NEGATIVE_INFINITY;
 
 const shop = opening.secret === undefined ? 'working' : 'done';
 const facts: Facts = { ...factsAtFirst, nowMs: serverNowMs(), shop };
@@ -190,9 +190,16 @@ const subscribed = new Set<string>();
 
 /** Asks the wallet for its chain, and for the funds of the account. */
 async function connectWith(wallet: Wallet, account: `0x${string}`): Promise<void> {
+  const number = ++sessionNumber;
+  await readWallet(wallet, account, number).catch((reason) => {
+    // Otherwise it was asked again meanwhile, and only that answer counts.
+    if (number === sessionNumber) throw reason;
+  });
+}
+
+async function readWallet(wallet: Wallet, account: `0x${string}`, number: number): Promise<void> {
   const { checkout } = facts;
   if (checkout === undefined) return;
-  const number = ++sessionNumber;
   const set = (session: Facts['session']) => {
     if (number === sessionNumber) change({ session });
   };
@@ -313,10 +320,10 @@ function pay(isFeeChecked: boolean): void {
   if (wallet === undefined || checkout === undefined || facts.isPaying) return;
   change({ isPaying: true });
   void attempt(async () => {
-    const isAlone = await withWalletLock(checkout.id, () => askForTransfer(wallet, isFeeChecked));
-    if (isAlone) return;
+    const failure = await withWalletLock(checkout.id, () => askForTransfer(wallet, isFeeChecked));
+    if (failure === undefined) return;
     await readMemory(checkout.id);
-    if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
+    if (facts.transfer === undefined && facts.signing === 'none') change({ failure });
   }).finally(() => {
     change({ isPaying: false });
     const { transfer } = facts;
@@ -342,8 +349,9 @@ async function checkTransfer(): Promise<void> {
   if (transferPhase === 'asking-elsewhere') return readTransfer(checkout.id);
   const wallet = walletOfSession();
   if (transfer.hash === undefined || wallet === undefined) return;
-  if (Date.now() - lastCheckedMs < checkTransferEveryMs) return;
-  lastCheckedMs = Date.now();
+  // Not the time of day, which may be set back.
+  if (performance.now() - lastCheckedMs < checkTransferEveryMs) return;
+  lastCheckedMs = performance.now();
   if (!(await wallet.isReverted(transfer.hash))) return;
   // Meanwhile the payer may have begun another payment, also in another tab.
   if (storedTransfers.get(checkout.id)?.hash !== transfer.hash) return;

@@ -1,7 +1,8 @@
 // How this tab was opened, and the way back to the shop. The client secret comes in the URL's fragment or
 // from the window that opened this one. It leaves the address bar at once, and is kept only in this tab's
-// sessionStorage. Messages to that window, and the link back, go only to origins that the merchant has
-// registered. One message is sent earlier: to the origin that says it opened this window.
+// sessionStorage; in the address bar if there is none. Messages to that window, and the link back, go only to
+// origins that the merchant has registered. One message is sent earlier: to the origin that says it opened
+// this window.
 
 import { parseHttpUrl } from '../sdk/arguments.ts';
 import type { Checkout } from './checkout.ts';
@@ -23,7 +24,6 @@ export interface Opening {
 export function takeOpening(): Opening {
   const fragment = location.hash.slice(1);
   if (fragment === '') return rememberedOpening();
-  history.replaceState(null, '', location.pathname);
   const parameters = new URLSearchParams(fragment.replace(/^[^&=]*(?=&|$)/, (secret) => `secret=${secret}`));
   const secret = parameters.get('secret');
   const returnUrl = parameters.get('return_url');
@@ -33,22 +33,29 @@ export function takeOpening(): Opening {
     ...(returnUrl && { returnUrl }),
     ...(opener && { opener }),
   };
-  rememberOpening(opening);
+  // A tab's history may have several checkouts. Going back leads to each one's own.
+  history.replaceState({ opening: Math.random() }, '', location.pathname);
+  // Without a storage, only the address bar survives a reload.
+  if (!rememberOpening(opening)) history.replaceState(null, '', `#${fragment}`);
   return opening;
 }
 
-/** Stores it for a reload of this tab, if this browser stores anything. */
-export function rememberOpening(opening: Opening): void {
+const nameOfPage = () => `${from}:${history.state?.opening}`;
+
+/** Stores it for a reload of this tab. Returns false if this browser stores nothing. */
+export function rememberOpening(opening: Opening): boolean {
   try {
-    sessionStorage.setItem(from, JSON.stringify(opening));
+    for (const name of [from, nameOfPage()]) sessionStorage.setItem(name, JSON.stringify(opening));
+    return true;
   } catch {
-    // The page works until it is reloaded.
+    return false;
   }
 }
 
 function rememberedOpening(): Opening {
   try {
-    const { secret, returnUrl, opener } = JSON.parse(sessionStorage.getItem(from) ?? '{}');
+    const found = sessionStorage.getItem(nameOfPage()) ?? sessionStorage.getItem(from);
+    const { secret, returnUrl, opener } = JSON.parse(found ?? '{}');
     return { secret, returnUrl, opener };
   } catch {
     return {};

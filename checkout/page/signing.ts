@@ -113,10 +113,10 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
           change({ signing: 'none', failure: isRefusal(reason) ? refusalOf(reason) : 'sign-wallet' });
         });
       const givenUp = () => new Promise<void>((resolve) => (onGiveUp = resolve));
-      const isAlone = await withWalletLock(checkout.id, () => Promise.race([asked(), givenUp()]));
-      if (isAlone) return;
+      const failure = await withWalletLock(checkout.id, () => Promise.race([asked(), givenUp()]));
+      if (failure === undefined) return;
       await readMemory(checkout.id);
-      if (facts.transfer === undefined && facts.signing === 'none') change({ failure: 'wallet-busy' });
+      if (facts.transfer === undefined && facts.signing === 'none') change({ failure });
     },
     /** The payer says that the wallet asks nothing. A signature that comes later is dropped. */
     giveUp() {

@@ -38,22 +38,31 @@ export function onChangeOfAnotherTab(intentId: string, callback: () => void): ()
   return () => removeEventListener('storage', onStorage);
 }
 
-/** Runs `ask`, or resolves with false if another tab of this browser asks a wallet for the same intent. */
-export async function withWalletLock(intentId: string, ask: () => Promise<void>): Promise<boolean> {
-  // Pages without TLS have no locks.
-  if (navigator.locks === undefined) {
-    await ask();
-    return true;
+/**
+ * Runs `ask`, or resolves with why not: another tab of this browser asks a wallet for the same intent, or this
+ * browser stores nothing.
+ */
+export async function withWalletLock(intentId: string, ask: () => Promise<void>) {
+  const name = storedTransfers.keyOf(intentId);
+  try {
+    const probe = `${name}:probe`;
+    localStorage.setItem(probe, '');
+    localStorage.removeItem(probe);
+  } catch {
+    // It may refuse locks, too.
+    return 'storage';
   }
-  return navigator.locks.request(storedTransfers.keyOf(intentId), { ifAvailable: true }, async (lock) => {
-    if (lock === null) return false;
+  const run = async (lock: Lock | null | undefined) => {
+    if (lock === null) return 'wallet-busy';
     await ask();
-    return true;
-  });
+    return undefined;
+  };
+  // Pages without TLS have no locks.
+  return navigator.locks?.request(name, { ifAvailable: true }, run) ?? run(undefined);
 }
 
 /** True while a tab of this browser is asking a wallet for this intent. */
 export async function isBeingAsked(intentId: string): Promise<boolean> {
-  const { held = [] } = (await navigator.locks?.query()) ?? {};
+  const { held = [] } = (await navigator.locks?.query().catch(() => undefined)) ?? {};
   return held.some(({ name }) => name === storedTransfers.keyOf(intentId));
 }

@@ -226,13 +226,13 @@ export function isRefusal(reason: unknown): boolean {
   return code !== undefined && [userRejected, 4100, 4200, -32600, -32601, -32602].includes(code);
 }
 
-/** The error's code, which some wallets wrap. */
-function codeOf(reason: unknown): number | undefined {
+/** The error's code, which some wallets wrap, but not without end. */
+function codeOf(reason: unknown, depth = 0): number | undefined {
   const { code, data, cause } = (reason ?? {}) as { code?: unknown; data?: unknown; cause?: unknown };
   const inner = (data as { originalError?: { code?: unknown } } | undefined)?.originalError?.code;
   const found = [inner, code].find((one) => typeof one === 'number');
   if (found !== undefined) return found as number;
-  return cause === undefined ? undefined : codeOf(cause);
+  return cause === undefined || depth > 9 ? undefined : codeOf(cause, depth + 1);
 }
 
 function wordsOf(reason: unknown): string {

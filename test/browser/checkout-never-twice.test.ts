@@ -448,11 +448,13 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
-  test('the wallet is not asked if the browser stores nothing', async () => {
+  test('the wallet is not asked if the browser blocks site data, and a reload keeps the link', async () => {
     const device = await world.openDevice();
     await device.context.addInitScript(() => {
-      const { Storage } = globalThis as unknown as { Storage: { prototype: object } };
-      Object.defineProperty(Storage.prototype, 'setItem', {
+      const { Storage, LockManager } = globalThis as unknown as Record<string, { prototype: object }>;
+      const refuse = { value: () => Promise.reject(new Error('SecurityError')) };
+      if (LockManager) Object.defineProperties(LockManager.prototype, { request: refuse, query: refuse });
+      Object.defineProperty(Storage?.prototype, 'setItem', {
         value() {
           throw new Error('QuotaExceededError');
         },
@@ -464,8 +466,48 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.press('pay');
     await checkout.notice('storage');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
-    await checkout.press('wallets');
+    await checkout.page.reload();
     await checkout.press('manual', 'manual');
+  });
+
+  test('the time is up for a page that stood still with an answer on its way', async () => {
+    const device = await world.openDevice();
+    await device.context.addInitScript(() => {
+      const page = globalThis as unknown as { stoodMs: number };
+      const now = Date.now.bind(Date);
+      page.stoodMs = 0;
+      Date.now = () => now() + page.stoodMs;
+    });
+    const intent = await world.createIntent();
+    const checkout = await device.open(intent);
+    await checkout.press('manual', 'manual');
+    await world.expireAt(intent, new Date(Date.now() + 50_000));
+    await checkout.refresh();
+    await checkout.notice('hurry');
+    let isFirst = true;
+    await checkout.page.route('**/v1/checkout', async (route) => {
+      if (!isFirst) return;
+      isFirst = false;
+      const response = await route.fetch();
+      await checkout.page.evaluate('stoodMs = 60_000');
+      await route.fulfill({ response });
+    });
+    await checkout.view('time-is-up');
+    await checkout.page.unrouteAll({ behavior: 'ignoreErrors' });
+  });
+
+  test('the way back leads to the checkout of the order before', async () => {
+    const device = await world.openDevice();
+    const [first, second] = [await world.createIntent(), await world.createIntent()];
+    const { page, text } = await device.open(first);
+    await page.goto(`${world.service.publicUrl}/docs`);
+    await page.goto(`${world.service.publicUrl}/checkout#${second.client_secret}`);
+    await expect.poll(text).toContain(second.id);
+    await page.reload();
+    await expect.poll(text).toContain(second.id);
+    await page.goBack();
+    await page.goBack();
+    await expect.poll(text).toContain(first.id);
   });
 
   test.each(['ready', 'manual'])('once the time has passed, “%s” offers no payment', async (view) => {

@@ -97,7 +97,8 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
 
   test('stores the secret in the session of this tab only', () => {
     for (const { session, local, cookies } of seen) {
-      expect(Object.keys(JSON.parse(session))).toEqual(['payment-intents-checkout']);
+      for (const name of Object.keys(JSON.parse(session)))
+        expect(name).toMatch(/^payment-intents-checkout\b/);
       expect(session).toContain(secret());
       expect(local).not.toContain(secret());
       expect(cookies).toBe('');

@@ -257,6 +257,22 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(other.requestsOf('eth_sendTransaction')).toHaveLength(1);
   });
 
+  test('that fails a question of before its account changed stays connected', async () => {
+    const { wallet, checkout } = await begin();
+    const held = holdBack();
+    wallet.answer('eth_estimateGas', held.answer);
+    await checkout.connect();
+    await wallet.asked('eth_estimateGas');
+    wallet.answer('eth_estimateGas');
+    await wallet.changeAccount(await world.createPayer());
+    await checkout.view('ready');
+    held.letGo(() => {
+      throw new WalletError(-32603, 'the network changed');
+    });
+    await checkout.refresh();
+    expect([await checkout.view('ready', 'choose-wallet'), await checkout.notices()]).toEqual(['ready', []]);
+  });
+
   test('that answers after the payer has left it changes nothing', async () => {
     const { wallet, checkout } = await begin();
     const held = holdBack();
