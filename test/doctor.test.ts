@@ -58,6 +58,16 @@ describe('an external database', () => {
     });
   });
 
+  test('the connections that its role may still open are counted, and fsync must be on', async () => {
+    await postgres.query('alter role writer connection limit 3');
+    expect((await as('writer')).get('database')?.message).toMatch(/, 2 connections free$/);
+    await postgres.query('alter system set fsync = off');
+    await postgres.query('select pg_reload_conf()');
+    await expect.poll(async () => (await as('writer')).get('database')?.message).toMatch(/: fsync is off/);
+    await postgres.query('alter system reset fsync');
+    await postgres.query('select pg_reload_conf(); alter role writer connection limit -1');
+  });
+
   test('a role without any rights fails', async () => {
     const { ok, message } = (await as('reader')).get('database') as Finding;
     expect([ok, message]).toEqual([

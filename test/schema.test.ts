@@ -101,8 +101,12 @@ describe('the migrations', async () => {
   });
 });
 
-test('an upgrade commits each migration before the next one begins', async () => {
+test('an upgrade takes the time it needs, and commits each migration before the next one begins', async () => {
   const database = await createTestDatabase();
+  await withOrm(database, async ({ em }) => {
+    for (const name of ['statement_timeout', 'transaction_timeout'])
+      await em.execute(`alter database ${database.database} set ${name} = '200ms'`);
+  });
   const running = (name: string, sql: string) => ({
     name,
     class: class extends Migration {
@@ -111,7 +115,10 @@ test('an upgrade commits each migration before the next one begins', async () =>
       }
     },
   });
-  const added = [running('one', 'create table one ()'), running('two', 'select from nowhere')];
+  const added = [
+    running('one', 'create table one (); select pg_sleep(0.3)'),
+    running('two', 'select from nowhere'),
+  ];
   await expect(migrate(database, [...ourMigrations, ...added])).rejects.toThrow('nowhere');
   expect(await withOrm(database, ({ em }) => em.execute(`select to_regclass('one') as "table"`))).toEqual([
     { table: 'one' },

@@ -360,6 +360,15 @@ describe('operator errors: one line, exit 1, no stack trace', () => {
     expectOneLine(await refused(starting), /cannot use .*file.*: .*set DATA_DIR/);
   });
 
+  test('the folder holds something else, or the data of another version', async () => {
+    const copy = await copyUsedData();
+    await writeFile(join(copy, 'postgres', 'PG_VERSION'), '14\n');
+    const old = await refused(startEmbeddedPostgres(copy));
+    expectOneLine(old, /incompatible with server \(.* version 14.*remove this one, with all its data/);
+    await rm(join(copy, 'postgres', 'PG_VERSION'));
+    expectOneLine(await refused(startEmbeddedPostgres(copy)), /ENOTEMPTY.*no complete database/);
+  });
+
   test('the folder is not writable', async () => {
     await chmod(folder, 0o555);
     const account = isRoot ? { uid: nobody, gid: nobody } : {};

@@ -57,11 +57,25 @@ test.each([
   ['bytea_output', 'escape'],
   ['default_transaction_isolation', 'serializable'],
   ['client_min_messages', 'error'],
+  ['synchronous_commit', 'off'],
+  ['session_replication_role', 'replica'],
 ])('does not start with %s = %s, and names it in the message', async (name, value) => {
   await postgres.query(`create role other login; alter role other set ${name} = ${value.replace(/ /g, '')}`);
   const config = loadConfig({ DATABASE_URL: postgres.url('other', 'postgres') }, []);
   await expect(openDatabase(config)).rejects.toThrow(
     `${name} is "${value}", with which the service does not work: reset it for the role and the database`,
+  );
+  await postgres.query('drop role other');
+});
+
+test('does not start in a schema that does not exist, or a database of another encoding', async () => {
+  await postgres.query('create role other login; alter role other set search_path = gone');
+  await postgres.query(`create database latin1 encoding 'LATIN1' template template0`);
+  const open = (role: string, database: string) =>
+    openDatabase(loadConfig({ DATABASE_URL: postgres.url(role, database) }, []));
+  await expect(open('other', 'postgres')).rejects.toThrow('search_path is gone, and no such schema exists');
+  await expect(open('writer', 'latin1')).rejects.toThrow(
+    'the encoding LATIN1, which does not hold every text',
   );
   await postgres.query('drop role other');
 });

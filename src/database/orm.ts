@@ -172,6 +172,10 @@ export async function migrate(
   const once = () =>
     orm.em.fork().transactional(async (tx) => {
       await tx.execute('set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0');
+      // Only PostgreSQL 17 and newer have it.
+      await tx.execute(
+        `select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`,
+      );
       await tx.execute(`select pg_advisory_xact_lock(${migrationLockId})`);
       await tx.execute(`set local lock_timeout = ${tableLockMs}`);
       const pending = await pendingMigrations(tx, migrations);

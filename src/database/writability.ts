@@ -42,11 +42,15 @@ const neededSettings = {
   bytea_output: /^hex$/,
   standard_conforming_strings: /^on$/,
   default_transaction_isolation: /^read committed$/,
+  // Otherwise an acknowledged intent can be lost with the server, or with its standby's promotion.
+  synchronous_commit: /^(?!off|local)/,
+  // Otherwise no trigger runs, such as those of the reports.
+  session_replication_role: /^(?!replica)/,
   // Otherwise PostgreSQL does not send the notice that a commit may not have reached its standby.
   client_min_messages: /^(?!error|fatal|panic)/,
 };
 
-/** Throws StartupError if the database or the role has a setting that the service does not work with. */
+/** Throws StartupError if the database or the role has a setting or encoding that the service does not work with. */
 export async function assertSettings(em: EntityManager): Promise<void> {
   const found = await em
     .fork()
@@ -54,6 +58,21 @@ export async function assertSettings(em: EntityManager): Promise<void> {
       `select name, current_setting(name) as value from unnest(?::text[]) as name`,
       [`{${Object.keys(neededSettings)}}`],
     );
+  const [database] = await em
+    .fork()
+    .execute<{ encoding: string; path: string; schema: string | null }[]>(
+      `select current_setting('server_encoding') as encoding, current_setting('search_path') as path, current_schema() as schema`,
+    );
+  if (database?.encoding !== 'UTF8') {
+    throw new StartupError(
+      `the database has the encoding ${database?.encoding}, which does not hold every text: create it with the encoding UTF8`,
+    );
+  }
+  if (database.schema === null) {
+    throw new StartupError(
+      `search_path is ${database.path}, and no such schema exists: create it, or reset search_path for the role and the database`,
+    );
+  }
   const wrong = found.find(({ name, value }) => !neededSettings[name].test(value));
   if (wrong === undefined) return;
   throw new StartupError(

@@ -225,6 +225,7 @@ async function startServer(
     createInterface({ input: server.stderr }).on('line', (line) => {
       // The lines after the first FATAL are hints and consequences.
       if (!said.includes('FATAL: ')) said = line;
+      else if (line.includes('DETAIL: ')) said += ` (${line.replace(/^.*DETAIL: */, '')})`;
       if (line.includes('database system is ready to accept connections')) ready();
     });
   });
@@ -317,17 +318,33 @@ async function makeExecutable(path: string): Promise<void> {
 }
 
 function folderError(folder: string, cause: unknown): StartupError {
-  const reason = (cause instanceof Error ? cause.message : String(cause)).trim().split('\n').at(-1);
-  const remedy = remedyFor(reason ?? '');
+  const lines = (cause instanceof Error ? cause.message : String(cause)).trim().split('\n');
+  // The last lines of initdb say what it removes.
+  const reason = lines.find((line) => /FATAL:|PANIC:|error:|could not/.test(line)) ?? lines.at(-1) ?? '';
+  const remedy = remedies.find(([pattern]) => pattern.test(reason))?.[1];
   return new StartupError(`the embedded PostgreSQL cannot use ${folder}: ${reason}. ${remedy}`, { cause });
 }
 
-function remedyFor(reason: string): string {
-  if (reason.includes('"postmaster.pid"')) {
-    return 'End the process whose number that file begins with, or remove the file if it is another program';
-  }
-  if (/spawn .* ENOENT|GLIBC/.test(reason)) {
-    return 'This system cannot run it: it needs glibc. Set DATABASE_URL to a PostgreSQL of your own';
-  }
-  return 'Make the folder writable or set DATA_DIR to another one';
-}
+/** What to do about a failure, by its message. */
+const remedies: readonly (readonly [RegExp, string])[] = [
+  [
+    /"postmaster\.pid"/,
+    'End the process whose number that file begins with, or remove the file if it is another program',
+  ],
+  [
+    /spawn .* ENOENT|GLIBC/,
+    'This system cannot run it: it needs glibc. Set DATABASE_URL to a PostgreSQL of your own',
+  ],
+  [/No space left on device|ENOSPC/, 'Make room there (50 MB), or set DATA_DIR to another disk'],
+  [/file descriptors|Too many open files|EMFILE/, 'Raise the limit of open files (ulimit -n)'],
+  [
+    /could not look up effective user/,
+    'Start as a user that /etc/passwd lists, or set DATABASE_URL to a PostgreSQL of your own',
+  ],
+  [
+    /incompatible with server/,
+    'Set DATA_DIR to another folder, or remove this one, with all its data, to begin anew',
+  ],
+  [/ENOTEMPTY/, 'It holds no complete database: remove it to begin anew, or set DATA_DIR to another folder'],
+  [/(?:)/, 'Make the folder writable or set DATA_DIR to another one'],
+];

@@ -165,16 +165,28 @@ async function checkDisk({ orm }: Database): Promise<string> {
 
 async function checkServer(database: Database): Promise<string> {
   const startedAtMs = performance.now();
-  const [server] = await database.orm.em.fork().execute<{ version: string; number: number; free: number }[]>(
-    `select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
-              current_setting('max_connections')::int - (select count(*)::int from pg_stat_activity
-                where datid is not null and coalesce(backend_type, 'client backend') = 'client backend') as free`,
-  );
+  const [server] = await database.orm.em
+    .fork()
+    .execute<{ version: string; number: number; fsync: string; free: number }[]>(
+      `select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
+              current_setting('fsync') as fsync,
+              least(
+                current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+                  - coalesce(current_setting('reserved_connections', true)::int, 0) - count(*),
+                nullif(rolconnlimit, -1) - count(*) filter (where usename = current_user),
+                nullif(datconnlimit, -1) - count(*) filter (where a.datname = current_database()))::int as free
+         from pg_roles r join pg_database d on rolname = current_user and d.datname = current_database()
+         left join pg_stat_activity a on coalesce(backend_type, 'client backend') = 'client backend' and datid is not null
+        group by rolconnlimit, datconnlimit`,
+    );
   const tookMs = Math.round(performance.now() - startedAtMs);
   if (server === undefined) throw new Error('PostgreSQL returned no version');
   const found = `PostgreSQL ${server.version}${database.embedded ? ', embedded' : ''}, ${tookMs} ms away, ${server.free} connections free`;
   if (server.number < minPostgresVersion) {
     throw new StartupError(`${found}: it has to be PostgreSQL 14 or newer`);
+  }
+  if (server.fsync === 'off') {
+    throw new StartupError(`${found}: fsync is off, so what is acknowledged is lost if its machine fails`);
   }
   if (server.number >= collationVersionsSince) await checkCollation(database, found);
   return found;

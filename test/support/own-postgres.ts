@@ -137,7 +137,10 @@ async function makeCluster(initdb: string, folder: string, options: OwnPostgresO
   if (account) await chown(folder, account.uid, account.gid);
   await (isMigrated
     ? run('cp', ['-Rp', join(inject('migratedData'), 'postgres'), data])
-    : run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust', '--locale=C'], { ...account, cwd: folder }));
+    : run(initdb, ['-D', data, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C'], {
+        ...account,
+        cwd: folder,
+      }));
   await writeFile(join(data, 'pg_hba.conf'), `${hba.join('\n')}\n`);
   await writeFile(join(data, 'postgresql.auto.conf'), `${settings.join('\n')}\n`);
   for (const [name, source] of Object.entries(files)) {

@@ -110,8 +110,6 @@ const commitsPerLoss = 13;
 
 /** Starts a world. The caller closes it. `losesCommits`: watchers do not get the answers to some commits. */
 export async function startWorld({ losesCommits = false } = {}) {
-  // Crashes of PostgreSQL are not tested here, so commits need not wait for the disk.
-  process.env.PGOPTIONS = '-c synchronous_commit=off';
   const chain = await startChain();
   const facilitator = await startTestFacilitator(chain);
   // It refuses every authorization, whoever sends it.
@@ -123,6 +121,8 @@ export async function startWorld({ losesCommits = false } = {}) {
     RATE_LIMIT_CHECKOUT: '0',
   });
   await service.loggedLine(({ message }) => message === gaslessLine);
+  // Crashes of PostgreSQL are not tested here, so commits need not wait for the disk.
+  await service.query(`alter database ${service.location.database} set synchronous_commit = off`);
   const calls = createMerchantCalls(service);
   let commits = 0;
   const { socketFolder, user, database } = service.location;
