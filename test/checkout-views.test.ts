@@ -80,6 +80,21 @@ describe('the view', () => {
     ['a known answer, offline', { connection: 'offline' }, 'choose-wallet'],
     ['a popup whose shop creates the intent', { checkout: undefined, shop: 'working' }, 'waiting-for-shop'],
     ['a popup whose shop has failed', { checkout: undefined, shop: 'failed' }, 'shop-failed'],
+    [
+      'a status of a newer service',
+      { checkout: checkoutOf({ status: 'on_hold' as 'processing' }) },
+      'outdated',
+    ],
+    [
+      'a chain of a newer service',
+      { checkout: checkoutOf({ chain_id: 42_161 }), lane: 'manual' },
+      'outdated',
+    ],
+    [
+      'an authorization with a status of a newer service',
+      { checkout: checkoutOf({ authorization: { ...submitted, status: 'replaced' as 'submitted' } }) },
+      'signed',
+    ],
     ['an unknown secret', { checkout: undefined, isInvalid: true }, 'invalid'],
     ['wallets', {}, 'choose-wallet'],
     ['wallets that had no time to announce themselves', { wallets: [], hasLooked: false }, 'loading'],

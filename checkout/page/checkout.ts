@@ -1,8 +1,15 @@
 import { type ChainSettings, chains } from '../../src/contract/chains.ts';
-import type { Chain, Lane, Mode, PaymentIntentStatus, PaymentStatus } from '../../src/contract/gen/words.ts';
+import {
+  type Chain,
+  type Lane,
+  type Mode,
+  type PaymentIntentStatus,
+  type PaymentStatus,
+  paymentIntentStatusWords,
+} from '../../src/contract/gen/words.ts';
 import type { Checkout as AnyCheckout, CheckoutPayment } from '../sdk/gen/checkout.ts';
 
-/** The answer of `GET /v1/checkout`. The page is released with the service, so it knows every word. */
+/** The answer of `GET /v1/checkout`, with the words that this page knows: see `isKnown`. */
 export interface Checkout extends AnyCheckout {
   status: PaymentIntentStatus;
   mode: Mode;
@@ -11,6 +18,13 @@ export interface Checkout extends AnyCheckout {
   token_address: `0x${string}`;
   expected_wallet: `0x${string}`;
   payments?: (CheckoutPayment & { status: PaymentStatus })[];
+}
+
+/** False if the answer has a status or a chain newer than the page, which was opened before an update. */
+export function isKnown({ status, chain_id }: Checkout): boolean {
+  return (
+    Object.hasOwn(paymentIntentStatusWords, status) && chains.some(({ chainId }) => chainId === chain_id)
+  );
 }
 
 /** What is still missing, in the token's smallest unit. */

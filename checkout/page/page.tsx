@@ -3,7 +3,7 @@
 import type { ComponentChildren } from 'preact';
 import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
-import { type Checkout, chainFacts, missingUnits } from './checkout.ts';
+import { type Checkout, chainFacts, isKnown, missingUnits } from './checkout.ts';
 import type { Look, PageProps, StepProps } from './parts.tsx';
 import { amountWithToken, Button, Row, ShortAddress } from './parts.tsx';
 import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
@@ -73,6 +73,9 @@ export function Page(props: PageProps) {
         {view === 'unreachable' && (
           <Button action="retry" label={labels.reload} onClick={props.act.reload} look="main" />
         )}
+        {view === 'outdated' && (
+          <Button action="reload" label={labels.reloadPage} onClick={() => location.reload()} look="main" />
+        )}
         {props.returnUrl !== undefined && offeringViews.includes(view) && (
           <ReturnLink url={props.returnUrl} label={labels.leave(words)} look="plain" />
         )}
@@ -91,15 +94,15 @@ function wordsOf({ checkout, session, transfer, nowMs }: Facts): Words {
   const shown = (units: number) => (checkout === undefined ? '' : amountWithToken(units, checkout));
   const refunds = checkout === undefined ? [] : returnedIn(checkout);
   const returned = refunds.filter(({ status }) => status === 'confirmed');
-  const { name = '', feeToken = '' } = checkout === undefined ? {} : chainFacts(checkout.chain_id);
+  const known = checkout !== undefined && isKnown(checkout) ? chainFacts(checkout.chain_id) : undefined;
   return {
     merchant: checkout?.merchant_name ?? '',
     missing: checkout === undefined ? '' : shown(missingUnits(checkout)),
     received: shown(checkout?.amount_received_units ?? 0),
     returned: shown(returned.reduce((sum, { amount_units }) => sum + amount_units, 0)),
     token: checkout?.token_symbol ?? '',
-    chain: name,
-    feeToken,
+    chain: known?.name ?? checkout?.chain ?? '',
+    feeToken: known?.feeToken ?? '',
     wallet: session.step === 'none' ? 'your wallet' : session.wallet.name,
     until: timeOf(checkout?.expires_at),
     signedUntil: timeOf(checkout?.authorization?.expires_at),
@@ -109,6 +112,7 @@ function wordsOf({ checkout, session, transfer, nowMs }: Facts): Words {
 
 /** Views in which nothing has to be paid: the title is larger than the amount. */
 const heroViews: readonly ViewName[] = [
+  'outdated',
   ...(['sent', 'signed', 'taken-back', 'processing', 'succeeded'] as const),
   ...(['time-is-up', 'expired', 'canceled'] as const),
 ];

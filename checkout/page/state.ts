@@ -1,6 +1,6 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
-import { type Checkout, missingUnits } from './checkout.ts';
+import { type Checkout, isKnown, missingUnits } from './checkout.ts';
 import type { notices, refusals, views } from './texts.ts';
 
 /** A wallet as the payer sees it. The name and the icon come from the wallet, and are not trusted. */
@@ -137,6 +137,7 @@ export function viewOf(facts: Facts): ViewName {
     if (facts.shop === 'working') return 'waiting-for-shop';
     return facts.connection === 'ok' ? 'loading' : 'unreachable';
   }
+  if (!isKnown(checkout)) return 'outdated';
   if (checkout.status !== 'requires_payment') return checkout.status;
   return whileUnpaid(facts, checkout);
 }
@@ -161,7 +162,8 @@ function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
 /** The view while a transfer may still arrive, in which no other one is offered. */
 function whileOnTheWay({ transfer, transferPhase, givenUp, signing }: Facts, checkout: Checkout) {
   const { payments = [], authorization } = checkout;
-  if (signing === 'sending' || authorization?.status === 'submitted') return 'signed';
+  // Another status is newer than this page, and may still pay.
+  if (signing === 'sending' || (authorization && authorization.status !== 'failed')) return 'signed';
   if (signing === 'asking') return 'sign-in-wallet';
   // A wallet that was never heard of has left no hash of what was reorged.
   const own =

@@ -48,6 +48,11 @@ export const views = {
     'There is a problem with the connection. This page keeps trying.',
     'If you have already paid, do not pay again: your payment still counts.',
   ],
+  outdated: () => [
+    'Reload this page',
+    'It was opened before an update, and cannot show how your payment stands now.',
+    'If you have already paid, do not pay again: your payment still counts.',
+  ],
   'test-wallet': ({ chain }) => [
     'Pay with test money',
     `This is a practice payment, on a copy of ${chain} that runs on this computer. You cannot pay it with a wallet of your own.`,
@@ -228,6 +233,7 @@ export const labels = {
   manual: 'Send the payment by hand',
   wallets: 'Pay with a wallet',
   reload: 'Try again',
+  reloadPage: 'Reload',
   notSent: 'It was not sent: pay again',
   failed: 'It failed: pay again',
   notSentHint:

@@ -580,6 +580,7 @@ export const states: readonly State[] = [
     },
   },
   { name: 'unreachable', view: 'unreachable', answer: 'none' },
+  { name: 'outdated', view: 'outdated', answer: { status: 'on_hold' as 'processing' } },
   { name: 'test-wallet', view: 'test-wallet', standIns: 'base' },
   { name: 'test-wallet-gasless', view: 'test-wallet', standIns: 'base', answer: gasless },
 ];
