@@ -7,7 +7,9 @@ import { create } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { describe, expect, test } from 'vitest';
+import * as answerFields from '../client/gen/fields.ts';
 import { createPaymentIntentsClient, type PaymentIntentsClient } from '../client/index.ts';
+import type { Fields } from '../client/resource-fields.ts';
 import { ErrorInfoSchema } from '../src/contract/gen/google/rpc/error_details_pb.ts';
 import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
 import {
@@ -324,4 +326,33 @@ test('a page of the largest intents is read to its end', async () => {
   const client = await overJson(200, { payment_intents: Array(100).fill(largest) });
   const found = await all(client.listPaymentIntents({ pageSize: 100 }));
   expect([found.length, found[99]?.payments.length]).toEqual([100, 100]);
+});
+
+/** The fields that the client refuses to miss. Events and services of before a further one lack it. */
+test.each([
+  ['event', 'id type createdAt mode data'],
+  [
+    'payment',
+    'transactionHash logIndex blockNumber blockHash blockTime fromAddress toAddress tokenAddress amountUnits confirmations status',
+  ],
+  [
+    'paymentIntentState',
+    'id status mode chain chainId confirmationsRequired amountUnits decimals tokenSymbol tokenAddress expectedWallet expiresAt expiresInMinutes lane metadata createdAt amountReceivedUnits paymentsCount',
+  ],
+  [
+    'refund',
+    'id paymentIntent mode chain chainId amountUnits tokenAddress destination status metadata createdAt expiresAt transaction',
+  ],
+  [
+    'transfer',
+    'id chain status transactionHash logIndex blockNumber blockHash blockTime fromAddress toAddress tokenAddress amountUnits confirmations',
+  ],
+  ['transferCandidate', 'id amountUnits status createdAt'],
+  ['webhookAttempt', 'at durationMs'],
+  ['webhookDelivery', 'id event webhookEndpoint status createdAt eventType'],
+  ['webhookEndpoint', 'id url enabled mode createdAt'],
+])('a new field of %s is optional', (name, fields) => {
+  const { [`${name}Fields`]: described = {} } = answerFields as Record<string, Fields>;
+  const needed = Object.entries(described).filter(([, { presence = 'required' }]) => presence === 'required');
+  expect(needed.map(([field]) => field).join(' ')).toBe(fields);
 });

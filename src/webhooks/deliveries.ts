@@ -17,7 +17,7 @@ import {
   type WebhookEndpointService,
 } from '../contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { webhookDeliveryStatusWords } from '../contract/gen/words.ts';
-import { nameOf } from '../contract/words.ts';
+import { nameOf, numberOf } from '../contract/words.ts';
 import type { WebhookAttemptRow, WebhookDeliveryRow } from '../database/entities/webhook.ts';
 import { WebhookAttemptEntity, WebhookDeliveryEntity } from '../database/entities/webhook.ts';
 import { entityColumns } from '../database/entity-columns.ts';
@@ -286,7 +286,7 @@ function toWebhookDelivery(
     id: formatIdentifier('del', row.id),
     event: formatIdentifier('evt', row.eventId),
     webhookEndpoint: formatIdentifier('we', row.endpointId),
-    status: webhookDeliveryStatusWords[row.status],
+    status: numberOf(webhookDeliveryStatusWords, row.status),
     attempts: attempts.map(({ at, statusCode, durationMs, error, response }) => ({
       at: timestampFromDate(at),
       ...(statusCode != null && { statusCode }),
