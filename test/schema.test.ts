@@ -105,7 +105,7 @@ test('an upgrade takes the time it needs, and commits each migration before the 
   const database = await createTestDatabase();
   await withOrm(database, async ({ em }) => {
     for (const name of ['statement_timeout', 'transaction_timeout'])
-      await em.execute(`alter database ${database.database} set ${name} = '200ms'`);
+      await em.execute(`alter database ${database.database} set ${name} = '1s'`);
   });
   const running = (name: string, sql: string) => ({
     name,
@@ -116,7 +116,7 @@ test('an upgrade takes the time it needs, and commits each migration before the 
     },
   });
   const added = [
-    running('one', 'create table one (); select pg_sleep(0.3)'),
+    running('one', 'create table one (); select pg_sleep(1.2)'),
     running('two', 'select from nowhere'),
   ];
   await expect(migrate(database, [...ourMigrations, ...added])).rejects.toThrow('nowhere');

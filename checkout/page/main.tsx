@@ -423,7 +423,11 @@ const actions: Actions = {
 addEventListener('pageshow', ({ persisted }) => {
   if (persisted && facts.checkout !== undefined && !facts.isLocal) void readMemory(facts.checkout.id);
 });
-// Another link was opened in this tab.
+// The way back led to another checkout of this tab, or another link was opened in it.
+const { opening: openedAs } = history.state ?? {};
+addEventListener('popstate', () => {
+  if (history.state?.opening !== openedAs) location.reload();
+});
 addEventListener('hashchange', () => {
   if (location.hash.length > 1) location.reload();
 });

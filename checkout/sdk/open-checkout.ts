@@ -28,7 +28,7 @@ export function redirectToCheckout({ clientSecret, baseUrl, returnUrl }: Redirec
 function assertMayLeave(): void {
   if (window.top === window.self) return;
   throw new Error(
-    'The checkout cannot be shown in a frame, as this page is: allow the frame to open popups (sandbox="allow-popups …"), or open the page on its own',
+    'The checkout cannot be shown in a frame, as this page is: open the page on its own, or let the frame open popups (sandbox="allow-popups …") for openCheckout',
   );
 }
 
@@ -111,8 +111,8 @@ let current: Popup | undefined;
  * popup in which nothing more can be done is replaced.
  *
  * Resolves with the way that was taken, once the payer has been sent to the checkout with a secret. Rejects
- * with your function's error, the reason of `signal` once that is aborted, a TypeError for a wrong argument, or an
- * Error on a page in a frame that may not open popups.
+ * with your function's error, the reason of `signal` if that was aborted when your function returned, a
+ * TypeError for a wrong argument, or an Error on a page in a frame that may not open popups.
  */
 export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup' | 'redirect'> {
   const baseUrl = readBaseUrl(options.baseUrl);

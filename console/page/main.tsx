@@ -297,12 +297,11 @@ function App({ opened }: { opened: Session | string }) {
     );
   }
   const onEnd = async (reason: string, isWanted = false) => {
-    forgetSession();
+    if (!forgetSession(session)) return;
     // A new link may have been opened in another tab since.
-    if (!isWanted && (await takeFromOtherTab(session.token))) location.reload();
-    else setSession(reason);
+    setSession((isWanted ? undefined : await takeFromOtherTab()) ?? reason);
   };
-  return <SignedIn session={session} onEnd={onEnd} />;
+  return <SignedIn key={session.token} session={session} onEnd={onEnd} />;
 }
 
 const page = document.getElementById('page') as HTMLElement;

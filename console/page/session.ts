@@ -59,9 +59,16 @@ export async function openSession(): Promise<Session | string> {
   return 'Open the link that “admin console link” prints. Each link opens the console once.';
 }
 
-export function forgetSession(): void {
+/** The tokens of sessions that this tab has seen end. */
+const ended = new Set<string>();
+
+/** Forgets a session that has ended. Returns false if that is done: several calls may fail at once. */
+export function forgetSession({ token }: Session): boolean {
+  if (ended.has(token)) return false;
+  ended.add(token);
   stored.set(storedAs, '');
   current = undefined;
+  return true;
 }
 
 /** What an operator looked at last in this tab, or in the one that this tab's session came from. */
@@ -114,8 +121,8 @@ function take({ session, chosen }: { session: Session; chosen: string }): Sessio
   return keep(session);
 }
 
-/** Takes the session of another tab, unless it is the one with this token, which has ended. */
-export function takeFromOtherTab(ended?: string): Promise<Session | undefined> {
+/** Takes the session of another tab, if one has any. */
+export function takeFromOtherTab(): Promise<Session | undefined> {
   return new Promise((resolve) => {
     const end = (session?: Session) => {
       channel.removeEventListener('message', onAnswer);
@@ -124,7 +131,7 @@ export function takeFromOtherTab(ended?: string): Promise<Session | undefined> {
     };
     const onAnswer = ({ data }: MessageEvent) => {
       // A tab that was hidden for hours has a session that has ended.
-      if (data !== 'who' && data.session.token !== ended) end(take(data));
+      if (data !== 'who' && !ended.has(data.session.token)) end(take(data));
     };
     const timer = setTimeout(end, answerMs);
     channel.addEventListener('message', onAnswer);

@@ -70,7 +70,7 @@ export async function assertSettings(em: EntityManager): Promise<void> {
   }
   if (database.schema === null) {
     throw new StartupError(
-      `search_path is ${database.path}, and no such schema exists: create it, or reset search_path for the role and the database`,
+      `search_path is ${database.path}, with no schema that the role may use: create it, grant usage on it, or reset search_path for the role and the database`,
     );
   }
   const wrong = found.find(({ name, value }) => !neededSettings[name].test(value));

@@ -81,7 +81,7 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     await rm(use, { force: true }).catch(() => {});
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new StartupError(
-      `the local chain for ${network.chain} cannot use ${folder}: ${reason}. Make it and the folder of TMPDIR writable, set DATA_DIR to another one, or remove it to begin the chain anew`,
+      `the local chain for ${network.chain} cannot use ${folder}: ${reason}. Make that folder and the one of TMPDIR writable, set DATA_DIR to another one, or remove that folder to begin the chain anew`,
       { cause },
     );
   }

@@ -224,7 +224,7 @@ async function startServer(
     });
     createInterface({ input: server.stderr }).on('line', (line) => {
       // The lines after the first FATAL are hints and consequences.
-      if (!said.includes('FATAL: ')) said = line;
+      if (!/FATAL: |PANIC: /.test(said)) said = line;
       else if (line.includes('DETAIL: ')) said += ` (${line.replace(/^.*DETAIL: */, '')})`;
       if (line.includes('database system is ready to accept connections')) ready();
     });
@@ -328,7 +328,7 @@ function folderError(folder: string, cause: unknown): StartupError {
 /** What to do about a failure, by its message. */
 const remedies: readonly (readonly [RegExp, string])[] = [
   [
-    /"postmaster\.pid"/,
+    /"postmaster\.pid" (?:already exists|is empty)/,
     'End the process whose number that file begins with, or remove the file if it is another program',
   ],
   [
@@ -345,6 +345,9 @@ const remedies: readonly (readonly [RegExp, string])[] = [
     /incompatible with server/,
     'Set DATA_DIR to another folder, or remove this one, with all its data, to begin anew',
   ],
-  [/ENOTEMPTY/, 'It holds no complete database: remove it to begin anew, or set DATA_DIR to another folder'],
+  [
+    /ENOTEMPTY/,
+    'It holds no complete database: move it away to begin anew, or set DATA_DIR to another folder',
+  ],
   [/(?:)/, 'Make the folder writable or set DATA_DIR to another one'],
 ];

@@ -173,9 +173,9 @@ async function checkServer(database: Database): Promise<string> {
               least(
                 current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
                   - coalesce(current_setting('reserved_connections', true)::int, 0) - count(*),
-                nullif(rolconnlimit, -1) - count(*) filter (where usename = current_user),
+                nullif(rolconnlimit, -1) - count(*) filter (where usename = session_user),
                 nullif(datconnlimit, -1) - count(*) filter (where a.datname = current_database()))::int as free
-         from pg_roles r join pg_database d on rolname = current_user and d.datname = current_database()
+         from pg_roles r join pg_database d on rolname = session_user and d.datname = current_database()
          left join pg_stat_activity a on coalesce(backend_type, 'client backend') = 'client backend' and datid is not null
         group by rolconnlimit, datconnlimit`,
     );

@@ -496,19 +496,22 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.page.unrouteAll({ behavior: 'ignoreErrors' });
   });
 
-  test('the way back leads to the checkout of the order before', async () => {
-    const device = await world.openDevice();
-    const [first, second] = [await world.createIntent(), await world.createIntent()];
-    const { page, text } = await device.open(first);
-    await page.goto(`${world.service.publicUrl}/docs`);
-    await page.goto(`${world.service.publicUrl}/checkout#${second.client_secret}`);
-    await expect.poll(text).toContain(second.id);
-    await page.reload();
-    await expect.poll(text).toContain(second.id);
-    await page.goBack();
-    await page.goBack();
-    await expect.poll(text).toContain(first.id);
-  });
+  test.each([true, false])(
+    'the way back leads to the checkout of the order before, past another page: %s',
+    async (isPast) => {
+      const device = await world.openDevice();
+      const [first, second] = [await world.createIntent(), await world.createIntent()];
+      const { page, text } = await device.open(first);
+      if (isPast) await page.goto(`${world.service.publicUrl}/docs`);
+      await page.goto(`${world.service.publicUrl}/checkout#${second.client_secret}`);
+      await expect.poll(text).toContain(second.id);
+      await page.reload();
+      await expect.poll(text).toContain(second.id);
+      if (isPast) await page.goBack();
+      await page.goBack();
+      await expect.poll(text).toContain(first.id);
+    },
+  );
 
   test.each(['ready', 'manual'])('once the time has passed, “%s” offers no payment', async (view) => {
     const { intent, checkout, counts } = await begin();
