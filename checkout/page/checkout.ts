@@ -22,9 +22,7 @@ export interface Checkout extends AnyCheckout {
 
 /** False if the answer has a status or a chain newer than the page, which was opened before an update. */
 export function isKnown({ status, chain_id }: Checkout): boolean {
-  return (
-    Object.hasOwn(paymentIntentStatusWords, status) && chains.some(({ chainId }) => chainId === chain_id)
-  );
+  return Object.hasOwn(paymentIntentStatusWords, status) && findChain(chain_id) !== undefined;
 }
 
 /** What is still missing, in the token's smallest unit. */
@@ -32,9 +30,13 @@ export function missingUnits({ amount_units, amount_received_units }: Checkout):
   return Math.max(0, amount_units - amount_received_units);
 }
 
-/** The facts of a chain by its EIP-155 id. */
+/** The facts of a chain by its EIP-155 id, if this page knows it. */
+export const findChain = (id: number): ChainSettings | undefined =>
+  chains.find(({ chainId }) => chainId === id);
+
+/** The facts of a chain that this page knows. */
 export function chainFacts(id: number): ChainSettings {
-  const facts = chains.find(({ chainId }) => chainId === id);
+  const facts = findChain(id);
   if (facts === undefined) throw new Error(`no facts about chain ${id}`);
   return facts;
 }

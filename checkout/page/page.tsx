@@ -1,10 +1,9 @@
 // Renders the page from the known facts. Names of merchants and wallets are text, never markup.
 
 import type { ComponentChildren } from 'preact';
-import { type ChainSettings, chains } from '../../src/contract/chains.ts';
 import { shownAmount } from './amount.ts';
 import { Manual, OtherDevice, TestWallet, WalletApps } from './by-hand.tsx';
-import { type Checkout, missingUnits } from './checkout.ts';
+import { type Checkout, findChain, missingUnits } from './checkout.ts';
 import type { Look, PageProps, StepProps } from './parts.tsx';
 import { amountWithToken, Button, Row, ShortAddress } from './parts.tsx';
 import { Confirmations, OwnTransaction, Receipt, Returned } from './receipt.tsx';
@@ -95,16 +94,15 @@ function wordsOf({ checkout, session, transfer, nowMs }: Facts): Words {
   const shown = (units: number) => (checkout === undefined ? '' : amountWithToken(units, checkout));
   const refunds = checkout === undefined ? [] : returnedIn(checkout);
   const returned = refunds.filter(({ status }) => status === 'confirmed');
-  const found: Partial<ChainSettings> = chains.find(({ chainId }) => chainId === checkout?.chain_id) ?? {};
-  const { name = checkout?.chain ?? '', feeToken = '' } = found;
+  const chain = checkout && findChain(checkout.chain_id);
   return {
     merchant: checkout?.merchant_name ?? '',
     missing: checkout === undefined ? '' : shown(missingUnits(checkout)),
     received: shown(checkout?.amount_received_units ?? 0),
     returned: shown(returned.reduce((sum, { amount_units }) => sum + amount_units, 0)),
     token: checkout?.token_symbol ?? '',
-    chain: name,
-    feeToken,
+    chain: chain?.name ?? checkout?.chain ?? '',
+    feeToken: chain?.feeToken ?? '',
     wallet: session.step === 'none' ? 'your wallet' : session.wallet.name,
     until: timeOf(checkout?.expires_at),
     signedUntil: timeOf(checkout?.authorization?.expires_at),

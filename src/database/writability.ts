@@ -52,16 +52,14 @@ const neededSettings = {
 
 /** Throws StartupError if the database or the role has a setting or encoding that the service does not work with. */
 export async function assertSettings(em: EntityManager): Promise<void> {
-  const found = await em
-    .fork()
-    .execute<{ name: keyof typeof neededSettings; value: string }[]>(
-      `select name, current_setting(name) as value from unnest(?::text[]) as name`,
-      [`{${Object.keys(neededSettings)}}`],
-    );
+  const names = Object.keys(neededSettings) as (keyof typeof neededSettings)[];
   const [database] = await em
     .fork()
-    .execute<{ encoding: string; path: string; schema: string | null }[]>(
-      `select current_setting('server_encoding') as encoding, current_setting('search_path') as path, current_schema() as schema`,
+    .execute<{ settings: Record<string, string>; encoding: string; path: string; schema: string | null }[]>(
+      `select json_object_agg(name, current_setting(name)) as settings, current_setting('server_encoding') as encoding,
+              current_setting('search_path') as path, current_schema() as schema
+         from unnest(?::text[]) as name`,
+      [`{${names}}`],
     );
   if (database?.encoding !== 'UTF8') {
     throw new StartupError(
@@ -73,10 +71,11 @@ export async function assertSettings(em: EntityManager): Promise<void> {
       `search_path is ${database.path}, with no schema that the role may use: create it, grant usage on it, or reset search_path for the role and the database`,
     );
   }
-  const wrong = found.find(({ name, value }) => !neededSettings[name].test(value));
+  const { settings } = database;
+  const wrong = names.find((name) => !neededSettings[name].test(settings[name] ?? ''));
   if (wrong === undefined) return;
   throw new StartupError(
-    `${wrong.name} is "${wrong.value}", with which the service does not work: reset it for the role and the database`,
+    `${wrong} is "${settings[wrong]}", with which the service does not work: reset it for the role and the database`,
   );
 }
 
