@@ -2,7 +2,7 @@
 
 import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
-import { createOrm } from '../src/database/orm.ts';
+import { createOrm, migrate } from '../src/database/orm.ts';
 import { createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { openDatabase } from '../src/processes/open-database.ts';
@@ -80,6 +80,27 @@ test('does not start in a schema that does not exist, or a database of another e
     'the encoding LATIN1, which does not hold every text',
   );
   await postgres.query('drop role other');
+});
+
+test('does not begin anew beside its own tables, or in those of another program', async () => {
+  const url = postgres.url('other', 'postgres');
+  await postgres.query('create role other superuser login; create schema empty; create schema rails');
+  await postgres.query('create table rails.schema_migrations (version text)');
+  const refusals = {
+    empty: "search_path is empty, and the service's tables are those beside public.schema_migrations",
+    rails: "search_path is rails, and the service's tables are those beside public.schema_migrations",
+  };
+  for (const [schema, refusal] of Object.entries(refusals)) {
+    await postgres.query(`alter role other set search_path = ${schema}`);
+    await expect(openDatabase(loadConfig({ DATABASE_URL: url }, []))).rejects.toThrow(refusal);
+    await expect(migrate({ url })).rejects.toThrow(refusal);
+  }
+  await postgres.query('create database rails');
+  const shared = { url: postgres.url('other', 'rails') };
+  await postgres.query('alter role other set search_path = public');
+  await postgres.query('create table schema_migrations (version text)', 'rails');
+  await expect(migrate(shared)).rejects.toThrow("schema_migrations is another program's: give the service");
+  await postgres.query('drop schema empty; drop schema rails cascade; drop role other');
 });
 
 test('is not ready while writes fail, even if the probe succeeds', async () => {

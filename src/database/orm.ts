@@ -145,14 +145,27 @@ function databaseName(location: DatabaseLocation): string {
     : location.database;
 }
 
-/** Returns the names of the migrations that this database still lacks. */
+/**
+ * Returns the names of the migrations that this database still lacks. Throws StartupError if `search_path`
+ * leads past the service's tables, which would be made a second time, or to the table of another program.
+ */
 export async function pendingMigrations(em: EntityManager, all = ourMigrations): Promise<string[]> {
-  const [table] = await em.execute<{ exists: boolean }[]>(
-    `select to_regclass('${migrationsTable}') is not null as exists`,
+  // Rails, for one, has a table of this name, with other columns.
+  const [found] = await em.execute<{ table: string | null; ours: string[]; path: string }[]>(
+    `select to_regclass('${migrationsTable}')::text as table, current_setting('search_path') as path,
+            array(select c.oid::regclass::text from pg_class c join pg_attribute a on a.attrelid = c.oid
+                   where c.relname = '${migrationsTable}' and a.attname = 'executed_at') as ours`,
   );
-  const applied = table?.exists
-    ? await em.execute<{ name: string }[]>(`select name from ${migrationsTable}`)
-    : [];
+  const { table = null, ours = [], path } = found ?? {};
+  if (table === null ? ours.length > 0 : !ours.includes(table)) {
+    const reason =
+      ours.length === 0
+        ? `${table} is another program's: give the service a schema or a database of its own`
+        : `the service's tables are those beside ${ours.join(', ')}: set it to their schema for the role and the database`;
+    throw new StartupError(`search_path is ${path}, and ${reason}`);
+  }
+  const applied =
+    table === null ? [] : await em.execute<{ name: string }[]>(`select name from ${migrationsTable}`);
   const names = new Set(applied.map((row) => row.name));
   return all.map(({ name }) => name).filter((name) => !names.has(name));
 }
