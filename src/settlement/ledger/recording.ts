@@ -38,7 +38,7 @@ type Block = Tip & {
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
 
 interface Recorded {
-  /** The number of changes. */
+  /** The number of changes. 0 if an earlier reading may have left all of their transfers out as dust. */
   changes: number;
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
@@ -114,8 +114,18 @@ export class Recording {
     const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
-    return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
+    const isNews = !entries.every((entry) => this.#mayHaveBeenDust(entry));
+    const contradicted = seen.contradicted + staying.size;
+    return { changes: reverted + (isNews ? changes : 0), ...seen, contradicted };
   }
+
+  /** Without an id and small: an intent may wait for just this since another payment of it. */
+  #mayHaveBeenDust({ before, refund, authorizedBy, transfer }: Entry): boolean {
+    const isProven = refund !== undefined || (authorizedBy ?? transfer.named) !== undefined;
+    return before === undefined && !isProven && this.#isSmall(transfer.log);
+  }
+
+  readonly #isSmall = ({ amountUnits }: TransferLog) => amountUnits < this.#context.unattributedMinUnits;
 
   /** The transactions that one node has in this block, and another still where they were confirmed. */
   async #stayingOf(known: readonly TransferRow[], block: Block, goneOf: GoneOf): Promise<ReadonlySet<Hash>> {
@@ -207,11 +217,10 @@ export class Recording {
       const mayBeOwn = isAmbiguous && known.transfer.named !== undefined;
       const isForeign = isNew && (!known.isReported || (isLater && known.isOlder && !mayBeOwn));
       if (intentId === undefined && (known.isThere || isForeign)) continue;
-      const isSmall = known.transfer.log.amountUnits < this.#context.unattributedMinUnits;
       const claim = claims.get(known);
       // Unset if the transfer pays another intent than that of the authorization.
       const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
-      if (intentId === undefined && isNew && isSmall && !isAmbiguous) dust++;
+      if (intentId === undefined && isNew && !isAmbiguous && this.#isSmall(known.transfer.log)) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy });
     }
     reportLargest(entries);
