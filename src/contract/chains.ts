@@ -54,6 +54,7 @@ type NetworkTerms = Pick<Network, 'id' | 'confirmationsRequired'> & Partial<Pick
 export interface ChainSettings extends ChainFacts {
   /** The networks that intents of this chain refer to. */
   networks: readonly Network[];
+  networkIds: readonly number[];
   /** Contracts whose transfers are read, in lower case: tokens of intents, and tokens mistaken for them. */
   tokens: readonly Address[];
   /** Blocks that make a transfer final, its own included: the most that the chain's networks require. */
@@ -136,6 +137,7 @@ function chainOf(terms: readonly [NetworkTerms, ...NetworkTerms[]], facts: Chain
   return {
     ...facts,
     networks: terms.map(networkOfTerms),
+    networkIds: terms.map(({ id }) => id),
     tokens: [...Object.values(tokenAddresses), ...Object.values(bridgedUsdcAddresses)].map(lowerCase),
     confirmations: Math.max(...terms.map(({ confirmationsRequired }) => confirmationsRequired)),
   };

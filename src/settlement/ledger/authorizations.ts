@@ -32,9 +32,8 @@ export interface Claim {
 /** The most authorizations that are looked at in one pass. */
 const maxDue = 100;
 
-export function createAuthorizations({ lease, settings: { networks } }: LedgerContext) {
+export function createAuthorizations({ lease, settings: { networks, networkIds } }: LedgerContext) {
   const { runLimited: run, holding } = lease;
-  const networkIds = networks.map(({ id }) => id);
   const tokenOf = new Map(networks.map(({ id, tokenAddress }) => [id, tokenAddress.toLowerCase() as Hex]));
   return {
     /** The transfers whose sender has signed an authorization for the wallet that is paid. */
@@ -82,7 +81,7 @@ export function createAuthorizations({ lease, settings: { networks } }: LedgerCo
 /** Returns the authorizations that these transfers have used: their merchant's, or else another's. */
 export async function findClaims(
   run: RunPrepared,
-  { networks }: Pick<ChainSettings, 'networks'>,
+  { networkIds }: Pick<ChainSettings, 'networkIds'>,
   transfers: readonly KnownTransfer[],
 ): Promise<Map<KnownTransfer, Claim>> {
   const claims = new Map<KnownTransfer, Claim>();
@@ -94,7 +93,7 @@ export async function findClaims(
       some.map(({ transfer }) => bytes(transfer.nonce ?? '')),
       some.map(({ merchantId }) => merchantId),
       some.map(({ transfer }) => bytes(transfer.log.to)),
-      networks.map(({ id }) => id),
+      networkIds,
     ]);
     for (const { place, id, payment_intent: intent } of rows) {
       claims.set(some[place] as KnownTransfer, { id: id ?? undefined, intent });
@@ -109,7 +108,7 @@ export async function findClaims(
  */
 export async function noteDoubtful(
   run: RunPrepared,
-  { networks }: Pick<ChainSettings, 'networks'>,
+  { networkIds }: Pick<ChainSettings, 'networkIds'>,
   unread: readonly FoundTransfer[],
 ): Promise<string[]> {
   const intents: string[] = [];
@@ -117,7 +116,7 @@ export async function noteDoubtful(
     const { rows } = await run(doubt, [
       some.map(({ log }) => bytes(log.from)),
       some.map(({ log }) => bytes(log.to)),
-      networks.map(({ id }) => id),
+      networkIds,
     ]);
     for (const { payment_intent: intent } of rows) intents.push(intent);
   }

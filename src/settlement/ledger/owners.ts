@@ -15,8 +15,7 @@ import { bytes, hashOf, inChunks } from './values.ts';
 /** Merchants are notified of transfers to wallets that their intents expected within this time. */
 const reportDays = 30;
 
-export function createOwners(run: RunPrepared, { mode, chain, networks }: ChainSettings) {
-  const networkIds = networks.map(({ id }) => id);
+export function createOwners(run: RunPrepared, { mode, chain, networks, networkIds }: ChainSettings) {
   return {
     /** All merchants' wallets and refund destinations, in lower case; undefined if there are too many. */
     async wallets(max: number): Promise<Address[] | undefined> {

@@ -76,9 +76,8 @@ export class Recording {
       'find_transfers_as_they_are',
       `select ${transfers.of('t')} from transfers t where t.id = any ($1::uuid[])`,
     );
-    const networkIds = settings.networks.map(({ id }) => id);
     const onFailedAlone = (reason: unknown) => this.#logFailed(reason);
-    this.#attribute = createAttribution(lease.runLimited, { networkIds, onFailedAlone, isFatal });
+    this.#attribute = createAttribution(lease.runLimited, { ...settings, onFailedAlone, isFatal });
     this.#store = createStoring(transfers, context);
     this.#proveRefunds = createOwners(lease.runLimited, settings).proveRefunds;
     this.#revertTransfers = createReverting(context).revertTransfers;
