@@ -6,6 +6,9 @@ import type { Replication } from '../telemetry/metrics.ts';
 /** Only members of this role see all rows of `pg_stat_replication`. */
 export const replicationRole = 'pg_read_all_stats';
 
+/** With more finished files of the log waiting, the archiver hangs: a command that never ends reports no failure. */
+const maxUnarchived = 16;
+
 export async function readReplication(em: EntityManager): Promise<Replication> {
   const [row] = await em.fork().execute<Replication[]>(
     `select not pg_is_in_recovery() as "isPrimary",
@@ -14,8 +17,13 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
                  then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int end as timeline,
             (select max(number) from event_epochs) as epoch,
             current_setting('synchronous_standby_names') as "waitsFor",
-            (select coalesce(last_failed_time > last_archived_time, last_failed_time is not null)
-               from pg_stat_archiver) as "archiveFails",
+            current_setting('archive_mode') <> 'off' and (
+              select coalesce(last_failed_time > last_archived_time, last_failed_time is not null)
+                     or coalesce(substr(last_archived_wal, 9, 16) < written.oldest, false)
+                from pg_stat_archiver, (
+                  select case when not pg_is_in_recovery() then substr(pg_walfile_name('0/0'::pg_lsn + greatest(
+                    pg_current_wal_lsn() - '0/0' - ${maxUnarchived} * pg_size_bytes(current_setting('wal_segment_size')), 1)), 9)
+                  end collate "C" as oldest) written) as "archiveFails",
             case when pg_has_role('${replicationRole}', 'usage') then (
               select json_build_object(
                        'synchronous', count(*) filter (where sync_state in ('sync', 'quorum')),

@@ -1,5 +1,7 @@
 // Outages of the database, and of the standby that commits wait for.
 
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import { runAdmin } from '../support/admin.ts';
@@ -117,6 +119,13 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   await expect.poll(async () => (await afterNextFile()).message).toContain('cannot be archived');
   await archivedBy('true');
   await expect.poll(async () => (await afterNextFile()).ok).toBe(true);
+  // A command that does not end: the files of the log pile up, and no failure is reported.
+  const end = join(primary.folder, 'end');
+  await archivedBy(`until test -e ${end}; do sleep 0.1; done`);
+  for (let i = 0; i < 16; i++) await primary.query("select pg_create_restore_point('next'), pg_switch_wal()");
+  expect((await afterNextFile()).message).toContain('cannot be archived');
+  await writeFile(end, '');
+  await expect.poll(async () => (await doctor()).ok).toBe(true);
   await standby.end('SIGQUIT');
   // Like Patroni when the last standby is gone: commits go on, on one server.
   await primary.query('alter system reset synchronous_standby_names');
