@@ -69,6 +69,20 @@ async function pooled(): Promise<void> {
   while ((await chain.client.getTxpoolStatus()).pending === 0) await sleep(5);
 }
 
+/** The code of a contract that makes this call when it is created, and does not contain its selector. */
+function hiddenCall(to: Hex, data: Hex): Hex {
+  const word = (value: number | bigint, bytes: number) => value.toString(16).padStart(2 * bytes, '0');
+  const length = `61${word(data.length / 2 - 1, 2)}`;
+  const inverted = word(~BigInt(data.slice(0, 10)) & 0xffffffffn, 4);
+  const codeAt = (offset: number) =>
+    [
+      `${length}61${word(offset, 2)}600039`, // Copies the data to memory,
+      `63${inverted}1960e01b60005117600052`, // puts the selector in front of it,
+      `60006000${length}6000600073${to.slice(2)}5af100`, // and calls.
+    ].join('');
+  return `0x${codeAt(codeAt(0).length / 2)}00000000${data.slice(10)}`;
+}
+
 /** The URL of a node whose results are changed. */
 async function nodeWith(change: (method: string, result: Json) => Json): Promise<string> {
   const liar = await startLyingNode(chain.url);
@@ -743,6 +757,27 @@ describe('attribution by nonce', () => {
     for (const { id, account } of [first, second]) {
       expect((await statusOf(id)).payments).toMatchObject([{ from_address: account.address }]);
     }
+  });
+
+  test('a nonce in a call that hides it names no intent, whatever its payer signs later', async () => {
+    const { id, account, offer } = await newOrder();
+    const hidden = callOf(await sign(account, offer, { nonce: nonceOf(id) }));
+    const data = hiddenCall(chain.usdc, hidden);
+    await chain.client.sendTransaction({ account: accounts[3].address, data, gas: 1_000_000n, chain: null });
+    // Otherwise it would be for the only intent.
+    await createIntent();
+    await readBlock();
+    const received = await service.call('listTransfers', { from_address: account.address });
+    expect(received.json.transfers).toMatchObject([{ status: 'unattributed' }]);
+    // From now on, the receipts of this payer's transfers are read.
+    const other = await createIntent();
+    const order = { ...other, account, offer: (await pay(other.secret)).json.accepts[0] };
+    expect((await payAndMine(order, await sign(account, order.offer))).status).toBe(200);
+    await readBlock(12);
+    watcher.log.length = 0;
+    await watcher.readAllAgain();
+    expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
+    expect(await statusOf(id)).toMatchObject({ payments_count: 0 });
   });
 
   test('any 32 bytes are accepted as a nonce', async () => {

@@ -359,22 +359,6 @@ test('verification reports a payment whose id names another intent than it was a
   ]);
 });
 
-test('dust that turns out to be what was missing pays its intent, and accuses no node', async () => {
-  await watchAnew([node.url], { unattributedMinUnits: 10_000n });
-  const wallet = { wallet_address: `0x${randomBytes(20).toString('hex')}` };
-  const [intent] = [await calls.createIntent(wallet), await calls.createIntent(wallet)];
-  await send(intent, 5_000n, '0x');
-  await watcher.catchUp(chain.mine(1));
-  expect(await getIntent(intent.id)).toMatchObject({ payments_count: 0 });
-  await send(intent, BigInt(intent.amount_units - 5_000));
-  await watcher.catchUp(chain.mine(12));
-  watcher.log.length = 0;
-  await watcher.readAllAgain();
-  await watcher.catchUp();
-  expect(await getIntent(intent.id)).toMatchObject({ status: 'succeeded', payments_count: 2 });
-  expect(watcher.log.filter(({ level }) => level === 'error')).toEqual([]);
-});
-
 test('verification corrects an amount that was wrong in log and receipt', async () => {
   // Any amount sent to this wallet pays this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });

@@ -149,14 +149,16 @@ async function assertChains(nodes: readonly Node[], variable: string, logger: Lo
 
 /** Logs one line for each change of an intent or a refund, and for the unattributed transfers of a block. */
 function report(
-  { merchantId, event, paymentIntent, refund, transfer }: Change,
+  { merchantId, event, paymentIntent, refund, transfer, mayBeLeftOut = false }: Change,
   metrics: ChainMetrics,
   logger: Logger,
 ) {
   const { status, labels = [] } = paymentIntent ?? refund ?? {};
   // Later payments of the same intent are no news.
   const isFoundLate =
-    event === 'payment_intent.late_payment' && paymentIntent?.newLabels.includes('found_late') === true;
+    !mayBeLeftOut &&
+    event === 'payment_intent.late_payment' &&
+    paymentIntent?.newLabels.includes('found_late') === true;
   const isLost = event === 'payment_intent.reorged' && labels.includes('reorged');
   metrics.change(event, { isFoundLate, isLost });
   const needsOperator = event === 'refund.unexpected' || isFoundLate || isLost;

@@ -101,7 +101,9 @@ export async function readTransfers(
     const { owners, mayBeRefund, mayBeAuthorized, ...log } = found;
     const named = await namedBy(found);
     const nonce = isSent(log) ? nonceUsedBy(log, receipts.get(log.transactionHash)) : undefined;
-    const intent = nonce && uuidInNonce(nonce);
+    // Otherwise the receipt may be read only since the sender has signed something else, and not before that.
+    const isNaming = nonce !== undefined && sentAuthorization.has(log.transactionHash);
+    const intent = isNaming ? uuidInNonce(nonce) : undefined;
     return {
       log,
       blockTime: header.time,

@@ -16,6 +16,8 @@ export interface Change {
   event: EventType;
   paymentIntent?: IntentChange['paymentIntent'];
   refund?: { id: string; status: RefundStatusName; labels: readonly string[] };
+  /** Set if an earlier reading may rightly have left out the transfers: that it is late accuses no node. */
+  mayBeLeftOut?: boolean;
   /** The largest of the unattributed transfers, and their number. */
   transfer?: { id: string; transactionHash: string; amountUnits: bigint; count: number };
 }
@@ -42,7 +44,7 @@ export interface LedgerContext extends Omit<LedgerOptions, 'onChanges' | 'times'
   refunding: Refunding;
   /**
    * Runs the work in a transaction that checks the lease, and reports its changes after the commit. Returns
-   * their number. Throws LeaseLost.
+   * their number, without those that `mayBeLeftOut`. Throws LeaseLost.
    */
   commit(lease: bigint, work: (inside: RunPrepared) => Promise<Change[]>): Promise<number>;
 }

@@ -11,8 +11,10 @@ export interface WalletOwner {
   isExpected: boolean;
   /** Since when the merchant has used the wallet, in milliseconds since 1970; 0 if for long. */
   sinceMs?: number;
+  /** Since when its transfers on this chain are read for the merchant, in the same way. */
+  watchedSinceMs?: number;
   /** The transfer is a refund of this merchant, not a payment. Without an id it only looks like one. */
-  refund?: { id: string | undefined };
+  refund?: { id: string | undefined; isElsewhere?: boolean };
 }
 
 /** A transfer that concerns merchants, by its wallets or by a refund's id. */
@@ -38,11 +40,13 @@ export interface KnownTransfer {
   transfer: FoundTransfer;
   merchantId: string;
   /** Set if it is a refund of the merchant and not a payment, with the refund's id if that is known. */
-  refund?: { id: string | undefined } | undefined;
+  refund?: { id: string | undefined; isElsewhere?: boolean } | undefined;
   /** The merchant is notified if the transfer stays unattributed. */
   isReported: boolean;
   /** It is from before the merchant used the wallet. */
   isOlder: boolean;
+  /** It is from before its wallet was watched for the merchant on this chain, or from about that time. */
+  isEarly: boolean;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
   before: TransferRow | undefined;
@@ -78,13 +82,16 @@ export async function matchKnown(
   });
   const entries = found.flatMap((transfer) => {
     const hasPayoutWallet = transfer.owners.some(({ isPayoutWallet }) => isPayoutWallet);
-    return transfer.owners.map(({ merchantId, isPayoutWallet, isExpected, sinceMs = 0, refund }) => ({
-      transfer,
-      merchantId,
-      refund,
-      isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
-      isOlder: transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
-    }));
+    return transfer.owners.map(
+      ({ merchantId, isPayoutWallet, isExpected, sinceMs = 0, watchedSinceMs = 0, refund }) => ({
+        transfer,
+        merchantId,
+        refund,
+        isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
+        isOlder: transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
+        isEarly: transfer.blockTime.getTime() < watchedSinceMs + clockAllowanceMs,
+      }),
+    );
   });
   return mapInSlices(entries, (entry) => {
     const { log } = entry.transfer;

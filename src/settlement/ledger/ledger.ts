@@ -28,7 +28,7 @@ export function createLedger(em: EntityManager, { onChanges, times, ...given }: 
   const commit: LedgerContext['commit'] = async (number, work) => {
     const changes = await holding(number, work);
     if (changes.length > 0) onChanges(changes);
-    return changes.length;
+    return changes.filter(({ mayBeLeftOut }) => mayBeLeftOut !== true).length;
   };
   const steps = createApplySteps(em);
   const refunding = createRefunding(em);

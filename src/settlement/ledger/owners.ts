@@ -43,6 +43,7 @@ export function createOwners(run: RunPrepared, { mode, chain, networks, networkI
             isPayoutWallet: row.is_payout_wallet,
             isExpected: row.is_expected,
             sinceMs: Number(row.since_ms),
+            watchedSinceMs: Number(row.watched_since_ms),
           });
           owners.set(wallet, own);
         }
@@ -98,9 +99,13 @@ export function createOwners(run: RunPrepared, { mode, chain, networks, networkI
         }
         const merchantId = refund.merchant_id as string;
         const others = transfer.owners.filter((owner) => owner.merchantId !== merchantId);
+        const isElsewhere = transfer.log.to !== hashOf(refund.destination as Buffer);
         return {
           ...transfer,
-          owners: [...others, { merchantId, isPayoutWallet: false, isExpected: false, refund: { id } }],
+          owners: [
+            ...others,
+            { merchantId, isPayoutWallet: false, isExpected: false, refund: { id, isElsewhere } },
+          ],
         };
       });
     },
@@ -150,23 +155,26 @@ const findOwners = preparedStatement(
                         order by i.merchant_id limit 1)
        from naming n where n.merchant_id is not null
    ), owners as (
-     select n.wallet, n.merchant_id, false as is_payout_wallet, i.is_expected, i.since
+     select n.wallet, n.merchant_id, false as is_payout_wallet, i.is_expected, i.since, i.watched_since
        from naming n
       cross join lateral (
         select count(*) > ${exactUpTo}
                  or bool_or(i.network = any ($5::smallint[]) and (i.id >= $6 or i.status = 'requires_payment')) as is_expected,
-               case when count(*) <= ${exactUpTo} then min(created_at) end as since
+               case when count(*) <= ${exactUpTo} then min(created_at) end as since,
+               case when count(*) <= ${exactUpTo} then min(created_at) filter (
+                 where i.network = any ($5::smallint[]) and (i.id >= $6 or i.status = 'requires_payment')) end as watched_since
           from (select network, id, status, created_at from payment_intents
                  where expected_wallet = n.wallet and merchant_id = n.merchant_id
                  order by expected_wallet, merchant_id, amount_units, id limit ${exactUpTo + 1}) i
       ) i
       where n.merchant_id is not null
      union all
-     select w.wallet, p.merchant_id, true, false, p.updated_at
+     select w.wallet, p.merchant_id, true, false, p.updated_at, p.updated_at
        from wanted w join payout_wallets p on p.address = w.address and p.mode = $3 and p.chain = $4
    )
    select wallet, merchant_id, bool_or(is_payout_wallet) as is_payout_wallet, bool_or(is_expected) as is_expected,
-          extract(epoch from min(coalesce(since, 'epoch'))) * 1000 as since_ms
+          extract(epoch from min(coalesce(since, 'epoch'))) * 1000 as since_ms,
+          extract(epoch from min(coalesce(watched_since, 'epoch')) filter (where is_payout_wallet or is_expected)) * 1000 as watched_since_ms
      from owners group by wallet, merchant_id having bool_or(is_payout_wallet or is_expected)`,
 );
 

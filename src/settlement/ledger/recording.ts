@@ -38,7 +38,7 @@ type Block = Tip & {
 type GoneOf = (confirmed: readonly RecordedTransfer[]) => Promise<readonly RecordedTransfer[]>;
 
 interface Recorded {
-  /** The number of changes. 0 if an earlier reading may have left all of their transfers out as dust. */
+  /** The number of changes, without those by transfers that an earlier reading may rightly have left out. */
   changes: number;
   /** The number of unattributed transfers that were too small to be recorded. */
   dust: number;
@@ -113,15 +113,20 @@ export class Recording {
     const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
     const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
-    const isNews = !entries.every((entry) => this.#mayHaveBeenDust(entry));
-    const contradicted = seen.contradicted + staying.size;
-    return { changes: reverted + (isNews ? changes : 0), ...seen, contradicted };
+    return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
   }
 
-  /** Without an id and small: an intent may wait for just this since another payment of it. */
-  #mayHaveBeenDust({ before, refund, authorizedBy, transfer }: Entry): boolean {
-    const isProven = refund !== undefined || (authorizedBy ?? transfer.named) !== undefined;
-    return before === undefined && !isProven && this.#isSmall(transfer.log);
+  /**
+   * True if an earlier reading may rightly have left it out: nothing proves whose it is, and it is dust, is
+   * reported to another merchant, or came before the merchant's wallet was watched. Strangers can cause each.
+   */
+  #mayHaveBeenLeftOut({ before, refund, authorizedBy, intentId, transfer, ...known }: Entry): boolean {
+    if (before !== undefined || authorizedBy !== undefined) return false;
+    // Another refund may have made its receiver known since.
+    if (refund !== undefined) return refund.isElsewhere === true;
+    if (intentId === undefined && known.isEarly) return true;
+    const isNamed = intentId !== undefined && transfer.named === formatIdentifier('pi', intentId);
+    return !isNamed && (this.#isSmall(transfer.log) || !known.isReported);
   }
 
   readonly #isSmall = ({ amountUnits }: TransferLog) => amountUnits < this.#context.unattributedMinUnits;
@@ -229,6 +234,7 @@ export class Recording {
   /** Records a chunk in one transaction. The last one moves the cursor. Returns the number of changes. */
   #recordSome(lease: bigint, block: Block, some: readonly Entry[], at: Date, after: Hash | undefined) {
     const { settings, commit } = this.#context;
+    const mayBeLeftOut = some.every((entry) => this.#mayHaveBeenLeftOut(entry));
     return commit(lease, async (inside) => {
       if (after !== undefined) await moveCursor(inside, settings.chainId, block, after);
       if (some.length === 0) return [];
@@ -239,7 +245,7 @@ export class Recording {
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
-      return this.#store(inside, block, entries, at);
+      return (await this.#store(inside, block, entries, at)).map((change) => ({ ...change, mayBeLeftOut }));
     });
   }
 
