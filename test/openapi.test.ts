@@ -119,6 +119,24 @@ test('the service returns it at /openapi.json', async () => {
   expect(again.status).toBe(304);
 });
 
+test('it names the public address, if that is configured', async () => {
+  const own = await startService({ PUBLIC_URL: 'https://pay.example' }, { beside: service });
+  const text = await (await fetch(`${own.publicUrl}/openapi.json`)).text();
+  expect(JSON.parse(text).servers).toMatchObject([{ url: 'https://pay.example' }]);
+  expect(text).not.toContain('127.0.0.1');
+  await own.close();
+});
+
+test('amounts, chains and blocks have 64 bits in generated clients', () => {
+  const formats = Object.values(document.components.schemas).flatMap(({ properties = {} }) =>
+    Object.entries(properties).flatMap(([name, { format }]) =>
+      /_units$|^chain_id$|^block_number$/.test(name) ? format : [],
+    ),
+  );
+  expect(formats.length).toBeGreaterThan(10);
+  expect([...new Set(formats)]).toEqual(['int64']);
+});
+
 describe('answers can be extended', () => {
   // Validates as a client does, with the unchanged document.
   const clients = new Ajv2020({ strict: true, allErrors: true, allowUnionTypes: true });

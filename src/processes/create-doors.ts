@@ -39,7 +39,7 @@ export async function createDoors(
   const scheme = config.tls ? 'https' : 'http';
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
-  const sites = await Promise.all([loadDocumentation(allowsTryIt), loadCheckoutPage(localChains)]);
+  const sites = await Promise.all([loadDocumentation(allowsTryIt, publicUrl), loadCheckoutPage(localChains)]);
   if (config.facilitators.length > 0 || localChains.length > 0) {
     sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl }));
   }

@@ -133,6 +133,8 @@ function valueTypeOf(
   if (message !== undefined) return refTo(message, direction, context);
   if (scalar === ScalarType.STRING) return { type: 'string' };
   if (scalar === ScalarType.BOOL) return { type: 'boolean' };
+  // Without it, generated clients for Java, C#, Kotlin and Rust have 32 bits: at most 2,147 USDC.
+  if (scalar === ScalarType.INT64) return { type: 'integer', format: 'int64' };
   if (integerRangeOf(scalar) !== undefined) return { type: 'integer' };
   throw new Error(
     `${field.parent.typeName}.${field.name}: the public JSON has no form for ${ScalarType[scalar]}`,

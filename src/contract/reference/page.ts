@@ -378,7 +378,9 @@ function typeOf(context: FieldsContext, schema: openapi.Schema): Html {
   if (schema.items !== undefined) return html`list of ${typeOf(context, schema.items)}`;
   if (schema.type === undefined) throw new Error(`the page cannot show ${JSON.stringify(schema)}`);
   const text = [schema.type].flat().join(' or ');
-  return html`${schema.format === undefined ? text : `${text}, ${schema.format}`}`;
+  // Every integer has the same size for a reader.
+  const format = schema.format === 'int64' ? undefined : schema.format;
+  return html`${format === undefined ? text : `${text}, ${format}`}`;
 }
 
 /** The rules of a value beyond its type, one per entry. */

@@ -274,7 +274,9 @@ async function readMessage(
   if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
   const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, route.allowsEmptyBody);
   if (bytes.length === 0 && route.allowsEmptyBody) return route.input.decode({});
-  return route.input.decode(parseJsonBody(bytes));
+  const json = parseJsonBody(bytes);
+  // Many clients write `null` for an absent body.
+  return route.input.decode(json === null && route.allowsEmptyBody ? {} : json);
 }
 
 /** Accepts an empty body of unknown length, as proxies announce it. Throws `invalid_body` for any other. */

@@ -20,8 +20,19 @@ type Files = Site & { serve(exchange: Parameters<Site['serve']>[0]): Promise<voi
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
 const withoutTryIt = (page: string) => page.replace(tryItParts, '');
 
-/** The OpenAPI document and the reference page, with or without forms that send requests to this port. */
-export function loadDocumentation(allowsTryIt: boolean): Promise<Site> {
+/** What the document's samples call. The page replaces it by its own address. */
+const sampleUrl = 'http://127.0.0.1:8080';
+
+/**
+ * The OpenAPI document, which names the public address if that is configured, and the reference page, with or
+ * without forms that send requests to this port.
+ */
+export function loadDocumentation(allowsTryIt: boolean, publicUrl: string | undefined): Promise<Site> {
+  // Tools that have read the document do not know from where.
+  const withAddress = (text: string) =>
+    publicUrl === undefined
+      ? text
+      : text.replace('"url": "/"', () => `"url": "${publicUrl}"`).replaceAll(sampleUrl, () => publicUrl);
   return loadStaticSite({
     name: 'documentation',
     title: 'the documentation',
@@ -40,7 +51,7 @@ export function loadDocumentation(allowsTryIt: boolean): Promise<Site> {
       { path: '/docs/search.js', name: 'reference/search.js' },
       { path: '/docs/search.json', name: 'reference/search.json' },
       { path: '/docs/icon.svg', name: 'reference/icon.svg' },
-      { path: '/openapi.json', name: 'openapi.json' },
+      { path: '/openapi.json', name: 'openapi.json', edit: withAddress },
     ],
   });
 }
