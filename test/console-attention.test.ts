@@ -181,11 +181,25 @@ describe('what needs a person', () => {
     expect(await subjects()).toEqual([json.id]);
   });
 
-  test('an older item, once fifty newer ones are resolved', async () => {
-    const [old] = await receive({ amountUnits: 500 });
-    await receive(...Array.from({ length: 50 }, () => ({ amountUnits: 10 })));
+  test('a smaller item, once fifty larger ones are resolved', async () => {
+    const [small] = await receive({ amountUnits: 500 });
+    await receive(...Array.from({ length: 50 }, () => ({ amountUnits: 1_000 })));
     for (const { id } of await items()) await resolve(id);
-    expect(await subjects()).toEqual([old]);
+    expect(await subjects()).toEqual([small]);
+  });
+
+  test('a reorged payment and a large transfer, behind fifty small ones that strangers have sent later', async () => {
+    const reorged = await createIntent();
+    await receive({ paymentIntent: reorged, amountUnits: 1_000 });
+    await end('succeeded', ['reorged']);
+    const [large] = await receive({ amountUnits: 500_000 });
+    const ids = await Promise.all(Array.from({ length: 50 }, () => createIntent()));
+    await receive(...ids.map((paymentIntent) => ({ paymentIntent, amountUnits: 10_000 })));
+    await receive(...ids.map(() => ({ amountUnits: 10_000 })));
+    await service.query(
+      `update payment_intents set status = 'expired', expired_at = now(), labels = '{late}' where labels is null`,
+    );
+    expect(await subjects()).toEqual(expect.arrayContaining([reorged, large]));
   });
 
   test('an older item behind a thousand newer intents that need nothing; of those that do, fifty', async () => {

@@ -16,8 +16,8 @@ import { type ConsoleMethod, merchantOf } from './rights.ts';
 
 const maxOfKind = 50;
 const maxCounted = 1_000;
-/** Maximum labeled intents searched: the newest with an amount refunded, and the newest without. */
-const maxLabeled = 2_000;
+/** How many of the newest are searched: of labeled intents with an amount refunded, of those without, of transfers. */
+const maxSearched = 2_000;
 /** An endpoint that has failed for less is retried without being listed. */
 const failingMinutes = 15;
 const maxNote = 500;
@@ -119,14 +119,17 @@ const endpointItem = itemOfRow('endpoint', 'w.id', endpointState);
 const refundItem = itemOfRow('refund', 'r.id', 'r.event_count');
 const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels, ' ') || ' ' || m.units");
 
-/** Ended intents with a confirmed surplus that was not returned or a wrong token, or with a reorged payment. */
+/**
+ * Ended intents with a confirmed surplus that was not returned or a wrong token, or with a reorged payment. Those
+ * with the most at stake are listed: strangers can send small amounts to many.
+ */
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id, n.token,
           greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
      from (select * from payment_intents i
             where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
-            order by i.id desc limit ${maxLabeled}) i
+            order by i.id desc limit ${maxSearched}) i
      join ${networkChains} on n.id = i.network
     cross join lateral (
       select coalesce(sum(p.units) filter (where not 'wrong_token' = any (p.labels)), 0)
@@ -137,18 +140,21 @@ const payments = (refunded: string) => `
     ) m
     where i.status <> 'processing' and i.status <> 'requires_payment'
       and (greatest(m.surplus, m.other_tokens) >= greatest($3::bigint, 1) or 'reorged' = any (i.labels)) and ${isUnresolved(intentItem)}
-    order by i.id desc limit ${maxOfKind})`;
+    order by coalesce('reorged' = any (i.labels), false) desc, greatest(m.surplus, m.other_tokens, 0) desc, i.id desc
+    limit ${maxOfKind})`;
 
 const findItems = preparedStatement(
   'find_attention',
   `select * from (
-  (select * from (${payments('is null')} union all ${payments('is not null')}) p order by subject desc limit ${maxOfKind})
+  (select * from (${payments('is null')} union all ${payments('is not null')}) p
+    order by coalesce('reorged' = any (labels), false) desc, units desc, subject desc limit ${maxOfKind})
   union all
   (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
-     from transfers t
-    where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
-      and ${isUnresolved(transferItem)}
-    order by t.id desc limit ${maxOfKind})
+     from (select * from transfers t
+            where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
+              and ${isUnresolved(transferItem)}
+            order by t.id desc limit ${maxSearched}) t
+    order by t.amount_units desc, t.id desc limit ${maxOfKind})
   union all
   (select 'deliveries', w.id, ${deliveriesItem}, d.last, null, null, null, d.count, null, w.url, null
      from webhook_endpoints w
