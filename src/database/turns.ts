@@ -3,9 +3,12 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Pool } from 'pg';
+import { ServiceError } from '../requests/errors.ts';
 import { overloaded, usualWaits } from './batcher.ts';
 
 const { maxWaiting, maxWaitMs } = usualWaits;
+
+const tooManyReads = 'Too many reads with this API key at once. Wait for answers before you send more.';
 
 type RunInTurn = ReturnType<typeof createTurns>;
 type Kind = 'reads' | 'changes';
@@ -15,8 +18,9 @@ const shares: Readonly<Record<Kind, number>> = { reads: 1 / 4, changes: 1 / 2 };
 const turnsOfPools = { reads: new WeakMap<Pool, RunInTurn>(), changes: new WeakMap<Pool, RunInTurn>() };
 
 /**
- * Runs a merchant's work when it is the merchant's turn. Throws `unavailable` if that takes too long. All
- * reads of a pool share their turns, and so do all changes.
+ * Runs a merchant's work when it is the merchant's turn. Throws `unavailable` if that takes too long, or
+ * `rate_limited` if the merchant's own reads are in the way. All reads of a pool share their turns, and so do all
+ * changes.
  */
 export async function inTurn<T>(em: EntityManager, kind: Kind, merchantId: string, work: () => Promise<T>) {
   const pool: Pool = await em.getConnection().getNativeClient();
@@ -30,8 +34,8 @@ export async function inTurn<T>(em: EntityManager, kind: Kind, merchantId: strin
 
 /**
  * Returns a function that runs the work when it is the turn of its key, such as a merchant. It throws
- * `unavailable` without running the work if too much waits, or if it waits too long. At most `slots` run at
- * once. If there are several, one key may use all but one.
+ * `unavailable`, or `rate_limited` for reads of a key that uses its whole share, without running the work if too
+ * much waits, or if it waits too long. At most `slots` run at once. If there are several, one key may use all but one.
  */
 export function createTurns(slots: number, kind: string) {
   const maxOfKey = Math.max(1, slots - 1);
@@ -40,6 +44,12 @@ export function createTurns(slots: number, kind: string) {
   const running = new Map<string, number>();
   let waitingCount = 0;
   let runningCount = 0;
+
+  /** A change may wait for a lock that is not its merchant's fault, so it is never `rate_limited`. */
+  const refusal = (key: string, reason: string) =>
+    kind === 'reads' && running.get(key) === maxOfKey
+      ? new ServiceError('rate_limited', { message: tooManyReads })
+      : overloaded(`${kind}: ${reason}`);
 
   const mayBegin = (key: string) => runningCount < slots && (running.get(key) ?? 0) < maxOfKey;
 
@@ -68,7 +78,7 @@ export function createTurns(slots: number, kind: string) {
     const queue = waiting.get(key) ?? [];
     // Above the limit, each key may still have its share.
     if (waitingCount >= maxWaiting && queue.length >= maxWaiting / waiting.size) {
-      return Promise.reject(overloaded(`${maxWaiting} ${kind} wait already`));
+      return Promise.reject(refusal(key, `${maxWaiting} wait already`));
     }
     return new Promise((resolve, reject) => {
       const begin = () => {
@@ -81,7 +91,7 @@ export function createTurns(slots: number, kind: string) {
         queue.splice(place, 1);
         if (queue.length === 0) waiting.delete(key);
         waitingCount--;
-        reject(overloaded(`${kind}: no turn within ${maxWaitMs} ms`));
+        reject(refusal(key, `no turn within ${maxWaitMs} ms`));
       }, maxWaitMs).unref();
       queue.push(begin);
       waiting.set(key, queue);
