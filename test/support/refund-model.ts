@@ -141,11 +141,16 @@ export class RefundModel {
     }
   }
 
-  /** `isDeep`: a height has all confirmations. `isOver`: the chain's clock is past a time. */
-  settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
+  /** `isOver`: the chain's clock is past a time. */
+  expire(isOver: (time: number) => boolean): void {
     for (const refund of this.refunds) {
       if (refund.status === 'requires_transfer' && isOver(refund.expiresAt)) end(refund, 'expired');
     }
+  }
+
+  /** `isDeep`: a height has all confirmations. `isOver`: the chain's clock is past a time. */
+  settle(isDeep: (height: number) => boolean, isOver: (time: number) => boolean): void {
+    this.expire(isOver);
     const due = [...this.transfers.values()].filter(
       ({ isConfirmed, height }) => !isConfirmed && height !== undefined && isDeep(height),
     );

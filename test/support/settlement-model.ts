@@ -173,6 +173,12 @@ export class SettlementModel {
     const common = commonLength(chain, this.#read);
     const unpaid = this.intents.flatMap((intent, place) => (this.#revert(intent, common) ? place : []));
     this.refunds.revert(common, new Set(unpaid));
+    if (common < this.#read.length) {
+      // What was over by then ends before the blocks of the other branch are read.
+      this.#read = chain.slice(0, common);
+      for (const intent of this.intents) this.#expire(intent);
+      this.refunds.expire((time) => isOver(this.#read, time));
+    }
     this.#read = [...chain];
     for (let height = common; height < chain.length; height++) {
       const { time, transfers } = chain[height] as ModelBlock;
