@@ -2,24 +2,30 @@ import { create, createFileRegistry, type DescService, setExtension } from '@buf
 import {
   FieldDescriptorProto_Label,
   FieldDescriptorProto_Type,
+  FieldOptionsSchema,
   FileDescriptorSetSchema,
   MethodOptionsSchema,
 } from '@bufbuild/protobuf/wkt';
 import { describe, expect, test } from 'vitest';
 import { http } from '../src/contract/gen/google/api/annotations_pb.ts';
 import { type HttpRule, HttpRuleSchema } from '../src/contract/gen/google/api/http_pb.ts';
+import { JsonFieldSchema, json_field } from '../src/contract/gen/payments/v1/json_pb.ts';
 import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
 import { type HttpRoute, httpRoutesOf } from '../src/contract/http-routes.ts';
 import { createOpenApi } from '../src/contract/openapi/openapi.ts';
 import { createRouter } from '../src/doors/public/router.ts';
 
 const { OPTIONAL: optional, REPEATED: repeated } = FieldDescriptorProto_Label;
+const string = { type: FieldDescriptorProto_Type.STRING };
+/** Without an example, the document cannot show a field. */
+const described = create(FieldOptionsSchema);
+setExtension(described, json_field, create(JsonFieldSchema, { schema: '{"examples":["x"]}' }));
 
 /** A service with one method that has this rule. */
 function serviceWith(
   rule: Partial<HttpRule> | undefined,
   name = 'DoIt',
-  { serverStreaming = false, hasFields = true } = {},
+  { serverStreaming = false, hasOnlyName = false } = {},
 ): DescService {
   const options = create(MethodOptionsSchema);
   if (rule !== undefined) setExtension(options, http, create(HttpRuleSchema, rule as never));
@@ -33,13 +39,11 @@ function serviceWith(
           messageType: [
             {
               name: 'M',
-              field: !hasFields
-                ? []
-                : [
-                    { name: 'name', number: 1, type: FieldDescriptorProto_Type.STRING, label: optional },
-                    { name: 'size', number: 2, type: FieldDescriptorProto_Type.INT32, label: optional },
-                    { name: 'names', number: 3, type: FieldDescriptorProto_Type.STRING, label: repeated },
-                  ],
+              field: [
+                { name: 'name', number: 1, ...string, label: optional, options: described },
+                { name: 'size', number: 2, type: FieldDescriptorProto_Type.INT32, label: optional },
+                { name: 'names', number: 3, ...string, label: repeated },
+              ].slice(0, hasOnlyName ? 1 : 3),
             },
           ],
           service: [
@@ -172,7 +176,10 @@ describe('an unsupported rule prevents the start', () => {
 test('a message used in both a request and an answer is refused: only answers may get new fields', () => {
   const document = { title: 'T', version: '1', description: '', commentOf: () => '' };
   expect(() =>
-    createOpenApi({ ...document, services: [serviceWith(post('/v1/things'), 'DoIt', { hasFields: false })] }),
+    createOpenApi({
+      ...document,
+      services: [serviceWith(post('/v1/things'), 'DoIt', { hasOnlyName: true })],
+    }),
   ).toThrow(/t\.M is in requests and in answers/);
 });
 

@@ -29,7 +29,7 @@ const ifNoneMatchParameter = {
 
 const notModified = {
   description: 'Nothing has changed since the answer that `If-None-Match` names.',
-  headers: refsTo('X-Request-Id', 'ETag'),
+  headers: refsTo('X-Request-Id', 'RateLimit', 'RateLimit-Policy', 'ETag'),
 };
 
 /** Creates the whole document (OpenAPI 3.1). Throws if the public JSON does not support the contract. */
@@ -88,6 +88,8 @@ export function createOpenApi(options: OpenApiOptions): object {
 
 function operationOf(service: DescService, route: HttpRoute, context: SchemaContext): object {
   const { method, successStatus, hasBody, pathFields: inPath } = route;
+  // An empty one is accepted, too, but would be an argument without fields in generated clients.
+  const describesBody = hasBody && method.input.fields.length > inPath.length;
   const takesKey = takesIdempotencyKey(route);
   const isForPayers = getOption(method, json_method).takesClientSecret;
   const [summary = '', ...details] = context.commentOf(method).split('\n\n');
@@ -107,7 +109,7 @@ function operationOf(service: DescService, route: HttpRoute, context: SchemaCont
       ...(takesKey ? [idempotencyKeyOf(method)] : []),
       ...(isForPayers ? [ifNoneMatchParameter] : []),
     ],
-    ...(hasBody && {
+    ...(describesBody && {
       requestBody: {
         required: hasRequiredField(method.input, inPath),
         content: content(method.input, 'request', requestExample(route)),
