@@ -4,6 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import { type Address, getAddress, type Hex } from 'viem';
 import { afterEach, expect, test } from 'vitest';
+import { formatIdentifier } from '../src/database/identifiers.ts';
 import { startChain } from './support/chain.ts';
 import {
   createMerchantCalls,
@@ -89,22 +90,23 @@ test('a transfer some seconds before the first intent that names its wallet', as
 
 /** Makes the intents of a wallet older. An id has the time of its creation. */
 const age = (wallet: Address, days: number) =>
-  service.query(
+  service.query<{ id: string }>(
     `update payment_intents set created_at = created_at - $2::int * interval '1 day', status = 'expired', expired_at = now(),
             id = (lpad(to_hex((extract(epoch from created_at) * 1000)::bigint - $2::bigint * 86400000), 12, '0') || substr(replace(id::text, '-', ''), 13))::uuid
-      where expected_wallet = decode($1, 'hex')`,
+      where expected_wallet = decode($1, 'hex') returning id`,
     [wallet.slice(2), days],
   );
 
 test.each([
-  ['named on the other chain before', 'polygon', 2],
-  ['not named for months', 'base', 60],
-])('a transfer to a wallet that was %s, and is named after it', async (_, before, days) => {
+  ['named on the other chain before', 'polygon', 2, false],
+  ['not named for months', 'base', 60, false],
+  ["not named for months, with its old intent's id", 'base', 60, true],
+])('a transfer to a wallet that was %s, and is named after it', async (_, before, days, hasId) => {
   await start({ secondsAgo: 3_600 });
   const wallet = newWallet();
   await calls.createIntent({ wallet_address: wallet, chain: before });
-  await age(wallet, days);
-  await send(wallet, 20_000);
+  const [old] = await age(wallet, days);
+  await send(wallet, 20_000, hasId ? idBytes(formatIdentifier('pi', old?.id ?? '')) : '0x');
   await calls.createIntent({ wallet_address: wallet });
   expect(await verified()).toEqual([20_000]);
 });

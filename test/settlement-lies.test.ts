@@ -359,6 +359,29 @@ test('verification reports a payment whose id names another intent than it was a
   ]);
 });
 
+test('a hidden payment accuses its node, however small and without an id', async () => {
+  await watchAnew([node.url], { unattributedMinUnits: 500_000_000n });
+  const wallets = { wallet_address: `0x${randomBytes(20).toString('hex')}` };
+  const [hidden, seen] = [
+    await calls.createIntent(wallets),
+    await calls.createIntent({ ...wallets, amount_units: 7 }),
+  ];
+  const [{ address: from }] = chain.accounts;
+  await chain.mint(from, 100_000_000n);
+  await watcher.catchUp(chain.mine(1));
+  for (const { expected_wallet: to, amount_units } of [hidden, seen])
+    await chain.transfer({ from, to, amountUnits: BigInt(amount_units) });
+  node.lie('half of the logs');
+  await watcher.catchUp(chain.mine(12));
+  expect([await getIntent(hidden.id), await getIntent(seen.id)]).toMatchObject([
+    { payments_count: 0 },
+    { status: 'succeeded' },
+  ]);
+  node.lie(undefined);
+  await watcher.readAllAgain();
+  expect(watcher.log).toContainEqual(expect.objectContaining({ level: 'error', missed: 1 }));
+});
+
 test('verification corrects an amount that was wrong in log and receipt', async () => {
   // Any amount sent to this wallet pays this intent.
   const intent = await calls.createIntent({ wallet_address: `0x${randomBytes(20).toString('hex')}` });

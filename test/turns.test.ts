@@ -4,38 +4,31 @@ import { createTurns } from '../src/database/turns.ts';
 
 const nothing = async () => {};
 
-test('a call whose turn does not come in time does not keep a place in the queue', async () => {
-  vi.useFakeTimers();
-  onTestFinished(() => void vi.useRealTimers());
-  const inTurn = createTurns(1, 'reads');
-  const held = Promise.withResolvers<void>();
-  const first = inTurn('a', () => held.promise);
-  // Only its own reads are in the way of the first.
-  const late = Promise.all([
-    expect(inTurn('a', nothing)).rejects.toMatchObject({ code: 'rate_limited' }),
-    expect(inTurn('b', nothing)).rejects.toMatchObject({ code: 'unavailable' }),
-  ]);
-  await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
-  await late;
-  held.resolve();
-  await first;
-  const next = expect(inTurn('b', nothing)).resolves.toBeUndefined();
-  await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
-  await next;
-});
-
-test('a change that waits too long is not blamed on its merchant, whom a lock may hold up', async () => {
-  vi.useFakeTimers();
-  onTestFinished(() => void vi.useRealTimers());
-  const inTurn = createTurns(1, 'changes');
-  const held = Promise.withResolvers<void>();
-  const first = inTurn('a', () => held.promise);
-  const late = expect(inTurn('a', nothing)).rejects.toMatchObject({ code: 'unavailable' });
-  await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
-  await late;
-  held.resolve();
-  await first;
-});
+// A change may wait for a lock that is not its merchant's fault.
+test.each([
+  ['reads', 'rate_limited'],
+  ['changes', 'unavailable'],
+])(
+  'of %s, one whose turn does not come in time keeps no place in the queue; behind its own: %s',
+  async (kind, code) => {
+    vi.useFakeTimers();
+    onTestFinished(() => void vi.useRealTimers());
+    const inTurn = createTurns(1, kind);
+    const held = Promise.withResolvers<void>();
+    const first = inTurn('a', () => held.promise);
+    const late = Promise.all([
+      expect(inTurn('a', nothing)).rejects.toMatchObject({ code }),
+      expect(inTurn('b', nothing)).rejects.toMatchObject({ code: 'unavailable' }),
+    ]);
+    await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
+    await late;
+    held.resolve();
+    await first;
+    const next = expect(inTurn('b', nothing)).resolves.toBeUndefined();
+    await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
+    await next;
+  },
+);
 
 test('a merchant who fills the queue leaves room in it for the others', async () => {
   const inTurn = createTurns(1, 'reads');

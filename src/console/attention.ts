@@ -126,7 +126,8 @@ const unexpectedItem = itemOfRow('unexpected', 'r.id', "array_to_string(r.labels
 const payments = (refunded: string) => `
   (select 'payment' as kind, i.id as subject, ${intentItem} as item,
           coalesce(i.succeeded_at, i.expired_at, i.canceled_at, i.created_at) as at, n.chain_id, n.token,
-          greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent
+          greatest(m.surplus, 0) as units, null::int as count, i.labels, null::text as url, null::uuid as payment_intent,
+          case when 'reorged' = any (i.labels) then 'infinity' else greatest(m.surplus, m.other_tokens) end as stake
      from (select * from payment_intents i
             where i.merchant_id = $1 and i.mode = $2 and i.labels is not null and i.amount_refunded_units ${refunded}
             order by i.id desc limit ${maxSearched}) i
@@ -140,14 +141,14 @@ const payments = (refunded: string) => `
     ) m
     where i.status <> 'processing' and i.status <> 'requires_payment'
       and (greatest(m.surplus, m.other_tokens) >= greatest($3::bigint, 1) or 'reorged' = any (i.labels)) and ${isUnresolved(intentItem)}
-    order by coalesce('reorged' = any (i.labels), false) desc, greatest(m.surplus, m.other_tokens, 0) desc, i.id desc
-    limit ${maxOfKind})`;
+    order by stake desc, i.id desc limit ${maxOfKind})`;
 
 const findItems = preparedStatement(
   'find_attention',
   `select * from (
-  (select * from (${payments('is null')} union all ${payments('is not null')}) p
-    order by coalesce('reorged' = any (labels), false) desc, units desc, subject desc limit ${maxOfKind})
+  (select kind, subject, item, at, chain_id, token, units, count, labels, url, payment_intent
+     from (${payments('is null')} union all ${payments('is not null')}) p
+    order by stake desc, subject desc limit ${maxOfKind})
   union all
   (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
      from (select * from transfers t

@@ -161,7 +161,7 @@ export async function pendingMigrations(em: EntityManager, all = ourMigrations):
     const reason =
       ours.length === 0
         ? `${table} is another program's: give the service a schema or a database of its own`
-        : `the service's tables are those beside ${ours.join(', ')}: set it to their schema for the role and the database`;
+        : `the service's tables are those beside ${ours.join(', ')}: set it to their schema for the role and the database, or use another database for a second installation`;
     throw new StartupError(`search_path is ${path}, and ${reason}`);
   }
   const applied =

@@ -6,7 +6,10 @@ import type { Replication } from '../telemetry/metrics.ts';
 /** Only members of this role see all rows of `pg_stat_replication`. */
 export const replicationRole = 'pg_read_all_stats';
 
-/** With more finished files of the log waiting, the archiver hangs: a command that never ends reports no failure. */
+/**
+ * With so many finished files of the log waiting, the archiver hangs: a command that never ends reports no failure.
+ * This is seen only if a file was archived since the server has its statistics.
+ */
 const maxUnarchived = 16;
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
@@ -19,7 +22,7 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
             current_setting('synchronous_standby_names') as "waitsFor",
             current_setting('archive_mode') <> 'off' and (
               select coalesce(last_failed_time > last_archived_time, last_failed_time is not null)
-                     or coalesce(substr(last_archived_wal, 9, 16) < written.oldest, false)
+                     or coalesce(last_archived_wal ~ '^[0-9A-F]{24}$' and substr(last_archived_wal, 9) < written.oldest, false)
                 from pg_stat_archiver, (
                   select case when not pg_is_in_recovery() then substr(pg_walfile_name('0/0'::pg_lsn + greatest(
                     pg_current_wal_lsn() - '0/0' - ${maxUnarchived} * pg_size_bytes(current_setting('wal_segment_size')), 1)), 9)

@@ -8,7 +8,8 @@ import { overloaded, usualWaits } from './batcher.ts';
 
 const { maxWaiting, maxWaitMs } = usualWaits;
 
-const tooManyReads = 'Too many reads with this API key at once. Wait for answers before you send more.';
+const tooManyReads =
+  'Too many of your reads at once, with all keys together. Wait for answers before you send more.';
 
 type RunInTurn = ReturnType<typeof createTurns>;
 type Kind = 'reads' | 'changes';

@@ -123,7 +123,7 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   const end = join(primary.folder, 'end');
   await archivedBy(`until test -e ${end}; do sleep 0.1; done`);
   for (let i = 0; i < 16; i++) await primary.query("select pg_create_restore_point('next'), pg_switch_wal()");
-  expect((await afterNextFile()).message).toContain('cannot be archived');
+  await expect.poll(async () => (await afterNextFile()).message).toContain('cannot be archived');
   await writeFile(end, '');
   await expect.poll(async () => (await doctor()).ok).toBe(true);
   await standby.end('SIGQUIT');

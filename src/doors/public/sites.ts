@@ -29,10 +29,11 @@ const sampleUrl = 'http://127.0.0.1:8080';
  */
 export function loadDocumentation(allowsTryIt: boolean, publicUrl: string | undefined): Promise<Site> {
   // Tools that have read the document do not know from where.
+  const address = publicUrl && JSON.stringify(publicUrl).slice(1, -1);
   const withAddress = (text: string) =>
-    publicUrl === undefined
+    address === undefined
       ? text
-      : text.replace('"url": "/"', () => `"url": "${publicUrl}"`).replaceAll(sampleUrl, () => publicUrl);
+      : text.replace('"url": "/"', () => `"url": "${address}"`).replaceAll(sampleUrl, () => address);
   return loadStaticSite({
     name: 'documentation',
     title: 'the documentation',

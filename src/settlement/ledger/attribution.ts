@@ -23,11 +23,13 @@ interface TransferToAttribute {
   requiresId: boolean;
 }
 
-interface Attribution {
+export interface Attribution {
   /** Undefined if the transfer is unattributed. */
   intentId: string | undefined;
   /** Some intents may be meant but none is certain, or the lookup failed. */
   isAmbiguous: boolean;
+  /** Attributed because just this amount was missing, which another payment of the intent has brought about. */
+  isRest?: boolean | undefined;
 }
 
 interface CandidatesOptions {
@@ -104,12 +106,12 @@ export function createAttribution(
         new Date(timeMs - candidateHours * 3_600_000).toISOString(),
         oldest,
       ]);
-      for (const { place, expecting, named_count: count, named_id: payable } of rows) {
+      for (const { place, expecting, is_rest, named_count: count, named_id: payable } of rows) {
         // Any amount pays the only intent that ever named the wallet.
         const candidates = count === 1 ? [payable ?? undefined] : (expecting ?? []);
         const intentId = candidates.length === 1 ? candidates[0] : undefined;
         const isAmbiguous = intentId === undefined && expecting !== null;
-        found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous });
+        found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous, isRest: count !== 1 && is_rest === true });
       }
     });
     return found;
@@ -160,7 +162,8 @@ const findIntents = preparedStatement(
     where id = any ($1::uuid[]) and network = any ($2::smallint[])`,
 );
 /**
- * For each lookup: at most two intents that expect its amount; and the only intent that ever named the
+ * For each lookup: at most two intents that expect its amount, and whether all of them do so only after other
+ * payments; and the only intent that ever named the
  * wallet, if there is exactly one, it is on this chain and older than the block.
  *
  * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index
@@ -168,24 +171,25 @@ const findIntents = preparedStatement(
  */
 const findCandidatesOf = preparedStatement(
   'find_candidates',
-  `select t.place,
-          (select array_agg(distinct e.id) from (
-             (select i.id from payment_intents i
+  `select t.place, expected.ids as expecting, expected.is_rest, named.count as named_count, named.id as named_id
+     from unnest($1::int[], $2::bytea[], $3::uuid[], $4::bigint[]) as t (place, wallet, merchant_id, amount)
+    cross join lateral (
+      select array_agg(distinct e.id) as ids, bool_and(e.is_rest) as is_rest from (
+             (select i.id, false as is_rest from payment_intents i
                where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id and i.amount_units = t.amount
                  and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
                  and (i.status = 'requires_payment'
                       or i.status in ('expired', 'canceled') and coalesce(i.canceled_at, i.expired_at) > $7)
                limit 2)
              union all
-             (select i.id from payment_intents i
+             (select i.id, true from payment_intents i
                where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id
                  and i.status in ('requires_payment', 'expired', 'canceled')
                  and i.amount_received_units > 0 and i.amount_units - i.amount_received_units = t.amount
                  and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
                  and (i.status = 'requires_payment' or coalesce(i.canceled_at, i.expired_at) > $7)
-               limit 2)) e) as expecting,
-          named.count as named_count, named.id as named_id
-     from unnest($1::int[], $2::bytea[], $3::uuid[], $4::bigint[]) as t (place, wallet, merchant_id, amount)
+               limit 2)) e
+    ) expected
     cross join lateral (
       select count(*)::int as count, (array_agg(n.id) filter (where n.network = any ($5::smallint[]) and n.created_at < $6))[1] as id
         from (select i.id, i.network, i.created_at from payment_intents i

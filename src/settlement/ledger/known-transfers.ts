@@ -45,8 +45,8 @@ export interface KnownTransfer {
   isReported: boolean;
   /** It is from before the merchant used the wallet. */
   isOlder: boolean;
-  /** It is from before its wallet was watched for the merchant on this chain, or from about that time. */
-  isEarly: boolean;
+  /** See `WalletOwner`. */
+  watchedSinceMs: number;
   ordinal: number;
   /** The existing row; undefined if the transfer is new. */
   before: TransferRow | undefined;
@@ -89,7 +89,7 @@ export async function matchKnown(
         refund,
         isReported: hasPayoutWallet ? isPayoutWallet : isExpected,
         isOlder: transfer.blockTime.getTime() < sinceMs - clockAllowanceMs,
-        isEarly: transfer.blockTime.getTime() < watchedSinceMs + clockAllowanceMs,
+        watchedSinceMs,
       }),
     );
   });

@@ -14,12 +14,18 @@ import { type PreparedStatement, preparedStatement } from '../../database/prepar
 import { faultOf, insufficientPrivilege } from '../../database/remedies.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import type { TransferLog } from '../node-answers.ts';
-import { createAttribution } from './attribution.ts';
+import { type Attribution, createAttribution } from './attribution.ts';
 import { type Claim, findClaims, noteDoubtful } from './authorizations.ts';
 import { findConfirmed, type RecordedTransfer } from './confirming.ts';
 import type { LedgerContext } from './context.ts';
 import { moveCursor, type Tip } from './cursor.ts';
-import { type FoundTransfer, type KnownTransfer, matchKnown, refundOf } from './known-transfers.ts';
+import {
+  clockAllowanceMs,
+  type FoundTransfer,
+  type KnownTransfer,
+  matchKnown,
+  refundOf,
+} from './known-transfers.ts';
 import { LeaseLost } from './lease.ts';
 import { createOwners } from './owners.ts';
 import { createReverting } from './reverting.ts';
@@ -117,16 +123,25 @@ export class Recording {
   }
 
   /**
-   * True if an earlier reading may rightly have left it out: nothing proves whose it is, and it is dust, is
-   * reported to another merchant, or came before the merchant's wallet was watched. Strangers can cause each.
+   * True if an earlier reading may rightly have left it out: its wallet was watched only later; or it is dust, or
+   * reported to another merchant, and just its amount was missing only later. Strangers can cause each.
    */
-  #mayHaveBeenLeftOut({ before, refund, authorizedBy, intentId, transfer, ...known }: Entry): boolean {
+  #mayHaveBeenLeftOut({
+    before,
+    refund,
+    authorizedBy,
+    intentId,
+    isRest,
+    transfer,
+    ...known
+  }: Entry): boolean {
     if (before !== undefined || authorizedBy !== undefined) return false;
     // Another refund may have made its receiver known since.
     if (refund !== undefined) return refund.isElsewhere === true;
-    if (intentId === undefined && known.isEarly) return true;
-    const isNamed = intentId !== undefined && transfer.named === formatIdentifier('pi', intentId);
-    return !isNamed && (this.#isSmall(transfer.log) || !known.isReported);
+    const laterMs = known.watchedSinceMs - transfer.blockTime.getTime();
+    // What no intent expects may have come shortly before.
+    if (laterMs > clockAllowanceMs || (intentId === undefined && laterMs > -clockAllowanceMs)) return true;
+    return isRest === true && (this.#isSmall(transfer.log) || !known.isReported);
   }
 
   readonly #isSmall = ({ amountUnits }: TransferLog) => amountUnits < this.#context.unattributedMinUnits;
@@ -206,7 +221,7 @@ export class Recording {
     let [dust, contradicted] = [0, 0];
     for (const [i, known] of payments.entries()) {
       await nextSlice();
-      const { intentId: found, isAmbiguous } = attributions[i] ?? { intentId: undefined, isAmbiguous: true };
+      const { intentId: found, isAmbiguous = true, isRest }: Partial<Attribution> = attributions[i] ?? {};
       if (known.isThere && known.before?.paymentIntent != null) {
         if (found === undefined || found === known.before.paymentIntent) continue;
         contradicted++;
@@ -225,7 +240,7 @@ export class Recording {
       // Unset if the transfer pays another intent than that of the authorization.
       const authorizedBy = intentId === undefined || claim?.intent === intentId ? claim?.id : undefined;
       if (intentId === undefined && isNew && !isAmbiguous && this.#isSmall(known.transfer.log)) dust++;
-      else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy });
+      else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy, isRest });
     }
     reportLargest(entries);
     return { entries, dust, contradicted };

@@ -23,6 +23,8 @@ export interface Entry extends KnownTransfer {
   intentId: string | undefined;
   /** The UUID of the signed authorization that it has used. */
   authorizedBy?: string | undefined;
+  /** See `Attribution`. */
+  isRest?: boolean | undefined;
   /** Recording it as a payment failed: it is recorded as unattributed. */
   hasFailed?: boolean;
   /** The number of the merchant's new unattributed transfers of a block. Set on the largest of them. */
