@@ -173,7 +173,8 @@ test('intents are found by label, wallet, success and metadata', async () => {
     await created({}),
   ];
   const numbered = { order_id: 'order-1001', item: 7, nested: { order_id: 'order-2' } };
-  const ordered = [await created({ metadata: numbered }), await created({ metadata: numbered })];
+  // Of one millisecond, the order of the ids decides.
+  const ordered = [await created({ metadata: numbered }), await created({ metadata: numbered })].sort();
   await service.query(`update payment_intents set labels = '{late,overpaid}' where id = $1`, [
     uuidOf(labeled),
   ]);

@@ -420,6 +420,6 @@ test('parameters, bodies and idempotency keys in OpenAPI follow from the message
     { route: 'get /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...bare },
     { route: 'patch /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...withBody },
     { route: 'delete /v1/shelves/{shelf}/books/{id}', parameters: inPath, ...bare },
-    { route: 'post /v1/shelves/{shelf}/books/{id}/lend', parameters: inPath, ...withBody },
+    { route: 'post /v1/shelves/{shelf}/books/{id}/lend', parameters: inPath, ...withBody, body: undefined },
   ]);
 });
