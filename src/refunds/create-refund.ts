@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { checksum } from 'ox/Address';
 import { canonicalize } from 'ox/Json';
-import { networkOf, networks } from '../contract/chains.ts';
+import { chainNamed, networkOf } from '../contract/chains.ts';
 import type { Refund } from '../contract/gen/payments/v1/refund_pb.ts';
 import type { CreateRefundRequest } from '../contract/gen/payments/v1/refund_service_pb.ts';
 import { parseWalletAddress } from '../contract/wallet-address.ts';
@@ -100,7 +100,7 @@ async function build(
   const network = networkOf(intent.network) ?? throwNewer(`network ${intent.network}`);
   if (!watchedChains.allows(identity.mode, network.chain)) throw unwatched(network.chain);
   const destination = checksum(request.destination);
-  const networkIds = networks.filter(({ chainId }) => chainId === network.chainId).map(({ id }) => id);
+  const { networkIds } = chainNamed(network.mode, network.chain);
   const { rows } = await inside(findOwnWallet, [
     byteaOf(destination),
     identity.merchantId,

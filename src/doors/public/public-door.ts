@@ -273,9 +273,8 @@ async function readMessage(
 ): Promise<DecodedRequest> {
   if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
   const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, route.allowsEmptyBody);
-  if (bytes.length === 0 && route.allowsEmptyBody) return route.input.decode({});
-  const json = parseJsonBody(bytes);
   // Many clients write `null` for an absent body.
+  const json = bytes.length === 0 && route.allowsEmptyBody ? null : parseJsonBody(bytes);
   return route.input.decode(json === null && route.allowsEmptyBody ? {} : json);
 }
 

@@ -106,12 +106,12 @@ export function createAttribution(
         new Date(timeMs - candidateHours * 3_600_000).toISOString(),
         oldest,
       ]);
-      for (const { place, expecting, is_rest, named_count: count, named_id: payable } of rows) {
+      for (const { place, expecting, is_rest: isRest, named_count: count, named_id: payable } of rows) {
         // Any amount pays the only intent that ever named the wallet.
         const candidates = count === 1 ? [payable ?? undefined] : (expecting ?? []);
         const intentId = candidates.length === 1 ? candidates[0] : undefined;
         const isAmbiguous = intentId === undefined && expecting !== null;
-        found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous, isRest: count !== 1 && is_rest === true });
+        found.set(some[place]?.[0] ?? '', { intentId, isAmbiguous, isRest: count !== 1 && isRest === true });
       }
     });
     return found;
@@ -163,8 +163,8 @@ const findIntents = preparedStatement(
 );
 /**
  * For each lookup: at most two intents that expect its amount, and whether all of them do so only after other
- * payments; and the only intent that ever named the
- * wallet, if there is exactly one, it is on this chain and older than the block.
+ * payments; and the only intent that ever named the wallet, if there is exactly one, it is on this chain and
+ * older than the block.
  *
  * A wallet has thousands of intents, and a block thousands of transfers, so each lookup must use an index
  * that begins with the wallet. `n_distinct` of the column is set, so that the planner always chooses it.
@@ -175,20 +175,20 @@ const findCandidatesOf = preparedStatement(
      from unnest($1::int[], $2::bytea[], $3::uuid[], $4::bigint[]) as t (place, wallet, merchant_id, amount)
     cross join lateral (
       select array_agg(distinct e.id) as ids, bool_and(e.is_rest) as is_rest from (
-             (select i.id, false as is_rest from payment_intents i
-               where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id and i.amount_units = t.amount
-                 and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
-                 and (i.status = 'requires_payment'
-                      or i.status in ('expired', 'canceled') and coalesce(i.canceled_at, i.expired_at) > $7)
-               limit 2)
-             union all
-             (select i.id, true from payment_intents i
-               where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id
-                 and i.status in ('requires_payment', 'expired', 'canceled')
-                 and i.amount_received_units > 0 and i.amount_units - i.amount_received_units = t.amount
-                 and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
-                 and (i.status = 'requires_payment' or coalesce(i.canceled_at, i.expired_at) > $7)
-               limit 2)) e
+        (select i.id, false as is_rest from payment_intents i
+          where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id and i.amount_units = t.amount
+            and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
+            and (i.status = 'requires_payment'
+                 or i.status in ('expired', 'canceled') and coalesce(i.canceled_at, i.expired_at) > $7)
+          limit 2)
+        union all
+        (select i.id, true from payment_intents i
+          where i.expected_wallet = t.wallet and i.merchant_id = t.merchant_id
+            and i.status in ('requires_payment', 'expired', 'canceled')
+            and i.amount_received_units > 0 and i.amount_units - i.amount_received_units = t.amount
+            and i.id >= $8 and i.network = any ($5::smallint[]) and i.created_at < $6
+            and (i.status = 'requires_payment' or coalesce(i.canceled_at, i.expired_at) > $7)
+          limit 2)) e
     ) expected
     cross join lateral (
       select count(*)::int as count, (array_agg(n.id) filter (where n.network = any ($5::smallint[]) and n.created_at < $6))[1] as id
