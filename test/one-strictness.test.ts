@@ -27,12 +27,15 @@ function send(headers: http2.OutgoingHttpHeaders, body: Uint8Array): Promise<Raw
   const session = http2.connect(service.internalUrl);
   return new Promise((resolve, reject) => {
     session.on('error', reject);
-    const stream = session.request({
-      ':method': 'POST',
-      ':path': '/payments.v1.PaymentIntentService/CreatePaymentIntent',
-      authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
-      ...headers,
-    });
+    const stream = session.request(
+      {
+        ':method': 'POST',
+        ':path': '/payments.v1.PaymentIntentService/CreatePaymentIntent',
+        authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
+        ...headers,
+      },
+      { endStream: false },
+    );
     const answer: RawAnswer = { headers: {}, trailers: {}, body: Buffer.alloc(0) };
     const chunks: Buffer[] = [];
     stream
@@ -173,8 +176,11 @@ describe('JSON over Connect', () => {
     [
       'an enum beyond its numbers',
       '{"amountUnits":1,"chain":1.0000000000000000001}',
-      /chain contains the number/,
+      /chain must be \\?"CHAIN_BASE/,
     ],
+    ['a word of the public JSON', '{"amountUnits":1,"chain":"base"}', /chain must be \\?"CHAIN_BASE\\?" or/],
+    ['a number for a text', '{"amountUnits":1,"walletAddress":1}', /wallet_address must be a string/],
+    ['a list for an object', '{"amountUnits":1,"metadata":[]}', /metadata must be an object/],
   ])('%s is refused', async (_, body, says) => {
     const answer = await sendJson(body);
     expect(answer.headers[':status']).toBe(400);
@@ -193,11 +199,27 @@ describe('JSON over Connect', () => {
     expect(JSON.parse(answer.body.toString())).toMatchObject({ amountUnits: '5', chain: 'CHAIN_BASE' });
   });
 
+  test('a day that the calendar does not have is refused by its field', async () => {
+    const answer = await send(
+      { ':path': '/payments.v1.PaymentIntentService/ListPaymentIntents', 'content-type': 'application/json' },
+      Buffer.from('{"createdFrom":"2026-02-30T00:00:00Z"}'),
+    );
+    expect(textOf(answer)).toMatch(/created_from must be a date and time/);
+  });
+
   test('an amount beyond 2^53 is read exactly and refused for its size', async () => {
     const answer = await sendJson('{"amountUnits":9007199254740993}');
     expect(textOf(answer)).toMatch(/from 1 to 9007199254740991/);
     expect((await sendJson('{"amountUnits":"9007199254740991"}')).headers[':status']).toBe(200);
   });
+});
+
+test('a message in a query that is not base64 is refused like one in a body', async () => {
+  const query = 'connect=v1&encoding=proto&base64=1&message=!!!';
+  const path = `/payments.v1.PaymentIntentService/GetPaymentIntent?${query}`;
+  const answer = await send({ ':method': 'GET', ':path': path }, Buffer.alloc(0));
+  expect(answer.headers[':status']).toBe(400);
+  expect(textOf(answer)).toContain('INVALID_BODY');
 });
 
 test('a replay of -0 returns the first answer, byte for byte', async () => {

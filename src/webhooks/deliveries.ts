@@ -105,7 +105,7 @@ export function createDeliveryMethods(em: EntityManager, onDeliveries: () => voi
       violations: ({ status, createdFrom: created_from, createdBefore: created_before }) => [
         ...(['failed', 'pending'].includes(redeliveredStatus(status) ?? '')
           ? []
-          : [{ field: 'status', message: 'must be "failed" or "pending"' }]),
+          : [{ field: 'status', message: 'must be "pending" or "failed"' }]),
         ...momentViolations({ created_from, created_before }),
       ],
       async run({ id, status, createdFrom, createdBefore }, identity, { context }) {

@@ -1,5 +1,6 @@
 // The public JSON of a protobuf message: snake_case names, numbers for integers, lower-case words for enums.
-// protobuf-es has only the standard mapping (camelCase, strings for 64-bit integers, CHAIN_BASE).
+// protobuf-es has only the standard mapping (camelCase, strings for 64-bit integers, CHAIN_BASE), and reads it
+// less strictly: "0x10", 30 February, numbers that a double rounds, and faults without the field's name.
 
 import type { DescEnum, DescField, DescMessage, JsonObject, Message, MessageShape } from '@bufbuild/protobuf';
 import { create, ScalarType } from '@bufbuild/protobuf';
@@ -32,23 +33,32 @@ export function createJsonCodec<Desc extends DescMessage>(
   desc: Desc,
   { without = [] }: { without?: readonly DescField[] } = {},
 ) {
-  const codec = compileMessage(desc, without);
+  const codec = compileMessage(desc, { without });
   return {
-    /**
-     * Decodes a message from JSON; undefined if it is not an object. Collects every fault of shape, including
-     * unknown names, instead of stopping at the first, and leaves faulty fields unset. `null` means absent.
-     * An integer too wide for its field becomes the nearest one that fits: JSON's integers have no width, and
-     * the field's own rule refuses or clamps a value out of range.
-     */
-    decode(json: IJsonValue) {
-      const violations: FieldViolation[] = [];
-      return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
-    },
+    decode: decoderOf<Desc>(codec),
     /**
      * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists without the
      * mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`. Writes everything else.
      */
     encode: (message: MessageShape<Desc>): string => codec.encode(message),
+  };
+}
+
+/** Returns the decoder of the message's standard JSON, as strict as that of the public one. */
+export function createStandardJsonDecoder<Desc extends DescMessage>(desc: Desc) {
+  return decoderOf<Desc>(compileMessage(desc, { isStandard: true }));
+}
+
+/**
+ * Decodes a message from JSON; undefined if it is not an object. Collects every fault of shape, including
+ * unknown names, instead of stopping at the first, and leaves faulty fields unset. `null` means absent.
+ * An integer too wide for its field becomes the nearest one that fits: JSON's integers have no width, and
+ * the field's own rule refuses or clamps a value out of range.
+ */
+function decoderOf<Desc extends DescMessage>(codec: ValueCodec) {
+  return (json: IJsonValue) => {
+    const violations: FieldViolation[] = [];
+    return { message: codec.decode(json, '', violations) as MessageShape<Desc> | undefined, violations };
   };
 }
 
@@ -66,7 +76,13 @@ const isEmpty = (value: unknown) => value === undefined || value === '';
 const isEmptyList = (value: unknown) => (value as readonly unknown[] | undefined)?.length === 0;
 
 /** Codecs of whole messages, which may contain themselves. Reading their options takes long, so they are shared. */
-const compiled = new Map<DescMessage, ValueCodec>();
+const compiled = { public: new Map<DescMessage, ValueCodec>(), standard: new Map<DescMessage, ValueCodec>() };
+
+interface CodecOptions {
+  without?: readonly DescField[];
+  /** It decodes the standard JSON. */
+  isStandard?: boolean;
+}
 
 interface FieldCodec {
   name: string;
@@ -78,10 +94,11 @@ interface FieldCodec {
   isOmitted(value: unknown): boolean;
 }
 
-function compileMessage(desc: DescMessage, without: readonly DescField[] = []): ValueCodec {
+function compileMessage(desc: DescMessage, { without = [], isStandard = false }: CodecOptions): ValueCodec {
   if (desc.typeName === 'google.protobuf.Struct') return structCodec;
   if (desc.typeName === 'google.protobuf.Timestamp') return timestampCodec;
-  const known = compiled.get(desc);
+  const shared = isStandard ? compiled.standard : compiled.public;
+  const known = shared.get(desc);
   if (known !== undefined && without.length === 0) return known;
   const fields: FieldCodec[] = [];
   const fieldsByName = new Map<string, FieldCodec>();
@@ -97,8 +114,10 @@ function compileMessage(desc: DescMessage, without: readonly DescField[] = []): 
           violations.push(notAField(path, name, names, violations.length));
           continue;
         }
+        if (name !== field.name && Object.hasOwn(json, field.name))
+          violate(violations, join(path, field.name), 'is given twice, under both of its names');
         if (value === null) continue;
-        const decoded = field.codec.decode(value, join(path, name), violations);
+        const decoded = field.codec.decode(value, join(path, field.name), violations);
         if (decoded !== undefined) message[field.localName] = decoded;
       }
       return message;
@@ -116,36 +135,40 @@ function compileMessage(desc: DescMessage, without: readonly DescField[] = []): 
       return text === '' ? '{}' : `${text}}`;
     },
   };
-  if (without.length === 0) compiled.set(desc, codec);
+  if (without.length === 0) shared.set(desc, codec);
   for (const field of descFields) {
     const { name, localName } = field;
     const prefix = `${JSON.stringify(name)}:`;
     const isOmitted = mayBeAbsent(field) ? (field.fieldKind === 'list' ? isEmptyList : isEmpty) : isUnset;
-    fields.push({ name, localName, prefix, codec: compileField(field), isOmitted });
+    const compiledField = { name, localName, prefix, codec: compileField(field, isStandard), isOmitted };
+    fields.push(compiledField);
+    fieldsByName.set(name, compiledField);
+    if (isStandard) fieldsByName.set(field.jsonName, compiledField);
   }
-  for (const field of fields) fieldsByName.set(field.name, field);
   return codec;
 }
 
-function compileField(field: DescField): ValueCodec {
+function compileField(field: DescField, isStandard: boolean): ValueCodec {
   if (field.oneof !== undefined) throw unsupported(field, 'a oneof');
   if (field.fieldKind === 'map') throw unsupported(field, 'a map');
-  const value = compileValue(field);
+  const value = compileValue(field, isStandard);
   return field.fieldKind === 'list' ? listOf(field, value) : value;
 }
 
 /** The codec of the field's value, or of each in its list. */
-function compileValue(field: DescField): ValueCodec {
-  if (field.message !== undefined) return compileMessage(field.message);
-  return field.enum !== undefined ? compileEnum(field.enum) : compileScalar(field, field.scalar);
+function compileValue(field: DescField, isStandard: boolean): ValueCodec {
+  if (field.message !== undefined) return compileMessage(field.message, { isStandard });
+  if (field.enum === undefined) return compileScalar(field, field.scalar, isStandard);
+  return isStandard ? standardEnum(field.enum) : compileEnum(field.enum, schemaOf(field).enum);
 }
 
-function compileScalar(field: DescField, scalar: ScalarType): ValueCodec {
+function compileScalar(field: DescField, scalar: ScalarType, isStandard: boolean): ValueCodec {
   if (scalar === ScalarType.STRING) return stringCodec;
   if (scalar === ScalarType.BOOL) return boolCodec;
   const range = integerRangeOf(scalar);
   if (range === undefined) throw unsupported(field, ScalarType[scalar].toLowerCase());
-  return integerCodec(field, range, scalar === ScalarType.INT64 ? BigInt : Number);
+  const codec = integerCodec(field, range, scalar === ScalarType.INT64 ? BigInt : Number);
+  return isStandard ? standardInteger(field, codec) : codec;
 }
 
 const stringCodec: ValueCodec = {
@@ -167,7 +190,7 @@ const boolCodec: ValueCodec = {
 const isAmount = ({ name }: DescField) => name.endsWith('_units');
 
 /** The fault of a value that is not an integer. For an amount, explains how to write it in units. */
-export function notAnInteger(field: DescField, json: IJsonValue): string {
+function notAnInteger(field: DescField, json: IJsonValue): string {
   if (!isAmount(field)) return 'must be an integer';
   return `must be an integer, ${unitsHint(json instanceof InexactNumber ? json.text : json)}`;
 }
@@ -200,8 +223,21 @@ function integerCodec(
   };
 }
 
-function compileEnum(desc: DescEnum): ValueCodec {
-  const values = enumWords(desc);
+/** Integers are text, too, which is exact and written in one way. */
+function standardInteger(field: DescField, codec: ValueCodec): ValueCodec {
+  return {
+    ...codec,
+    decode(json, path, violations) {
+      if (typeof json !== 'string') return codec.decode(json, path, violations);
+      if (!/^(?:0|-?[1-9][0-9]*)$/.test(json)) return violate(violations, path, notAnInteger(field, json));
+      return codec.decode(new InexactNumber(json), path, violations);
+    },
+  };
+}
+
+/** `taken`: the words that a request may have, if not all. */
+function compileEnum(desc: DescEnum, taken?: readonly string[]): ValueCodec {
+  const values = enumWords(desc).filter(({ word }) => taken?.includes(word) !== false);
   const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
   const textByNumber = new Map(values.map(({ word, value }) => [value.number, JSON.stringify(word)]));
   const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
@@ -220,8 +256,18 @@ function compileEnum(desc: DescEnum): ValueCodec {
   };
 }
 
-/** The fault of an empty list that differs in meaning from none. Messages cannot tell the two apart. */
-export const emptyList = 'must not be empty: leave it out instead';
+/** An enum is its value's name in the contract or any number: the field's rule refuses one that it lacks. */
+function standardEnum(desc: DescEnum): ValueCodec {
+  const numberByName = new Map(desc.values.map(({ name, number }) => [name, number]));
+  const names = enumWords(desc).map(({ value }) => JSON.stringify(value.name));
+  return {
+    ...compileEnum(desc),
+    decode(json, path, violations) {
+      if (Number.isInteger(json)) return json;
+      return numberByName.get(json as string) ?? violate(violations, path, `must be ${names.join(' or ')}`);
+    },
+  };
+}
 
 function listOf(field: DescField, item: ValueCodec): ValueCodec {
   const refusesEmpty = refusesEmptyList(field);
@@ -230,7 +276,9 @@ function listOf(field: DescField, item: ValueCodec): ValueCodec {
   return {
     decode(json, path, violations) {
       if (!Array.isArray(json)) return violate(violations, path, notAList);
-      if (json.length === 0 && refusesEmpty) return violate(violations, path, emptyList);
+      if (json.length === 0 && refusesEmpty) {
+        return violate(violations, path, 'must not be empty: leave it out instead');
+      }
       const items = json.map((value, index) =>
         value === null
           ? violate(violations, `${path}[${index}]`, 'must not be null')
@@ -282,7 +330,7 @@ function isDate(date: string): boolean {
 }
 
 /** The first number in the value that a double would round. */
-export function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
+function findInexactNumber(json: IJsonValue): InexactNumber | undefined {
   if (json instanceof InexactNumber) return json;
   if (json === null || typeof json !== 'object') return undefined;
   for (const value of Array.isArray(json) ? json : Object.values(json)) {
@@ -318,7 +366,7 @@ export function notAField(path: string, name: string, names: readonly string[], 
 }
 
 /** The fault of a number that a double rounds. */
-export function unsafeNumber({ text }: InexactNumber): string {
+function unsafeNumber({ text }: InexactNumber): string {
   return `contains the number ${text.slice(0, 40)}, which would lose precision; send it as a string`;
 }
 
