@@ -3,6 +3,7 @@
 import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
+import { newEvent } from '../src/database/new-events.ts';
 import { createOrm } from '../src/database/orm.ts';
 import { createPositioner } from '../src/events/position-events.ts';
 import { type Door, everyDoor } from './support/call.ts';
@@ -28,6 +29,15 @@ async function connect(location = service.location) {
     end: () => client.end(),
   };
 }
+
+test('lists by id have the events of one millisecond in their order', () => {
+  const at = new Date();
+  const ids = Array.from({ length: 50 }, (_, i) => {
+    const report = { type: 'payment_intent.processing', data: {}, sequence: i + 1 } as const;
+    return newEvent({ merchantId: newUuid(), mode: 'testnet' }, at, report).id;
+  });
+  expect(ids).toEqual([...ids].sort());
+});
 
 interface Seen {
   id: string;

@@ -6,10 +6,16 @@ import type { FieldViolation } from '../contract/error-catalogue.ts';
 /** The prefix of an identifier, which tells its kind. */
 export type IdentifierPrefix = 'pi' | 'mer' | 'key' | 'evt' | 'we' | 'del' | 'tr' | 'rf' | 'cs';
 
-/** Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. */
-export function newUuid(createdAtMs: number = Date.now()): string {
+/**
+ * Returns a new UUIDv7 with `createdAtMs` (milliseconds since 1970) as its time. Those of one millisecond are in
+ * the order of `place`, up to 4,095, or else in none.
+ */
+export function newUuid(createdAtMs: number = Date.now(), place?: number): string {
   const time = createdAtMs.toString(16).padStart(12, '0');
-  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+  const random = randomUUID();
+  const counter =
+    place === undefined ? random.slice(15, 18) : Math.min(place, 4_095).toString(16).padStart(3, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${counter}${random.slice(18)}`;
 }
 
 /** The most milliseconds that a UUIDv7 can hold: the year 10889. */

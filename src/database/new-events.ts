@@ -20,10 +20,12 @@ interface Report
 export function newEvent(
   { merchantId, mode }: Pick<EventRow, 'merchantId' | 'mode'>,
   at: Date,
-  { data, ...report }: Report,
+  { data, sequence = 0, ...report }: Report,
 ) {
   const text = dataCodec.encode(create(EventDataSchema, data));
-  return { id: newUuid(at.getTime()), merchantId, mode, createdAt: at, sequence: 0, ...report, data: text };
+  // Lists by id have the events of one change in their order.
+  const id = newUuid(at.getTime(), sequence);
+  return { id, merchantId, mode, createdAt: at, ...report, sequence, data: text };
 }
 
 /** An INSERT of the events in a parameter made by `jsonOfRows`. `joined` may leave some of them out. */
