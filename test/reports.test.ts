@@ -69,7 +69,7 @@ describe('a summary', () => {
       '2026-11-24 base 2 of 110',
     ]);
     expect(linesOf(await summarize('2026-11-23'))).toEqual(['2026-11-23 base 2 of 11']);
-    // In summer. PostgreSQL takes `CET` for an abbreviation.
+    // In summer.
     await receive(at('2026-06-23T22:30:00Z'));
     expect(linesOf(await summarize('2026-06-23', '2026-06-24', 'CET'))).toEqual(['2026-06-24 base 1 of 1']);
     // A day of 25 hours.
@@ -79,8 +79,20 @@ describe('a summary', () => {
     ]);
   });
 
-  // Zones that are not whole hours from UTC, and names that PostgreSQL lacks or understands differently.
-  test.each(['Asia/Kolkata', 'Australia/Lord_Howe', 'ECT', 'BST'])(
+  // The embedded PostgreSQL has older rules for the first three, and takes the last three for abbreviations.
+  test.each([
+    ...['America/Edmonton', 'Africa/Casablanca', 'America/Yellowknife'],
+    ...['America/Havana', 'Pacific/Kiritimati', 'Pacific/Pago_Pago', 'CET', 'ECT', 'BST'],
+  ])('uses the days of %s as browsers do', async (zone) => {
+    const hours = Array.from({ length: 72 }, (_, i) => Date.UTC(2026, 9, 31) + i * 3_600_000);
+    await receive(...hours.map((ms) => ({ blockTime: new Date(ms), amountUnits: 1 })));
+    const date = new Intl.DateTimeFormat('sv-SE', { timeZone: zone, dateStyle: 'short' });
+    const dates = Map.groupBy(hours, (ms) => date.format(ms));
+    const lines = [...dates].map(([day, { length }]) => `${day} base ${length} of ${length}`);
+    expect(linesOf(await summarize('2026-10-29', '2026-11-04', zone))).toEqual(lines);
+  });
+
+  test.each(['Asia/Kolkata', 'Australia/Lord_Howe'])(
     'uses the days of UTC instead of %s, and says so',
     async (zone) => {
       await receive(at('2026-06-23T22:00:00Z'));

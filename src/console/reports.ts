@@ -8,7 +8,8 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { violationsIn } from '../requests/errors.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
-const dayMs = 86_400_000;
+const hourMs = 3_600_000;
+const dayMs = 24 * hourMs;
 const maxDays = 400;
 /** Each further period of this many days counts as another request. */
 const daysOfRequest = 40;
@@ -16,15 +17,6 @@ const daysOfRequest = 40;
 /** `GetSummary`: the figures of a merchant by day. */
 export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
   const { read } = createPreparedStatements(em);
-  let zones: Promise<ReadonlySet<string>> | undefined;
-  /** True if the database also knows the zone by this name. */
-  const isZoneOfDatabase = async (merchantId: string, name: string) => {
-    zones ??= read(merchantId, findZones, []).then(
-      ({ rows }) => new Set(rows.map((row) => String(row.name).toLowerCase())),
-    );
-    zones.catch(() => (zones = undefined));
-    return (await zones).has(name.toLowerCase());
-  };
   return {
     ratePolicy: 'reads',
     violations,
@@ -32,17 +24,9 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
       const { merchantId, mode } = merchantOf(caller);
       const { firstDay, lastDay } = request;
       context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
-      // PostgreSQL takes the name `CET` for an abbreviation, which has no summer time.
-      const canonical = request.timeZone.includes('/')
-        ? request.timeZone
-        : formatIn(request.timeZone).resolvedOptions().timeZone;
-      const isUsual =
-        hasWholeHours(request.timeZone, firstDay, lastDay) &&
-        (await isZoneOfDatabase(merchantId, request.timeZone)) &&
-        (await isZoneOfDatabase(merchantId, canonical));
-      const timeZone = isUsual ? request.timeZone : 'UTC';
-      const zone = isUsual ? canonical : 'UTC';
-      const [row] = (await read(merchantId, sumDays, [merchantId, mode, firstDay, lastDay, zone])).rows;
+      const timeZone = hasWholeHours(request.timeZone, firstDay, lastDay) ? request.timeZone : 'UTC';
+      const { dates, starts, end } = daysOf(timeZone, firstDay, lastDay);
+      const [row] = (await read(merchantId, sumDays, [merchantId, mode, dates, starts, end])).rows;
       const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);
       const days = [...byDate].map(([date, figures]) => ({ date, ...sumsOf(figures) }));
       return { timeZone, asOf: timestampFromDate(new Date(row?.as_of)), days };
@@ -123,20 +107,38 @@ function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boo
   return true;
 }
 
-const findZones = preparedStatement('find_time_zones', 'select name from pg_timezone_names');
+/**
+ * The days, the first hour of each, and the first hour after them. PostgreSQL's rules of zones may be older than
+ * those of Node and of browsers, and it takes names such as `CET` for abbreviations.
+ */
+function daysOf(timeZone: string, firstDay: string, lastDay: string) {
+  const format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
+  const dateOf = (ms: number) => new Date(ms).toISOString().slice(0, 10);
+  const dates: string[] = [];
+  const starts: string[] = [];
+  // Before the first day begins in any zone.
+  let hour = Date.parse(firstDay) - 15 * hourMs;
+  for (let ms = Date.parse(firstDay); ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
+    dates.push(dateOf(ms));
+    while (format.format(hour) < dateOf(ms)) hour += hourMs;
+    starts.push(new Date(hour).toISOString());
+  }
+  return { dates: dates.slice(0, -1), starts: starts.slice(0, -1), end: starts.at(-1) };
+}
+
 const sumDays = preparedStatement(
   'sum_days',
   `with hours as (
      select hour, chain_id, kind, count, units from report_hours
       where merchant_id = $1 and mode = $2
-        and hour >= $3::date::timestamp at time zone $5 and hour < ($4::date + 1)::timestamp at time zone $5
+        and hour >= ($4::timestamptz[])[1] and hour < $5::timestamptz
      union all
      select hour, chain_id, kind, count, units from report_changes
       where merchant_id = $1 and mode = $2
-        and hour >= $3::date::timestamp at time zone $5 and hour < ($4::date + 1)::timestamp at time zone $5
+        and hour >= ($4::timestamptz[])[1] and hour < $5::timestamptz
    ), days as (
-     select to_char(hour at time zone $5, 'YYYY-MM-DD') as date, chain_id, kind, sum(count)::bigint as count,
-            sum(units)::text as units
+     select ($3::text[])[width_bucket(hour, $4::timestamptz[])] as date, chain_id, kind,
+            sum(count)::bigint as count, sum(units)::text as units
        from hours group by 1, 2, 3 having sum(count) <> 0 or sum(units) <> 0
    )
    select now() as as_of, (select json_agg(d order by d.date, d.chain_id, d.kind) from days d) as figures`,
