@@ -53,7 +53,6 @@ test('is ready again after the rights are granted', () =>
   }));
 
 test.each([
-  ['DateStyle', 'German, DMY'],
   ['bytea_output', 'escape'],
   ['default_transaction_isolation', 'serializable'],
   ['client_min_messages', 'error'],
@@ -66,6 +65,25 @@ test.each([
     `${name} is "${value}", with which the service does not work: reset it for the role and the database`,
   );
   await postgres.query('drop role other');
+});
+
+test("times are read right, although the server's DateStyle changes meanwhile", async () => {
+  const orm = createOrm({ url: postgres.url('writer', 'postgres') }, 1);
+  const read = async () => {
+    const [row] = await orm.em
+      .fork()
+      .execute<{ at: Date }[]>("select timestamptz '2026-12-05T00:00:00Z' as at");
+    return new Date(row?.at ?? 0).toISOString();
+  };
+  expect(await read()).toBe('2026-12-05T00:00:00.000Z');
+  await postgres.query(`alter system set "DateStyle" = 'SQL, DMY'`);
+  await postgres.query('select pg_reload_conf()');
+  const style = async () => (await postgres.query('show datestyle'))[0];
+  await expect.poll(style, { interval: 10 }).toEqual({ DateStyle: 'SQL, DMY' });
+  expect(await read()).toBe('2026-12-05T00:00:00.000Z');
+  await orm.close();
+  await postgres.query('alter system reset "DateStyle"');
+  await postgres.query('select pg_reload_conf()');
 });
 
 test('does not start in a schema that does not exist, or a database of another encoding', async () => {

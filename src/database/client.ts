@@ -108,6 +108,12 @@ export class DatabaseClient extends pg.Client {
       });
   }
 
+  /** As in `pg`, whose types lack it. A session's own DateStyle stays, whatever the server's becomes. */
+  getStartupConf(): object {
+    const { getStartupConf } = pg.Client.prototype as unknown as { getStartupConf(): object };
+    return { ...getStartupConf.call(this), DateStyle: 'ISO' };
+  }
+
   // As in `pg`, with a callback or a promise.
   override connect(): Promise<pg.Client>;
   override connect(callback: Connected): void;
