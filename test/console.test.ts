@@ -419,12 +419,12 @@ describe('an export', () => {
     const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
     const file = await get(ticket);
     expect([file.status, file.headers['content-type']]).toEqual([200, 'text/csv; charset=utf-8']);
-    expect(file.headers['content-disposition']).toBe(
-      'attachment; filename="payments-2026-11-01-2026-11-30.csv"',
-    );
+    expect(file.headers['content-disposition']).toBe('attachment');
     expect(file.body).toContain(',1.25,1250000,');
     expect(file.body).not.toContain('7770000');
     expect((await get(ticket)).status).toBe(404);
+    const last = { fromTime: '9999-01-01T00:00:00Z', beforeTime: '9999-12-31T23:59:59.999999999Z' };
+    expect((await call('ConsoleService/CreateExport', last)).json).toHaveProperty('ticket');
   });
 
   test('is not opened after its time or session, by another page, or with an invalid ticket', async () => {

@@ -244,7 +244,7 @@ function Export() {
       if (to < from) throw new Advice('The last day is before the first.');
       const { ticket } = await api.createExport({ fromTime, beforeTime });
       // With `download`, the page stays even if the service refuses.
-      const link = Object.assign(document.createElement('a'), { download: '' });
+      const link = Object.assign(document.createElement('a'), { download: `payments-${from}-${to}.csv` });
       link.href = `/console/export?ticket=${ticket}`;
       link.click();
     });

@@ -16,7 +16,7 @@ import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { ServiceError, violationsIn } from '../requests/errors.ts';
-import { momentViolations } from '../requests/moments.ts';
+import { isoOf, momentViolations } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -158,7 +158,7 @@ export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod
     violations,
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
-      const [from, before] = rangeOf(request).map((ms) => new Date(ms).toISOString());
+      const [from, before] = rangeOf(request).map(isoOf);
       const ticket = `${generateSecret('ct_', peppers)}.${caller.session.typeId}`;
       const expiresAt = new Date(Date.now() + ticketMs).toISOString();
       await run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]);
@@ -185,12 +185,10 @@ function violations(request: CreateExportRequest) {
   ];
 }
 
-interface Export {
-  fileName: string;
-  texts: AsyncIterable<string>;
-}
-
-export type OpenExport = (ticket: string, send: (file: Export) => Promise<void>) => Promise<void>;
+export type OpenExport = (
+  ticket: string,
+  send: (texts: AsyncIterable<string>) => Promise<void>,
+) => Promise<void>;
 
 /**
  * Returns the function that takes a ticket, once, and sends its file. It throws `not_found` for any other
@@ -213,12 +211,7 @@ export function createOpenExport(em: EntityManager, peppers: KeyRing): OpenExpor
       ...{ merchantId: row.merchant_id, mode: row.mode, from, before },
       ...{ format: 'csv', isComplete: true },
     };
-    // The caller's first and last day. With these offsets the UTC day is the same, from UTC-10 to UTC+13.
-    const day = (date: Date, hours: number) =>
-      new Date(date.getTime() + hours * 3_600_000).toISOString().slice(0, 10);
-    const fileName = `payments-${day(from, 13)}-${day(before, -11)}.csv`;
-    const file = { fileName, texts: exportPayments(em, options) };
-    await send(file).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
+    await send(exportPayments(em, options)).finally(() => open.splice(open.indexOf(row.merchant_id), 1));
   };
 }
 

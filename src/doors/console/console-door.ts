@@ -163,11 +163,12 @@ async function sendExport(
   { openExport, strangers }: ConsoleDoorOptions,
 ): Promise<void> {
   const ticket = new URLSearchParams(queryOf(request)).get('ticket') ?? '';
-  await openExport(ticket, async ({ fileName, texts }) => {
+  await openExport(ticket, async (texts) => {
     strangers.noteValidKey(request.socket);
     response.writeHead(200, {
       'Content-Type': 'text/csv; charset=utf-8',
-      'Content-Disposition': `attachment; filename="${fileName}"`,
+      // The page names the file: it knows the days that were chosen.
+      'Content-Disposition': 'attachment',
     });
     // An incomplete file must not look complete, so the connection is cut.
     await pipeline(Readable.from(texts), response).catch(() => response.destroy());
