@@ -286,7 +286,7 @@ describe('while intents expire', () => {
     for (const { id } of intents) {
       await change(
         id,
-        `created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day'`,
+        `created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'`,
       );
     }
     // The expiry takes all intents, each cancellation takes one.

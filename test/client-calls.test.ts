@@ -144,7 +144,7 @@ describe.each(protocols)('over %s', (protocol) => {
     const first = await client.createPaymentIntent({ amountUnits: 1 }, { idempotencyKey: 'order-1001' });
     expect(first.replayed).toBe(false);
     await service.query(
-      `update payment_intents set created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day'
+      `update payment_intents set created_at = created_at - interval '24 hours', expires_at = expires_at - interval '24 hours'
        where id = $1`,
       [uuidOf(first.id)],
     );

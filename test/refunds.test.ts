@@ -632,7 +632,7 @@ describe('on the chain', async () => {
       uuidOf(refund.payment_intent),
     ]);
     const waiting = await newRefund();
-    await service.query(`update refunds set created_at = now() - interval '1 day' where id = $1`, [
+    await service.query(`update refunds set created_at = now() - interval '24 hours' where id = $1`, [
       uuidOf(waiting.id),
     ]);
     const { counts, oldestMs } = await measureRefunds(createPreparedStatements(em).run);

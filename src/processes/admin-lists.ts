@@ -173,7 +173,10 @@ function listOptions(command: Command): Command {
 }
 
 function momentOption(flags: string, description: string): Option {
-  return new Option(flags, `${description}, such as 2026-11-22 or 2026-11-22T09:30:00Z`).argParser((text) => {
+  return new Option(
+    flags,
+    `${description}, such as 2026-11-22 (from 00:00 UTC) or 2026-11-22T09:30:00Z`,
+  ).argParser((text) => {
     const [, day = ''] = /^(\d{4}-\d\d-\d\d)(?:T.*(?:Z|[+-]\d\d:\d\d))?$/.exec(text) ?? [];
     const moment = new Date(text);
     // `Date` would read February 31 as March 3.
