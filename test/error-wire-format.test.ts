@@ -36,6 +36,7 @@ describe('which database errors are retryable', () => {
   test.each<[string, unknown, boolean]>([
     ['connection refused', sqlState('ECONNREFUSED'), true],
     ['the socket is gone', sqlState('ENOENT'), true],
+    ['too many wait at the socket', sqlState('EAGAIN'), true],
     ['admin shutdown', sqlState('57P01'), true],
     ['starting up', sqlState('57P03'), true],
     ['too many connections', sqlState('53300'), true],
@@ -62,6 +63,7 @@ describe('whether a statement of a session that ended may have run', () => {
     ["a pooler's own code, its server gone", ended('FATAL', 'XX000'), true, true],
     ['a panic while committing', ended('PANIC', '58030'), true, true],
     ['never connected', ended('ERROR', '08001'), true, false],
+    ['too many wait at the socket', ended('', 'EAGAIN'), true, false],
     ['a role that may not connect', ended('FATAL', '28000'), false, false],
     ['a bug of the server', ended('ERROR', 'XX000'), false, false],
   ])('%s', (_, reason, isGone, mayHave) => {

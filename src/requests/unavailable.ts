@@ -9,7 +9,7 @@ import { causesOf, ServiceError } from './errors.ts';
 const transientSqlState = /^(?:08...|53...|57P..|57014|58...|40001|40P01|55P03|25006)$/;
 /** Error codes of the socket. */
 const transientErrno =
-  /^E(?:ADDRNOTAVAIL|AI_AGAIN|CONN(?:ABORTED|REFUSED|RESET)|HOSTUNREACH|MFILE|NETUNREACH|NFILE|NOENT|NOTFOUND|PIPE|TIMEDOUT)$/;
+  /^E(?:ADDRNOTAVAIL|AGAIN|AI_AGAIN|CONN(?:ABORTED|REFUSED|RESET)|HOSTUNREACH|MFILE|NETUNREACH|NFILE|NOENT|NOTFOUND|PIPE|TIMEDOUT)$/;
 /** Errors of `pg` and its pool that have no code. */
 const transientMessage =
   /Connection terminated|connection timeout|timeout exceeded when trying to connect|timeout expired|not queryable|Client was closed/i;
@@ -51,7 +51,7 @@ export function isServerGone(reason: unknown): boolean {
 
 /** Codes of a failed attempt to connect, and of a server that refused the statement. */
 const neverRan =
-  /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
+  /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAGAIN|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
 const neverSent = /trying to connect|connection timeout|timeout expired|not queryable/i;
 
 /** True if a statement that failed for this reason was sent, and so may have run. */
