@@ -211,26 +211,26 @@ async function checkReplication({ orm, location }: Database): Promise<string> {
   const { isPrimary, timeline, epoch, waitsFor, archiveFails, standbys } = await readReplication(orm.em);
   if (!isPrimary) throw new StartupError('the database is a standby: name its primary in DATABASE_URL too');
   const found = `primary, timeline ${timeline}, epoch ${epoch}`;
-  if (archiveFails) {
-    throw new StartupError(
-      `${found}: the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log`,
-    );
-  }
-  if (standbys === null) {
-    return `${found}; its standbys are not visible: as a superuser, run grant ${replicationRole} to the role`;
-  }
-  const { synchronous, all, lagSeconds } = standbys;
-  const attached = `${found}, ${synchronous} synchronous of ${all} standbys, ${lagSeconds.toFixed(1)} s behind`;
-  if (synchronous > 0) return attached;
-  if (waitsFor !== '')
-    throw new StartupError(`${attached}: commits wait for ${waitsFor}, which is not attached`);
+  const state =
+    standbys === null
+      ? `${found}; its standbys are not visible: as a superuser, run grant ${replicationRole} to the role`
+      : standbys.all === 0
+        ? `${found}, without standby`
+        : `${found}, ${standbys.synchronous} synchronous of ${standbys.all} standbys, ${standbys.lagSeconds.toFixed(1)} s behind`;
+  const problems: string[] = [];
+  if (standbys?.synchronous === 0 && waitsFor !== '')
+    problems.push(`commits wait for ${waitsFor}, which is not attached`);
   // Several hosts mean that a standby is expected.
-  if ('url' in location && urlsOf(location.url).length > 1) {
-    throw new StartupError(
-      `${attached}: what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names`,
+  else if (standbys?.synchronous === 0 && 'url' in location && urlsOf(location.url).length > 1)
+    problems.push(
+      'what is committed now is lost with this server. Bring a standby back, or set synchronous_standby_names',
     );
-  }
-  return all === 0 ? `${found}, without standby` : attached;
+  if (archiveFails)
+    problems.push(
+      "the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log",
+    );
+  if (problems.length > 0) throw new StartupError(`${state}: ${problems.join('; ')}`);
+  return state;
 }
 
 async function checkSchema({ pending }: Database): Promise<string> {
@@ -316,7 +316,7 @@ async function checkChains(database: Database): Promise<string> {
         // A watcher is known by what it writes, and it writes nothing while it waits for a node.
         nodes.some(({ problem }) => problem !== undefined)
           ? `${name}: its payments are not seen: its watcher waits for a node that does not answer, or no process watches it: start one with the role watcher`
-          : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
+          : `${name}: no process watches it, so its payments are not seen: start one with the role watcher and its RPC_URL. If one runs, it may wait for the database: see its warn lines. Run "chain unwatch" only if no payment is expected there: blocks that have not been read yet are then never read`,
       );
     else if (behind > blocksIn(settings, maxBehindMs))
       problems.push(`${name}: ${behind} blocks behind its node`);

@@ -117,6 +117,15 @@ test('doctor and metrics say whether a synchronous standby is attached', async (
   };
   await archivedBy('false');
   await expect.poll(async () => (await afterNextFile()).message).toContain('cannot be archived');
+  // What stops every create is named, too.
+  const waitFor = async (name: string) => {
+    await primary.query(`alter system set synchronous_standby_names = '${name}'`);
+    await primary.query('select pg_reload_conf()');
+  };
+  await waitFor('gone');
+  const both = 'commits wait for gone, which is not attached; the log cannot be archived';
+  await expect.poll(async () => (await doctor()).message).toContain(both);
+  await waitFor('standby');
   await archivedBy('true');
   await expect.poll(async () => (await afterNextFile()).ok).toBe(true);
   // A command that does not end: the files of the log pile up, and no failure is reported.
