@@ -199,12 +199,17 @@ describe('JSON over Connect', () => {
     expect(JSON.parse(answer.body.toString())).toMatchObject({ amountUnits: '5', chain: 'CHAIN_BASE' });
   });
 
-  test('a day that the calendar does not have is refused by its field', async () => {
+  test('a day or a word that the field does not have is refused by its name', async () => {
     const answer = await send(
       { ':path': '/payments.v1.PaymentIntentService/ListPaymentIntents', 'content-type': 'application/json' },
       Buffer.from('{"createdFrom":"2026-02-30T00:00:00Z"}'),
     );
     expect(textOf(answer)).toMatch(/created_from must be a date and time/);
+    const word = 'WEBHOOK_DELIVERY_STATUS_DELIVERED';
+    const path = '/payments.v1.WebhookEndpointService/RedeliverWebhookEndpoint';
+    const body = Buffer.from(JSON.stringify({ status: word }));
+    const other = await send({ ':path': path, 'content-type': 'application/json' }, body);
+    expect(textOf(other)).toMatch(/status must be \\?"\w+_PENDING\\?" or \\?"\w+_FAILED/);
   });
 
   test('an amount beyond 2^53 is read exactly and refused for its size', async () => {

@@ -159,7 +159,9 @@ function compileField(field: DescField, isStandard: boolean): ValueCodec {
 function compileValue(field: DescField, isStandard: boolean): ValueCodec {
   if (field.message !== undefined) return compileMessage(field.message, { isStandard });
   if (field.enum === undefined) return compileScalar(field, field.scalar, isStandard);
-  return isStandard ? standardEnum(field.enum) : compileEnum(field.enum, schemaOf(field).enum);
+  const words = enumWords(field.enum).filter(({ word }) => schemaOf(field).enum?.includes(word) !== false);
+  const codec = compileEnum(field.enum, words);
+  return isStandard ? standardEnum(field.enum, words, codec) : codec;
 }
 
 function compileScalar(field: DescField, scalar: ScalarType, isStandard: boolean): ValueCodec {
@@ -235,11 +237,14 @@ function standardInteger(field: DescField, codec: ValueCodec): ValueCodec {
   };
 }
 
-/** `taken`: the words that a request may have, if not all. */
-function compileEnum(desc: DescEnum, taken?: readonly string[]): ValueCodec {
-  const values = enumWords(desc).filter(({ word }) => taken?.includes(word) !== false);
-  const numberByWord = new Map(values.map(({ word, value }) => [word, value.number]));
-  const textByNumber = new Map(values.map(({ word, value }) => [value.number, JSON.stringify(word)]));
+type EnumWords = ReturnType<typeof enumWords>;
+
+/** `read`: the words that are decoded. */
+function compileEnum(desc: DescEnum, read: EnumWords): ValueCodec {
+  const numberByWord = new Map(read.map(({ word, value }) => [word, value.number]));
+  const textByNumber = new Map(
+    enumWords(desc).map(({ word, value }) => [value.number, JSON.stringify(word)]),
+  );
   const words = [...numberByWord.keys()].map((word) => JSON.stringify(word)).join(' or ');
   return {
     decode(json, path, violations) {
@@ -257,14 +262,15 @@ function compileEnum(desc: DescEnum, taken?: readonly string[]): ValueCodec {
 }
 
 /** An enum is its value's name in the contract or any number: the field's rule refuses one that it lacks. */
-function standardEnum(desc: DescEnum): ValueCodec {
-  const numberByName = new Map(desc.values.map(({ name, number }) => [name, number]));
-  const names = enumWords(desc).map(({ value }) => JSON.stringify(value.name));
+function standardEnum(desc: DescEnum, read: EnumWords, codec: ValueCodec): ValueCodec {
+  const numberByName = new Map(read.map(({ value }) => [value.name, value.number]));
+  const names = [...numberByName.keys()].map((name) => JSON.stringify(name)).join(' or ');
+  for (const { name, number } of desc.values) if (number === 0) numberByName.set(name, number);
   return {
-    ...compileEnum(desc),
+    ...codec,
     decode(json, path, violations) {
       if (Number.isInteger(json)) return json;
-      return numberByName.get(json as string) ?? violate(violations, path, `must be ${names.join(' or ')}`);
+      return numberByName.get(json as string) ?? violate(violations, path, `must be ${names}`);
     },
   };
 }
