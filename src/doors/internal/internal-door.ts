@@ -5,7 +5,7 @@
 
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import { constants, Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import type { Message } from '@bufbuild/protobuf';
+import { type DescMessage, type Message, type MessageShape, toJsonString } from '@bufbuild/protobuf';
 import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
 import { Code, ConnectError, createConnectRouter, createContextValues } from '@connectrpc/connect';
 import {
@@ -24,9 +24,10 @@ import {
   universalResponseToNodeResponse,
 } from '@connectrpc/connect-node';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
+import { createStandardJsonDecoder } from '../../contract/json/json-codec.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
 import { isUnary } from '../../contract/unary.ts';
-import { ServiceError, toConnectError } from '../../requests/errors.ts';
+import { refuseInvalid, ServiceError, toConnectError } from '../../requests/errors.ts';
 import type { Method, StreamMethod } from '../../requests/method.ts';
 import {
   answerHeaders,
@@ -38,6 +39,7 @@ import {
 import { RawHeaders } from '../../requests/request-header.ts';
 import { admit, type DoorOptions, operationOf } from '../call.ts';
 import { pathOf } from '../node-headers.ts';
+import { parseJsonBody } from '../public/json-body.ts';
 import { discardBody, limitStream } from '../request-body.ts';
 import {
   callIsUnreadable,
@@ -47,7 +49,6 @@ import {
   trailerOf,
   withReadableMessage,
 } from './catalogue-errors.ts';
-import { createProtoJsonDecoder } from './proto-json.ts';
 import { admittedCaller, requestGateOf } from './request-gate.ts';
 import { createStructCheck, type StructCheck } from './struct-check.ts';
 import { createUnaryGrpc } from './unary-grpc.ts';
@@ -128,7 +129,7 @@ function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
   for (const service of options.services) {
     for (const [method, served] of [...service.methods, ...service.streams]) {
       // Connect's serialization accepts a text decoder here, although the router's option types omit it.
-      const jsonOptions = { ignoreUnknownFields: false, textDecoder: createProtoJsonDecoder(method.input) };
+      const jsonOptions = { ignoreUnknownFields: false, textDecoder: strictDecoder(method.input) };
       router.rpc(method, implementationOf(served) as never, {
         requestGate: requestGateOf((context, header) =>
           admit(service.authenticate, served.ratePolicy, options.takeFromLimit, context, header),
@@ -145,6 +146,21 @@ function compileHandlers(options: InternalDoorOptions): Map<string, Called> {
     checkStructs: createStructCheck(handler.method.input),
   });
   return new Map(router.handlers.map((handler) => [handler.requestPath, calledBy(handler)]));
+}
+
+/**
+ * protobuf-es has no strict mode: it reads what the strict decoder has read. Throws a refusal that lists every
+ * violation of shape.
+ */
+function strictDecoder<Desc extends DescMessage>(desc: Desc) {
+  const decode = createStandardJsonDecoder(desc);
+  return {
+    decode(bytes: Uint8Array = new Uint8Array()): string {
+      const { message, violations } = decode(parseJsonBody(bytes));
+      refuseInvalid(violations);
+      return toJsonString(desc, message as MessageShape<Desc>);
+    },
+  };
 }
 
 type Served = Method<unknown, unknown, unknown> | StreamMethod<unknown, unknown, unknown>;
