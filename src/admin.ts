@@ -20,6 +20,7 @@ import {
   confirm,
   formatMinute,
   group,
+  inSnakeCase,
   peppersOf,
   print,
   program,
@@ -314,12 +315,6 @@ function parseWallet(text: string): WalletAddress {
 
 function walletFields(wallets: Wallets): Row {
   return Object.fromEntries(chainNames.map((chain) => [`wallet_${chain}`, wallets[chain]]));
-}
-
-/** The fields as scripts read them: `keyId` is `key_id`. */
-function inSnakeCase(fields: object): object {
-  const nameOf = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [nameOf(name), value]));
 }
 
 /** A key as a table row of at most 120 columns, without the merchant and with one column for its end. */

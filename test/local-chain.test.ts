@@ -203,6 +203,16 @@ test('a restart keeps balances and block hashes', async () => {
   expect(Math.abs(Number(timestamp) - Date.now() / 1000)).toBeLessThan(3);
 });
 
+test('a chain whose clock was ahead is named, with the remedy', async () => {
+  const { chains, stop } = await start();
+  const timestamp = Math.round(Date.now() / 1000) + 3_600;
+  await chains.base?.client.request({ method: 'evm_mine', params: [{ timestamp }] } as never);
+  await stop();
+  await start();
+  const folder = join(dataDir, 'chains/base');
+  expect(log.at(-1)?.msg).toMatch(`stop the service and remove ${folder}`);
+});
+
 test('a chain keeps its first block, although each restart adds one to the saved state', async () => {
   const first = await start();
   const begin = await hashOf(first.chains.base as RunningChain, 0n);

@@ -172,7 +172,7 @@ function summarize(session: ConsoleSession) {
     name,
     merchantId: merchantId == null ? undefined : formatIdentifier('mer', merchantId),
     mode: mode ?? undefined,
-    isReadOnly,
+    readOnly: isReadOnly,
     /** `code`: the link was not opened yet. */
     status: statusOf(session),
     createdAt,

@@ -86,6 +86,14 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     );
   }
   const chain = localChain(network, node);
+  const { timestamp } = await chain.client.getBlock();
+  const aheadSeconds = Number(timestamp) - Math.round(Date.now() / 1000);
+  if (aheadSeconds > maxAheadSeconds) {
+    logger.warn(
+      { chain: network.chain, ahead_seconds: aheadSeconds },
+      `local chain: its clock was ahead, so that payments on it are late: stop the service and remove ${folder}`,
+    );
+  }
   let savedHead = -1n;
   let savedAtMs = Number.NEGATIVE_INFINITY;
 
@@ -227,6 +235,8 @@ const busyIntervalSeconds = 1;
 const idleIntervalSeconds = 60;
 /** If the newest block is further ahead than this, the clock was set back: blocks are mined all the same. */
 const maxSkewSeconds = 5;
+/** If the newest block is further ahead than this, intents end long before their time. */
+const maxAheadSeconds = 60;
 
 /**
  * Mines a block if one is due: each second while `isBusy` or a transaction is pending, otherwise each minute.

@@ -7,7 +7,16 @@ import { modeNames } from '../contract/words.ts';
 import { AdministrationError } from '../merchants/operator-ids.ts';
 import { idOption, parseDuration } from './admin-options.ts';
 import type { Row } from './admin-program.ts';
-import { changing, command, formatMinute, group, peppersOf, print, withDatabase } from './admin-program.ts';
+import {
+  changing,
+  command,
+  formatMinute,
+  group,
+  inSnakeCase,
+  peppersOf,
+  print,
+  withDatabase,
+} from './admin-program.ts';
 
 /** Loaded only by commands that run, because it loads the database. */
 const loadLinks = () => import('../console/sessions.ts');
@@ -44,7 +53,7 @@ export function addConsoleCommands(): void {
           },
         );
         const link = `${address}/#${code}`;
-        print({ json: { ...jsonOf(session), link }, rows: [{ ...rowOf(session), link }] });
+        print({ json: { ...inSnakeCase(session), link }, rows: [{ ...rowOf(session), link }] });
         return { id: session.sessionId };
       });
     });
@@ -55,7 +64,7 @@ export function addConsoleCommands(): void {
       withDatabase(async ({ orm }) => {
         const sessions = await (await loadLinks()).listSessions(orm.em);
         print(
-          { json: sessions.map(jsonOf), rows: sessions.map(rowOf) },
+          { json: sessions.map(inSnakeCase), rows: sessions.map(rowOf) },
           'There are no sessions: "console link" begins one.',
         );
       }),
@@ -67,7 +76,7 @@ export function addConsoleCommands(): void {
     .action((options) =>
       changing(async ({ orm }) => {
         const session = await (await loadLinks()).revokeSession(orm.em, options.session);
-        print({ json: jsonOf(session), rows: [rowOf(session)] });
+        print({ json: inSnakeCase(session), rows: [rowOf(session)] });
       }),
     );
 }
@@ -79,25 +88,12 @@ function addressOfConsole(): string {
   return address;
 }
 
-function jsonOf(session: SessionSummary) {
-  return {
-    session_id: session.sessionId,
-    name: session.name,
-    merchant_id: session.merchantId,
-    mode: session.mode,
-    read_only: session.isReadOnly,
-    status: session.status,
-    created_at: session.createdAt,
-    expires_at: session.expiresAt,
-  };
-}
-
-function rowOf({ sessionId, name, merchantId, mode, isReadOnly, status, expiresAt }: SessionSummary): Row {
+function rowOf({ sessionId, name, merchantId, mode, readOnly, status, expiresAt }: SessionSummary): Row {
   return {
     session: sessionId,
     name,
     sees: merchantId === undefined ? 'all merchants' : `${merchantId} ${mode}`,
-    may: isReadOnly ? 'read' : 'read and change',
+    may: readOnly ? 'read' : 'read and change',
     status,
     'until (UTC)': expiresAt ? formatMinute(expiresAt) : '',
   };

@@ -187,3 +187,9 @@ export function shows<Options>(
 ): (options: Options) => Promise<void> {
   return (options) => within(async (database) => print(await (await load())(database, options), whenEmpty));
 }
+
+/** The fields as scripts read them: `keyId` is `key_id`. */
+export function inSnakeCase(fields: object): object {
+  const nameOf = (name: string) => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [nameOf(name), value]));
+}
