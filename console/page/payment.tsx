@@ -9,7 +9,8 @@ import { api, useScope } from './api.ts';
 import { Opener } from './forms.tsx';
 import { Head, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
-import { isCut, RefundForm, RefundTable, surplusOf } from './refunds.tsx';
+import { RefundForm, RefundTable } from './refunds.tsx';
+import { isCut, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
@@ -68,7 +69,10 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
   switch (status) {
     case PaymentIntentStatus.REQUIRES_PAYMENT:
       if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} is missing.`;
-      return came ? 'Nothing that pays it has arrived.' : 'Nothing has arrived yet.';
+      if (came) return 'Nothing that pays it has arrived.';
+      return payments.length > 0
+        ? 'Its payment was reorged, and usually comes back: the payer should not pay again.'
+        : 'Nothing has arrived yet.';
     case PaymentIntentStatus.PROCESSING:
       return 'The money is on the chain. Do not ship yet: it still needs confirmations.';
     case PaymentIntentStatus.SUCCEEDED:
@@ -80,6 +84,9 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
+      if (labels.includes('found_late')) {
+        return `It ${end}, but was paid in time and seen late: treat it as paid, or return the money.${returned}`;
+      }
       const advice = surplus > 0n ? ' Return it.' : '';
       const why =
         received > 0n && received < amountUnits

@@ -7,12 +7,12 @@ import type { Transfer } from '../../checkout/page/state.ts';
 import { onChangeOfAnotherTab, storedTransfers, withWalletLock } from '../../checkout/page/transfer.ts';
 import { findWallets, isRefusal, refusalOf, type Wallet } from '../../checkout/page/wallets.ts';
 import type { PaymentIntent } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
-import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_intent_pb.ts';
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, api, isReusedKey, useScope } from './api.ts';
 import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
 import { LiveList, rarelyMs, useLoaded } from './loading.tsx';
+import { isCut, isOpen, payersOf, refundableUnits, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { Facts, Table } from './tables.tsx';
 import {
@@ -92,43 +92,6 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
   );
 }
 
-/** What was confirmed in the intent's token. */
-const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
-  payments.filter((each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress);
-
-/** The part of it that has not gone back. */
-const returnableOf = (intent: PaymentIntent): bigint =>
-  confirmedOf(intent).reduce((all, each) => all + each.amountUnits, -(intent.amountRefundedUnits ?? 0n));
-
-/** True if the service has more payments than it sent, so that their sum is not known here. */
-export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => paymentsCount > payments.length;
-
-/** The payers' addresses, which are the usual destinations, and what came from each, most first. */
-function payersOf(intent: PaymentIntent): [address: string, units: bigint][] {
-  const byPayer = Map.groupBy(confirmedOf(intent), ({ fromAddress }) => fromAddress);
-  const sums = [...byPayer].map(([payer, paid]): [string, bigint] => [
-    payer,
-    paid.reduce((sum, { amountUnits }) => sum + amountUnits, 0n),
-  ]);
-  return sums.sort(([, a], [, b]) => Number(b - a));
-}
-
-const isOpen = ({ status }: Refund) =>
-  status === RefundStatus.REQUIRES_TRANSFER || status === RefundStatus.PROCESSING;
-
-/** The part of it that no open refund takes. */
-function refundableUnits(intent: PaymentIntent, refunds: readonly Refund[]): bigint | undefined {
-  if (isCut(intent)) return undefined;
-  return refunds.filter(isOpen).reduce((rest, { amountUnits }) => rest - amountUnits, returnableOf(intent));
-}
-
-/** The part of that above the amount asked for; all of it, if the payment ended unpaid. */
-export function surplusOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
-  const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
-  const surplus = (refundableUnits(intent, refunds) ?? 0n) - (isPaid ? intent.amountUnits : 0n);
-  return surplus > 0n ? surplus : 0n;
-}
-
 interface RefundFormProps {
   intent: PaymentIntent;
   refunds: readonly Refund[];
@@ -145,7 +108,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     const surplus = surplusOf(intent, refunds);
     // Beside an open refund, somebody has to decide how much more goes back.
     const all = refunds.some(isOpen) ? undefined : freeUnits;
-    const most = surplus > 0n && surplus < (freeUnits ?? 0n) ? surplus : all;
+    const most = surplus > 0n && (freeUnits === undefined || surplus < freeUnits) ? surplus : all;
     setAmount(most === undefined ? '' : plainAmount(most, decimals));
     // Pressed twice, the button prepares one refund.
     setKey(crypto.randomUUID());
@@ -240,8 +203,16 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
   const plain = value?.transactionHashes ?? [];
   const confirm = (transactionHash: string) => api.confirmRefund({ id, transactionHash });
   const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
+  // It still waits for its own transfer: these have another amount or receiver.
+  const others = transfers.filter(({ status }) => status !== PaymentStatus.REORGED);
   return (
     <>
+      {others.map(({ transactionHash, logIndex, amountUnits: units, tokenAddress: token }) => (
+        <p key={`${transactionHash} ${logIndex}`} role="alert">
+          {moneyText({ units, token })} have gone out for this refund already. Signed again, its whole amount
+          goes out, too: cancel it if that was all. <Transaction of={transactionHash} chainId={chainId} />
+        </p>
+      ))}
       {reverted !== undefined && (
         <p role="alert">
           Its transfer was reorged and may come back by itself. Sign again only if your wallet shows it as

@@ -72,7 +72,8 @@ function watchedChainOf(
   const chainMetrics = metrics.chain(mode, chain, {
     blockTimeMs: settings.blockTimeMs,
     faults: nodeFaults,
-    events: eventTypes.filter((type) => !type.startsWith('webhook_endpoint.')),
+    // Expiry has a metric of its own.
+    events: eventTypes.filter((type) => !/^webhook_endpoint\.|\.expired$/.test(type)),
   });
   const { chainId, tokens } = settings;
   const observer = { onFault: chainMetrics.nodeFault, onRequest: chainMetrics.nodeRequest };

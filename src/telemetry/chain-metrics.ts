@@ -11,7 +11,7 @@ export type ChainMetrics = ReturnType<typeof metricsOf>;
 type CountedOfChain = { blockTimeMs: number; faults: readonly string[]; events: readonly string[] };
 
 function createExpiryMetrics({ counter, gauge }: Instruments) {
-  const expirations = counter('expired_total', 'Payment intents that this process has expired.');
+  const expirations = counter('expired_total', 'Payment intents and refunds that this process has expired.');
   const lag = gauge(
     'expiry_lag_seconds',
     'How late the payment intents were that this process expired last, by the clock of the service or of a chain; 0 if none was due.',
