@@ -271,7 +271,11 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
       return [`${money} arrived without a payment.`, `/unattributed/${subject}`, 'Whose is it?'];
     case AttentionKind.PAYMENT:
       if (labels.includes('found_late')) {
-        return [`A payment was made in time and seen late: treat it as paid (${why}).`, payment, 'Look at it'];
+        return [
+          `A payment was made in time and seen late: treat it as paid (${why}).`,
+          payment,
+          'Look at it',
+        ];
       }
       return units > 0n
         ? [`${money} of a payment are not yours to keep (${why}).`, payment, 'Return it']

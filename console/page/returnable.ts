@@ -31,7 +31,9 @@ export const isOpen = ({ status }: Refund) =>
 
 /** What refunds take besides what has gone back: transfers on their way, whatever the refund, and those to come. */
 function takenBy(refunds: readonly Refund[]): bigint {
-  const coming = refunds.flatMap(({ transfers }) => transfers).filter(({ status }) => status === PaymentStatus.PENDING);
+  const coming = refunds
+    .flatMap(({ transfers }) => transfers)
+    .filter(({ status }) => status === PaymentStatus.PENDING);
   const toSign = refunds.filter(({ status }) => status === RefundStatus.REQUIRES_TRANSFER);
   return [...coming, ...toSign].reduce((all, { amountUnits }) => all + amountUnits, 0n);
 }

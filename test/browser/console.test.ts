@@ -15,6 +15,7 @@ import { type CheckoutWorld, startCheckoutWorld } from '../support/checkout-page
 import { insertOf } from '../support/intent-rows.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { idBytes } from '../support/settlement.ts';
+import { insertTransfers } from '../support/transfer-rows.ts';
 import { holdBack, installWallet, reject } from '../support/wallet.ts';
 
 const timezoneId = 'Europe/Berlin';
@@ -283,6 +284,41 @@ describe.skipIf(!hasBrowser)('the console', () => {
     ]);
   });
 
+  /** Changes the row of an intent, as events would that are hard to cause. */
+  const change = ({ id }: { id: string }, to: string) =>
+    world.service.query(`update payment_intents set ${to} where id = $1`, [parseIdentifier('pi', id)]);
+
+  test('of a payment with more transfers than are sent, its surplus is offered, and not its price', async () => {
+    const intent = await createPaid();
+    await change(intent, 'payments_count = 130, amount_received_units = amount_units + 300000');
+    await signIn(`/payments/${intent.id}`);
+    await see('0.30 USDC is more than you asked for: return it.');
+    await press('Give money back');
+    expect(await page.getByLabel('Amount in USDC').inputValue()).toBe('0.3');
+  });
+
+  test('a payment that was made in time and seen late is not to be returned', async () => {
+    const intent = await world.createIntent();
+    await world.transferTo(intent);
+    await world.mine(11);
+    await change(intent, `status = 'expired', expired_at = now(), labels = '{late, found_late}'`);
+    await signIn();
+    await see('A payment was made in time and seen late: treat it as paid');
+    await page.goto(`${url}/payments/${intent.id}`);
+    await see('was paid in time and seen late: treat it as paid');
+    // Leaves nothing to do for other tests.
+    await change(intent, 'labels = null');
+  });
+
+  test('whoever is asked about a reorged payment is not told that nothing has arrived', async () => {
+    const intent = await world.createIntent();
+    const row = { paymentIntent: intent.id, state: 'reorged' as const };
+    await insertTransfers(world.service, world.service.merchant, [row]);
+    await change(intent, 'payments_count = 1');
+    await signIn(`/payments/${intent.id}`);
+    await see('Its payment was reorged, and usually comes back: the payer should not pay again.');
+  });
+
   test('an unsigned refund is canceled, and the focus stays in place', async () => {
     const intent = await createPaid();
     const refund = { payment_intent: intent.id, destination: '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed' };
@@ -404,6 +440,23 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(wallets[0].sent).toEqual([]);
       await page.unroute('**/ListRefunds');
       complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+    });
+
+    test('is not signed without a word if another amount has gone out for it', async () => {
+      const {
+        account: { address: from },
+        refund,
+      } = await start();
+      const sent = { from, to: destination as Address, amountUnits: 1_000_000n };
+      await world.chain.transfer({ ...sent, suffix: idBytes(refund.id) });
+      await world.mine();
+      await see(/^1\.00\sUSDC have gone out for this refund already/);
+      // On its way, it cannot go back a second time, whatever becomes of the refund.
+      await world.service.call('cancelRefund', { id: refund.id });
+      await press('Give money back');
+      await page.getByLabel('Amount in USDC').fill('12');
+      await see('No more than 11.50 USDC can go back.');
+      await world.service.query('update refunds set labels = null');
     });
 
     test('is copied or scanned by an operator, and confirmed with its transaction', async () => {
