@@ -24,8 +24,9 @@ export function getSummary(em: EntityManager): ConsoleMethod<'getSummary'> {
       const { merchantId, mode } = merchantOf(caller);
       const { firstDay, lastDay } = request;
       context.charge?.(Math.floor((Date.parse(lastDay) - Date.parse(firstDay)) / (daysOfRequest * dayMs)));
-      const timeZone = hasWholeHours(request.timeZone, firstDay, lastDay) ? request.timeZone : 'UTC';
-      const { dates, starts, end } = daysOf(timeZone, firstDay, lastDay);
+      const own = daysOf(request.timeZone, firstDay, lastDay);
+      const { timeZone, dates, starts, end } =
+        own ?? (daysOf('UTC', firstDay, lastDay) as NonNullable<typeof own>);
       const [row] = (await read(merchantId, sumDays, [merchantId, mode, dates, starts, end])).rows;
       const byDate = Map.groupBy<string, Figures>(row?.figures ?? [], ({ date }) => date);
       const days = [...byDate].map(([date, figures]) => ({ date, ...sumsOf(figures) }));
@@ -83,33 +84,21 @@ function dayOf(text: string): number {
   return Number.isNaN(ms) || new Date(ms).toISOString().slice(0, 10) !== text ? Number.NaN : ms;
 }
 
-const formatIn = (timeZone: string) =>
-  new Intl.DateTimeFormat('en', { timeZone, minute: 'numeric', second: 'numeric' });
-
-/** Only names: PostgreSQL reads the sign of an offset the other way round. */
+/** Only names: Node also takes offsets, which have no summer time. */
 function isTimeZone(text: string): boolean {
   if (!/^[A-Za-z][A-Za-z0-9_+/-]{0,63}$/.test(text)) return false;
   try {
-    formatIn(text);
+    new Intl.DateTimeFormat('en', { timeZone: text });
     return true;
   } catch {
     return false;
   }
 }
 
-/** True if the zone's days begin at a whole hour of UTC in this range: figures are kept by the hour. */
-function hasWholeHours(timeZone: string, firstDay: string, lastDay: string): boolean {
-  const format = formatIn(timeZone);
-  for (let ms = Date.parse(firstDay) - dayMs; ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
-    // At a whole hour of UTC, `00:00`.
-    if (!/^0?0:00$/.test(format.format(ms))) return false;
-  }
-  return true;
-}
-
 /**
- * The days, the first hour of each, and the first hour after them. PostgreSQL's rules of zones may be older than
- * those of Node and of browsers, and it takes names such as `CET` for abbreviations.
+ * The days, the first hour of each, and the first hour after them; undefined if one does not begin at a whole hour
+ * of UTC: figures are kept by the hour. PostgreSQL's rules of zones may be older than those of Node and of
+ * browsers, and it takes names such as `CET` for abbreviations.
  */
 function daysOf(timeZone: string, firstDay: string, lastDay: string) {
   const format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
@@ -121,9 +110,10 @@ function daysOf(timeZone: string, firstDay: string, lastDay: string) {
   for (let ms = Date.parse(firstDay); ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
     dates.push(dateOf(ms));
     while (format.format(hour) < dateOf(ms)) hour += hourMs;
+    if (format.format(hour - 1) === dateOf(ms)) return undefined;
     starts.push(new Date(hour).toISOString());
   }
-  return { dates: dates.slice(0, -1), starts: starts.slice(0, -1), end: starts.at(-1) };
+  return { timeZone, dates: dates.slice(0, -1), starts: starts.slice(0, -1), end: starts.at(-1) };
 }
 
 const sumDays = preparedStatement(
