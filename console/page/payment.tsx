@@ -84,8 +84,8 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
-      if (labels.includes('found_late')) {
-        return `It ${end}, but was paid in time and seen late: treat it as paid, or return the money.${returned}`;
+      if (labels.includes('found_late') && surplus >= amountUnits) {
+        return `It ${end}, but was paid in time and seen late: treat it as paid, or return the money.`;
       }
       const advice = surplus > 0n ? ' Return it.' : '';
       const why =

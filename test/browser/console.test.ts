@@ -303,9 +303,12 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.mine(11);
     await change(intent, `status = 'expired', expired_at = now(), labels = '{late, found_late}'`);
     await signIn();
-    await see('A payment was made in time and seen late: treat it as paid');
+    await see(/^12\.50\sUSDC were paid in time and seen late: look before you return it\./);
     await page.goto(`${url}/payments/${intent.id}`);
     await see('was paid in time and seen late: treat it as paid');
+    // Of a larger price, it is a part.
+    await change(intent, "amount_units = amount_units * 2, labels = '{late, found_late, underpaid}'");
+    await see(/It expired: only 12\.50\sUSDC of it had arrived/);
     // Leaves nothing to do for other tests.
     await change(intent, 'labels = null');
   });
