@@ -271,7 +271,11 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
       return [`${money} arrived without a payment.`, `/unattributed/${subject}`, 'Whose is it?'];
     case AttentionKind.PAYMENT:
       if (labels.includes('found_late') && units > 0n) {
-        return [`${money} were paid in time and seen late: look before you return it.`, payment, 'Look at it'];
+        return [
+          `${money} were paid in time and seen late: look before you return it.`,
+          payment,
+          'Look at it',
+        ];
       }
       return units > 0n
         ? [`${money} of a payment are not yours to keep (${why}).`, payment, 'Return it']
