@@ -318,6 +318,13 @@ describe('one anvil for each chain', () => {
     const pid = await pidOnDisk();
     await kill();
     process.kill(pid, 'SIGSTOP');
+    // Its threads stop one after the other.
+    const states = async () => {
+      const threads = await readdir(`/proc/${pid}/task`);
+      const stats = threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8'));
+      return (await Promise.all(stats)).map((stat) => /\) (\w)/.exec(stat)?.[1]);
+    };
+    await expect.poll(async () => new Set(await states()), { interval: 10 }).toEqual(new Set('T'));
 
     const chain = await startBase();
     expect(chain.pid).not.toBe(pid);

@@ -124,7 +124,7 @@ export interface ConfirmRefund {
 export interface ListTransfers {
   /** Most transfers on a page, 1 to 100. Default: 20. */
   pageSize?: number | undefined;
-  /** Only transfers with this status. Reorged transfers have none. */
+  /** Only transfers with this status. `unattributed` leaves out reorged ones. */
   status?: words.TransferStatus | undefined;
   /** Only transfers of this transaction: the hash that a payer's wallet shows. */
   transactionHash?: string | undefined;

@@ -10,7 +10,7 @@ import { Opener } from './forms.tsx';
 import { Head, Shown, useLoaded } from './loading.tsx';
 import { orderOf } from './payments.tsx';
 import { RefundForm, RefundTable } from './refunds.tsx';
-import { isCut, surplusOf } from './returnable.ts';
+import { isCut, sumOf, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { Facts, Table } from './tables.tsx';
 import { Timeline } from './timeline.tsx';
@@ -63,16 +63,17 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
   const { status, amountUnits, payments, labels, tokenAddress: token } = intent;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   const money = (units: bigint) => moneyText({ units, token });
+  const unitsWhere = (isMeant: (payment: Transfer) => boolean) => sumOf(payments.filter(isMeant));
   const came = payments.some((each) => each.status !== PaymentStatus.REORGED);
   const returned = refunded > 0n ? ` ${money(refunded)} went back to the payer.` : '';
   const surplus = surplusOf(intent, refunds);
   switch (status) {
     case PaymentIntentStatus.REQUIRES_PAYMENT:
       if (received > 0n) return `${money(received)} arrived; ${money(amountUnits - received)} is missing.`;
-      if (came) return 'Nothing that pays it has arrived.';
-      return payments.length > 0
-        ? 'Its payment was reorged, and usually comes back: the payer should not pay again.'
-        : 'Nothing has arrived yet.';
+      if (!came && unitsWhere(({ tokenAddress }) => tokenAddress === token) >= amountUnits) {
+        return 'Its payment was reorged, and usually comes back: the payer should not pay again.';
+      }
+      return payments.length > 0 ? 'Nothing that pays it has arrived.' : 'Nothing has arrived yet.';
     case PaymentIntentStatus.PROCESSING:
       return 'The money is on the chain. Do not ship yet: it still needs confirmations.';
     case PaymentIntentStatus.SUCCEEDED:
@@ -84,7 +85,10 @@ function sentenceOf(intent: PaymentIntent, refunds: readonly Refund[]): string {
     case PaymentIntentStatus.CANCELED: {
       const end = status === PaymentIntentStatus.CANCELED ? 'was canceled' : 'expired';
       if (!came) return `It ${end}. Nothing arrived, so there is nothing to ship.`;
-      if (labels.includes('found_late') && surplus >= amountUnits) {
+      const inTime = unitsWhere(
+        (each) => each.labels.includes('found_late') && each.status !== PaymentStatus.REORGED,
+      );
+      if (inTime >= amountUnits && refunded === 0n) {
         return `It ${end}, but was paid in time and seen late: treat it as paid, or return the money.`;
       }
       const advice = surplus > 0n ? ' Return it.' : '';

@@ -5,13 +5,16 @@ import { PaymentIntentStatus } from '../../src/contract/gen/payments/v1/payment_
 import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 
+export const sumOf = (some: readonly { amountUnits: bigint }[]) =>
+  some.reduce((all, each) => all + each.amountUnits, 0n);
+
 /** What was confirmed in the intent's token. */
 const confirmedOf = ({ payments, tokenAddress }: PaymentIntent) =>
   payments.filter((each) => each.status === PaymentStatus.CONFIRMED && each.tokenAddress === tokenAddress);
 
 /** The part of it that has not gone back. */
 const returnableOf = (intent: PaymentIntent): bigint =>
-  confirmedOf(intent).reduce((all, each) => all + each.amountUnits, -(intent.amountRefundedUnits ?? 0n));
+  sumOf(confirmedOf(intent)) - (intent.amountRefundedUnits ?? 0n);
 
 /** True if the service has more payments than it sent, so that their sum is not known here. */
 export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => paymentsCount > payments.length;
@@ -19,10 +22,7 @@ export const isCut = ({ payments, paymentsCount = 0 }: PaymentIntent) => payment
 /** The payers' addresses, which are the usual destinations, and what came from each, most first. */
 export function payersOf(intent: PaymentIntent): [address: string, units: bigint][] {
   const byPayer = Map.groupBy(confirmedOf(intent), ({ fromAddress }) => fromAddress);
-  const sums = [...byPayer].map(([payer, paid]): [string, bigint] => [
-    payer,
-    paid.reduce((sum, { amountUnits }) => sum + amountUnits, 0n),
-  ]);
+  const sums = [...byPayer].map(([payer, paid]): [string, bigint] => [payer, sumOf(paid)]);
   return sums.sort(([, a], [, b]) => Number(b - a));
 }
 
@@ -35,7 +35,7 @@ function takenBy(refunds: readonly Refund[]): bigint {
     .flatMap(({ transfers }) => transfers)
     .filter(({ status }) => status === PaymentStatus.PENDING);
   const toSign = refunds.filter(({ status }) => status === RefundStatus.REQUIRES_TRANSFER);
-  return [...coming, ...toSign].reduce((all, { amountUnits }) => all + amountUnits, 0n);
+  return sumOf([...coming, ...toSign]);
 }
 
 /** The part of it that no refund takes. */
@@ -47,8 +47,9 @@ export function refundableUnits(intent: PaymentIntent, refunds: readonly Refund[
 export function surplusOf(intent: PaymentIntent, refunds: readonly Refund[]): bigint {
   const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
-  // Of payments that were not sent, only the sum of those that count is known.
-  const rest = refundableUnits(intent, refunds) ?? received - refunded - takenBy(refunds);
-  const surplus = rest - (isPaid ? intent.amountUnits : 0n);
+  // Of payments that were not sent, only the sum of those that count is known. The newest may be unconfirmed.
+  const pending = sumOf(intent.payments.filter(({ status }) => status === PaymentStatus.PENDING));
+  const known = isPaid ? received - pending - refunded - takenBy(refunds) : 0n;
+  const surplus = (refundableUnits(intent, refunds) ?? known) - (isPaid ? intent.amountUnits : 0n);
   return surplus > 0n ? surplus : 0n;
 }

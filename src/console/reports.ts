@@ -102,15 +102,15 @@ function isTimeZone(text: string): boolean {
  */
 function daysOf(timeZone: string, firstDay: string, lastDay: string) {
   const format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
-  const dateOf = (ms: number) => new Date(ms).toISOString().slice(0, 10);
   const dates: string[] = [];
   const starts: string[] = [];
   // Before the first day begins in any zone.
   let hour = Date.parse(firstDay) - 15 * hourMs;
   for (let ms = Date.parse(firstDay); ms <= Date.parse(lastDay) + dayMs; ms += dayMs) {
-    dates.push(dateOf(ms));
-    while (format.format(hour) < dateOf(ms)) hour += hourMs;
-    if (format.format(hour - 1) === dateOf(ms)) return undefined;
+    const date = new Date(ms).toISOString().slice(0, 10);
+    dates.push(date);
+    for (const step of [12 * hourMs, hourMs]) while (format.format(hour + step - hourMs) < date) hour += step;
+    if (format.format(hour - 1) === date) return undefined;
     starts.push(new Date(hour).toISOString());
   }
   return { timeZone, dates: dates.slice(0, -1), starts: starts.slice(0, -1), end: starts.at(-1) };

@@ -111,7 +111,7 @@ export class DatabaseClient extends pg.Client {
   /** As in `pg`, whose types lack it. A session's own DateStyle stays, whatever the server's becomes. */
   getStartupConf(): object {
     const { getStartupConf } = pg.Client.prototype as unknown as { getStartupConf(): object };
-    return { ...getStartupConf.call(this), DateStyle: 'ISO' };
+    return { ...getStartupConf.call(this), DateStyle: 'ISO, MDY' };
   }
 
   // As in `pg`, with a callback or a promise.

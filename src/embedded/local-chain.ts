@@ -86,8 +86,8 @@ export async function runLocalChain(options: LocalChainOptions): Promise<Running
     );
   }
   const chain = localChain(network, node);
-  const { timestamp } = await chain.client.getBlock();
-  const aheadSeconds = Number(timestamp) - Math.round(Date.now() / 1000);
+  const newest = await chain.client.getBlock().catch(() => undefined);
+  const aheadSeconds = Number(newest?.timestamp ?? 0) - Math.round(Date.now() / 1000);
   if (aheadSeconds > maxAheadSeconds) {
     logger.warn(
       { chain: network.chain, ahead_seconds: aheadSeconds },

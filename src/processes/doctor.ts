@@ -229,7 +229,7 @@ async function checkReplication({ orm, location }: Database): Promise<string> {
     problems.push(
       "the log cannot be archived, so it fills the disk and backups end. See pg_stat_archiver and the server's log",
     );
-  if (problems.length > 0) throw new StartupError(`${state}: ${problems.join('; ')}`);
+  if (problems.length > 0) throw new StartupError([state, ...problems].join('; '));
   return state;
 }
 

@@ -18,7 +18,7 @@ function createExpiryMetrics({ counter, gauge }: Instruments) {
     ['clock'],
   );
   return {
-    /** Counts intents expired by this clock. `lagMs`: how late the first of them was. */
+    /** Counts intents and refunds expired by this clock. `lagMs`: how late the first of them was. */
     count(clock: string, expired: number, lagMs: number) {
       expirations.inc(expired);
       lag.set({ clock }, lagMs / 1000);

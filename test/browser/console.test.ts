@@ -301,6 +301,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const intent = await world.createIntent();
     await world.transferTo(intent);
     await world.mine(11);
+    await world.service.query(`update transfers set labels = '{found_late}' where payment_intent = $1`, [
+      parseIdentifier('pi', intent.id),
+    ]);
     await change(intent, `status = 'expired', expired_at = now(), labels = '{late, found_late}'`);
     await signIn();
     await see(/^12\.50\sUSDC were paid in time and seen late: look before you return it\./);
@@ -315,11 +318,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
   test('whoever is asked about a reorged payment is not told that nothing has arrived', async () => {
     const intent = await world.createIntent();
-    const row = { paymentIntent: intent.id, state: 'reorged' as const };
+    const row = { paymentIntent: intent.id, state: 'reorged' as const, amountUnits: intent.amount_units };
     await insertTransfers(world.service, world.service.merchant, [row]);
     await change(intent, 'payments_count = 1');
     await signIn(`/payments/${intent.id}`);
     await see('Its payment was reorged, and usually comes back: the payer should not pay again.');
+    // Of a larger price, it is no reason to wait.
+    await change(intent, 'amount_units = amount_units * 2');
+    await see('Nothing that pays it has arrived.');
   });
 
   test('an unsigned refund is canceled, and the focus stays in place', async () => {

@@ -29,7 +29,7 @@ export function refusesEmptyList(field: DescField): boolean {
 }
 
 /** Returns the JSON schema keywords that the contract gives the field. */
-export function schemaOf(field: DescField): { examples?: unknown[]; maximum?: number; enum?: string[] } {
+export function schemaOf(field: DescField): { examples?: unknown[]; maximum?: number; enum?: unknown } {
   return JSON.parse(getOption(field, json_field).schema || '{}');
 }
 

@@ -159,7 +159,8 @@ function compileField(field: DescField, isStandard: boolean): ValueCodec {
 function compileValue(field: DescField, isStandard: boolean): ValueCodec {
   if (field.message !== undefined) return compileMessage(field.message, { isStandard });
   if (field.enum === undefined) return compileScalar(field, field.scalar, isStandard);
-  const words = enumWords(field.enum).filter(({ word }) => schemaOf(field).enum?.includes(word) !== false);
+  const { enum: taken } = schemaOf(field);
+  const words = enumWords(field.enum).filter(({ word }) => !Array.isArray(taken) || taken.includes(word));
   const codec = compileEnum(field.enum, words);
   return isStandard ? standardEnum(field.enum, words, codec) : codec;
 }
@@ -269,7 +270,7 @@ function standardEnum(desc: DescEnum, read: EnumWords, codec: ValueCodec): Value
   return {
     ...codec,
     decode(json, path, violations) {
-      if (Number.isInteger(json)) return json;
+      if (Number.isInteger(json) && Math.abs(json as number) < 2 ** 31) return json;
       return numberByName.get(json as string) ?? violate(violations, path, `must be ${names}`);
     },
   };

@@ -63,7 +63,7 @@ export type ListTransfersRequest = Message<"payments.v1.ListTransfersRequest"> &
   pageToken: string;
 
   /**
-   * Only transfers with this status. Reorged transfers have none.
+   * Only transfers with this status. `unattributed` leaves out reorged ones.
    *
    * @generated from field: payments.v1.TransferStatus status = 3;
    */
