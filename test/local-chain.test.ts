@@ -320,11 +320,11 @@ describe('one anvil for each chain', () => {
     process.kill(pid, 'SIGSTOP');
     // Its threads stop one after the other.
     const states = async () => {
-      const threads = await readdir(`/proc/${pid}/task`);
-      const stats = threads.map((thread) => readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8'));
-      return (await Promise.all(stats)).map((stat) => /\) (\w)/.exec(stat)?.[1]);
+      const files = (await readdir(`/proc/${pid}/task`)).map((thread) => `/proc/${pid}/task/${thread}/stat`);
+      const stats = await Promise.all(files.map((file) => readFile(file, 'utf8')));
+      return new Set(stats.map((stat) => /\) (\w)/.exec(stat)?.[1]));
     };
-    await expect.poll(async () => new Set(await states()), { interval: 10 }).toEqual(new Set('T'));
+    await expect.poll(states, { interval: 10 }).toEqual(new Set('T'));
 
     const chain = await startBase();
     expect(chain.pid).not.toBe(pid);

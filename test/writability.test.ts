@@ -3,7 +3,7 @@
 import { afterAll, expect, test } from 'vitest';
 import { loadConfig } from '../src/config/config.ts';
 import { createOrm, migrate } from '../src/database/orm.ts';
-import { createDatabaseProbe } from '../src/database/writability.ts';
+import { assertSettings, createDatabaseProbe } from '../src/database/writability.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { openDatabase } from '../src/processes/open-database.ts';
 import { canLimitDisk, startOwnPostgres } from './support/own-postgres.ts';
@@ -69,18 +69,20 @@ test.each([
 
 test("times are read right, although the server's DateStyle changes meanwhile", async () => {
   const orm = createOrm({ url: postgres.url('writer', 'postgres') }, 1);
+  const moment = '2026-12-05T00:00:00.000Z';
   const read = async () => {
-    const [row] = await orm.em
-      .fork()
-      .execute<{ at: Date }[]>("select timestamptz '2026-12-05T00:00:00Z' as at");
-    return new Date(row?.at ?? 0).toISOString();
+    const [{ at }] = await orm.em.fork().execute<[{ at: string }]>(`select timestamptz '${moment}' as at`);
+    return new Date(at).toISOString();
   };
-  expect(await read()).toBe('2026-12-05T00:00:00.000Z');
+  expect(await read()).toBe(moment);
   await postgres.query(`alter system set "DateStyle" = 'SQL, DMY'`);
   await postgres.query('select pg_reload_conf()');
-  const style = async () => (await postgres.query('show datestyle'))[0];
-  await expect.poll(style, { interval: 10 }).toEqual({ DateStyle: 'SQL, DMY' });
-  expect(await read()).toBe('2026-12-05T00:00:00.000Z');
+  const style = () => postgres.query('show datestyle');
+  await expect.poll(style, { interval: 10 }).toEqual([{ DateStyle: 'SQL, DMY' }]);
+  expect(await read()).toBe(moment);
+  // A pooler may not pass it on.
+  await orm.em.fork().execute(`set "DateStyle" = 'German'`);
+  await expect(assertSettings(orm.em)).rejects.toThrow('DateStyle is "German');
   await orm.close();
   await postgres.query('alter system reset "DateStyle"');
   await postgres.query('select pg_reload_conf()');

@@ -28,12 +28,11 @@ export function payersOf(intent: PaymentIntent): [address: string, units: bigint
 
 export const isOpen = ({ status }: Refund) =>
   status === RefundStatus.REQUIRES_TRANSFER || status === RefundStatus.PROCESSING;
+const isPending = ({ status }: { status: PaymentStatus }) => status === PaymentStatus.PENDING;
 
 /** What refunds take besides what has gone back: transfers on their way, whatever the refund, and those to come. */
 function takenBy(refunds: readonly Refund[]): bigint {
-  const coming = refunds
-    .flatMap(({ transfers }) => transfers)
-    .filter(({ status }) => status === PaymentStatus.PENDING);
+  const coming = refunds.flatMap(({ transfers }) => transfers.filter(isPending));
   const toSign = refunds.filter(({ status }) => status === RefundStatus.REQUIRES_TRANSFER);
   return sumOf([...coming, ...toSign]);
 }
@@ -48,7 +47,7 @@ export function surplusOf(intent: PaymentIntent, refunds: readonly Refund[]): bi
   const isPaid = intent.status === PaymentIntentStatus.SUCCEEDED;
   const { amountReceivedUnits: received = 0n, amountRefundedUnits: refunded = 0n } = intent;
   // Of payments that were not sent, only the sum of those that count is known. The newest may be unconfirmed.
-  const pending = sumOf(intent.payments.filter(({ status }) => status === PaymentStatus.PENDING));
+  const pending = sumOf(intent.payments.filter(isPending));
   const known = isPaid ? received - pending - refunded - takenBy(refunds) : 0n;
   const surplus = (refundableUnits(intent, refunds) ?? known) - (isPaid ? intent.amountUnits : 0n);
   return surplus > 0n ? surplus : 0n;

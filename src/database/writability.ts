@@ -38,6 +38,7 @@ const neededRights = {
 
 /** Settings without which the service would misread or miswrite data, and the values they must have. */
 const neededSettings = {
+  DateStyle: /^ISO/,
   bytea_output: /^hex$/,
   standard_conforming_strings: /^on$/,
   default_transaction_isolation: /^read committed$/,
