@@ -294,6 +294,28 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     ['late'],
   ],
   [
+    'money in time that was found late',
+    {
+      checkout: checkoutOf({
+        status: 'expired',
+        labels: ['late', 'found_late'],
+        payments: [paymentOf({ labels: ['late', 'found_late'] })],
+      }),
+    },
+    ['found-late'],
+  ],
+  [
+    'late money besides money that was found late',
+    {
+      checkout: checkoutOf({
+        status: 'expired',
+        labels: ['late', 'found_late'],
+        payments: [paymentOf({ labels: ['late', 'found_late'] }), paymentOf({ labels: ['late'] })],
+      }),
+    },
+    ['late', 'found-late'],
+  ],
+  [
     'another token',
     { checkout: checkoutOf({ payments: [paymentOf({ labels: ['wrong_token'] })] }) },
     ['wrong-token'],

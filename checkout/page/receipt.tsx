@@ -1,5 +1,6 @@
 // A payment on its way, and what has arrived.
 
+import type { CheckoutPayment } from '../sdk/gen/checkout.ts';
 import { type Checkout, chainFacts } from './checkout.ts';
 import { amountWithToken, Row, ShortAddress, type StepProps } from './parts.tsx';
 import { isWrongToken, returnedIn } from './state.ts';
@@ -49,6 +50,9 @@ function Transaction({ hash, chainId, isLocal }: { hash: string; chainId: number
   );
 }
 
+/** One transaction may hold several transfers. */
+const keyOf = ({ block_hash, log_index }: CheckoutPayment) => `${block_hash} ${log_index}`;
+
 /** What has arrived, and in which transaction. */
 export function Receipt({ checkout, facts, words }: StepProps) {
   const { payments = [], expected_wallet, chain_id } = checkout;
@@ -58,7 +62,7 @@ export function Receipt({ checkout, facts, words }: StepProps) {
     <div class="receipt">
       <h2>{isFinal ? labels.receipt : labels.payment}</h2>
       {shown.map((payment) => (
-        <dl key={payment.transaction_hash} data-counts={payment.counts === true}>
+        <dl key={keyOf(payment)} data-counts={payment.counts === true}>
           <Row name={isFinal && payment.counts ? labels.paidAmount : labels.amount}>
             {isWrongToken(payment) ? labels.otherToken : amountWithToken(payment.amount_units, checkout)}
           </Row>
@@ -86,7 +90,7 @@ export function Returned({ checkout, facts }: StepProps) {
     <div class="receipt" data-returned>
       <h2>{labels.refund}</h2>
       {refunds.map((refund) => (
-        <dl key={refund.transaction_hash} data-counts>
+        <dl key={keyOf(refund)} data-counts>
           <Row name={refund.status === 'confirmed' ? labels.returnedAmount : labels.amount}>
             {amountWithToken(refund.amount_units, checkout)}
           </Row>

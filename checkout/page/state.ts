@@ -297,8 +297,13 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
   const isAsked = (transfer !== undefined && transferPhase !== 'sent') || signing === 'asking';
   const isPartlyPaid = checkout.amount_received_units > 0 && missingUnits(checkout) > 0;
   const isLate = payments.some(
-    (payment) => !payment.counts && payment.status !== 'reorged' && !isWrongToken(payment),
+    (payment) =>
+      !payment.counts &&
+      payment.status !== 'reorged' &&
+      !isWrongToken(payment) &&
+      !payment.labels?.includes('found_late'),
   );
+  const wasFoundLate = labels.includes('found_late');
   const candidates: readonly (readonly [Notice, boolean])[] = [
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
@@ -306,7 +311,9 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['wallet-still-asks', transfer?.isAskedAgain || (isAsked && (isSettling(checkout) || leftMs < 0))],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
     ['underpaid', labels.includes('underpaid')],
-    ['late', isLate || labels.includes('late') || labels.includes('after_cancel')],
+    // Payments found late have the label `late`, too.
+    ['late', isLate || (labels.includes('late') && !wasFoundLate) || labels.includes('after_cancel')],
+    ['found-late', wasFoundLate],
     ['wrong-token', payments.some(isWrongToken)],
     ['overpaid', labels.includes('overpaid')],
     ['reorganised', labels.includes('reorged') && status === 'succeeded'],

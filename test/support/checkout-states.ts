@@ -559,6 +559,12 @@ export const states: readonly State[] = [
     notices: ['late'],
     answer: paid({ status: 'expired', labels: ['late'] }, { labels: ['late'] }),
   },
+  {
+    name: 'found-late',
+    view: 'expired',
+    notices: ['found-late'],
+    answer: paid({ status: 'expired', labels: ['late', 'found_late'] }, { labels: ['late', 'found_late'] }),
+  },
   { name: 'canceled', view: 'canceled', answer: { status: 'canceled' } },
   { name: 'invalid', view: 'invalid', answer: 401 },
   {
