@@ -22,12 +22,18 @@ afterAll(() => postgres.stop());
 
 async function withReadiness(
   role: string,
-  use: (check: () => Promise<string>, onFailedWrite: (reason: unknown) => void) => Promise<void>,
+  use: (
+    check: () => Promise<string>,
+    onFailedWrite: (reason: unknown) => void,
+    refusals: readonly (string | undefined)[],
+  ) => Promise<void>,
 ): Promise<void> {
   const orm = createOrm({ url: postgres.url(role, 'postgres') }, 2);
-  const { probe, onFailedWrite } = createDatabaseProbe(orm.em);
+  const refusals: (string | undefined)[] = [];
+  const onRefusal = (refusal: string | undefined) => void refusals.push(refusal);
+  const { probe, onFailedWrite } = createDatabaseProbe(orm.em, { onRefusal });
   try {
-    await use(createReadiness(probe).check, onFailedWrite);
+    await use(createReadiness(probe).check, onFailedWrite, refusals);
   } finally {
     await orm.close();
   }
@@ -43,13 +49,18 @@ test.each([
   }),
 );
 
-test('is ready again after the rights are granted', () =>
-  withReadiness('writer', async (check) => {
+test('is ready again after the rights are granted, and says once what was missing', () =>
+  withReadiness('writer', async (check, _, refusals) => {
     expect(await check()).toBe('ready');
-    await postgres.query('revoke insert on payment_intents from writer');
+    await postgres.query('revoke delete on audit_log from writer');
     expect(await check()).toBe('database_not_writable');
-    await postgres.query('grant insert on payment_intents to writer');
+    expect(await check()).toBe('database_not_writable');
+    await postgres.query('grant delete on audit_log to writer');
     expect(await check()).toBe('ready');
+    expect(refusals).toEqual([
+      'the role lacks rights: as the owner of the tables, run grant delete on audit_log to writer;',
+      undefined,
+    ]);
   }));
 
 test.each([

@@ -86,12 +86,12 @@ interface MissingRight {
   grantee: string;
 }
 
-/** Returns the rights that this connection's role lacks on the service's tables. */
-export async function findMissingRights(em: EntityManager): Promise<MissingRight[]> {
+/** Returns which rights this connection's role lacks on the service's tables, and the remedy. */
+export async function findMissingRights(em: EntityManager): Promise<string | undefined> {
   const wanted = Object.entries(neededRights).flatMap(([table, rights]) =>
     rights.map((right) => ({ table, right })),
   );
-  return em.fork().execute<MissingRight[]>(
+  const missing = await em.fork().execute<MissingRight[]>(
     `select "table", "right", quote_ident(current_user) as grantee
        from json_to_recordset(?) as wanted ("table" text, "right" text)
       where not has_table_privilege("table", "right")
@@ -102,6 +102,9 @@ export async function findMissingRights(em: EntityManager): Promise<MissingRight
         and not has_function_privilege(oid, 'execute')`,
     [JSON.stringify(wanted)],
   );
+  if (missing.length === 0) return undefined;
+  const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
+  return `the role lacks rights: as the owner of the tables, run ${grants.join(' ')}`;
 }
 
 /** Throws PostgreSQL's error if nothing can be written, such as on a standby. Writes nothing. */
@@ -161,15 +164,49 @@ const distrustMs = 60_000;
 /** A commit within this time shows that the database can commit. */
 const commitEveryMs = 5_000;
 
+interface ProbeObserver {
+  /** The database has committed. */
+  onCommit?(): void;
+  /** Why creates cannot be stored, or undefined once they can be again. */
+  onRefusal?(refusal: string | undefined): void;
+}
+
 /** Returns the readiness probe: rights, read-only mode, commits and, after a failed write, the disk. */
-export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
+export function createDatabaseProbe(em: EntityManager, { onCommit, onRefusal }: ProbeObserver = {}) {
+  let refusal: string | undefined;
   let isDiskSuspect = false;
   let probedAtMs = Number.NEGATIVE_INFINITY;
   let distrustedAtMs = Number.NEGATIVE_INFINITY;
   let committedAtMs = Number.NEGATIVE_INFINITY;
   const onCommitted = () => {
     committedAtMs = performance.now();
-    onCommit();
+    onCommit?.();
+  };
+  const findRefusal = async (): Promise<string | undefined> => {
+    const missing = await findMissingRights(em);
+    if (missing !== undefined) return missing;
+    if (await isReadOnly(em)) {
+      // This fails and ends the session: the host's name may lead to another server by now.
+      await assertWritable(em).catch(() => {});
+      return 'the database can only be read';
+    }
+    const noRoom = "the database's disk is full";
+    if (isDiskSuspect && performance.now() - distrustedAtMs < distrustMs) return noRoom;
+    try {
+      if (isDiskSuspect) {
+        await probeDisk(em);
+        probedAtMs = performance.now();
+      }
+      if (performance.now() - committedAtMs >= commitEveryMs) {
+        await em.fork().execute(commitNothing.text);
+        onCommitted();
+      }
+    } catch (reason) {
+      if (faultOf(reason)?.code === diskFull) return noRoom;
+      throw reason;
+    }
+    isDiskSuspect = false;
+    return undefined;
   };
   return {
     /** To be called for each successful write. */
@@ -182,28 +219,10 @@ export function createDatabaseProbe(em: EntityManager, onCommit = () => {}) {
      * in the last 5 s: without its synchronous standby a database answers everything but a commit.
      */
     async probe(): Promise<boolean> {
-      if ((await findMissingRights(em)).length > 0) return false;
-      if (await isReadOnly(em)) {
-        // This fails and ends the session: the host's name may lead to another server by now.
-        await assertWritable(em).catch(() => {});
-        return false;
-      }
-      if (isDiskSuspect && performance.now() - distrustedAtMs < distrustMs) return false;
-      try {
-        if (isDiskSuspect) {
-          await probeDisk(em);
-          probedAtMs = performance.now();
-        }
-        if (performance.now() - committedAtMs >= commitEveryMs) {
-          await em.fork().execute(commitNothing.text);
-          onCommitted();
-        }
-      } catch (reason) {
-        if (faultOf(reason)?.code === diskFull) return false;
-        throw reason;
-      }
-      isDiskSuspect = false;
-      return true;
+      const found = await findRefusal();
+      if (found !== refusal) onRefusal?.(found);
+      refusal = found;
+      return found === undefined;
     },
     /** To be called for each failed write. After `disk_full`, `probe` checks the disk until it finds room. */
     onFailedWrite(reason: unknown): void {

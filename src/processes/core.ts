@@ -77,7 +77,14 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
     maxWaitMs: config.queue.maxWaitMs,
     onLookup: metrics.keyLookup,
   });
-  const { probe, ...writes } = createDatabaseProbe(em, onWorked);
+  const { probe, ...writes } = createDatabaseProbe(em, {
+    onCommit: onWorked,
+    onRefusal: (reason) =>
+      logger.warn(
+        { reason },
+        reason === undefined ? 'ready again' : 'not ready: nothing can be stored in the database',
+      ),
+  });
   const store = createPaymentIntentStore(em, config.queue, { onBatch: metrics.batch, ...writes });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
   const merchantServices = createServices(em, store, clientSecretKeys, work);

@@ -149,10 +149,7 @@ async function* checkDatabase(
 
 async function checkRights({ orm }: Database): Promise<string> {
   const missing = await findMissingRights(orm.em);
-  if (missing.length > 0) {
-    const grants = missing.map(({ table, right, grantee }) => `grant ${right} on ${table} to ${grantee};`);
-    throw new StartupError(`the role lacks rights: as the owner of the tables, run ${grants.join(' ')}`);
-  }
+  if (missing !== undefined) throw new StartupError(missing);
   await assertWritable(orm.em);
   return 'the role may read and write what the service needs';
 }
