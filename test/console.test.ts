@@ -541,13 +541,17 @@ describe('a change', () => {
     const cancel = (sent: string) => call('PaymentIntentService/CancelPaymentIntent', { id: sent });
     const url = 'https://user:hunter2@shop.example/hooks';
     expect((await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).status).toBe(400);
-    const strange = ['pi_\u0000', `\x1cs_${'A'.repeat(16)}`, 'x'.repeat(9_000)];
+    const strange = ['pi_\u0000', `\x1cs_${'A'.repeat(40)}`, 'x'.repeat(9_000)];
     for (const sent of [intent.client_secret, apiKey, ...strange]) {
       expect((await cancel(sent)).status).toBeLessThan(500);
     }
+    // No secret, although `cs_` and many characters are in it.
+    const hook = 'https://shop.example/metrics_collector_production_of_all_the_shops_of_this_company';
+    expect((await call('WebhookEndpointService/CreateWebhookEndpoint', { url: hook })).status).toBe(200);
     const note = 'y'.repeat(60_000);
     expect((await call('ConsoleService/ResolveAttention', { id: 'x', note })).status).toBe(400);
     const [log] = await service.query<{ text: string }>('select json_agg(a)::text as text from audit_log a');
+    expect(log?.text).toContain(hook);
     for (const secret of [
       'hunter2',
       intent.client_secret.slice(40),
@@ -648,6 +652,7 @@ describe('admin console', () => {
   test.each([
     ['CONSOLE_PORT turns it on', {}, ['--for', 'Carla']],
     ['7 days at most', isOn, ['--for', 'Carla', '--expires-in', '8d']],
+    ['more than 0 seconds', isOn, ['--for', 'Carla', '--expires-in', '0s']],
     ['--merchant and --mode go together', isOn, ['--for', 'Carla', '--mode', 'testnet']],
     [
       'there is no merchant',

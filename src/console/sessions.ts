@@ -122,7 +122,9 @@ export async function createLink(em: EntityManager, peppers: KeyRing, options: L
   }
   const problem = invisibleProblem(name);
   if (problem !== undefined) throw new AdministrationError(`a session's name ${problem}`);
-  if (lastsMs > maxLastsMs) throw new AdministrationError('a session lasts 7 days at most');
+  if (lastsMs < 1 || lastsMs > maxLastsMs) {
+    throw new AdministrationError('a session lasts more than 0 seconds, and 7 days at most');
+  }
   const code = generateSecret('cl_', peppers);
   const createdAt = new Date();
   const session: ConsoleSession = {
