@@ -299,6 +299,9 @@ test.each([
   ],
   [['event', 'list', '--type', 'payment_intent.paid'], 2, /choices are/],
   [['delivery', 'list', '--failed', '--status', 'pending'], 2, /cannot be used with/],
+  [['intent', 'list', '--metadata-key', 'order_id'], 1, /--metadata-key and --metadata-value go together/],
+  [['intent', 'list', '--metadata-value', 'a'], 1, /--metadata-key and --metadata-value go together/],
+  [['intent', 'list', '--label', 'over_paid'], 2, /choices are/],
   [
     ['delivery', 'list', '--merchant', formatIdentifier('mer', '01980000-0000-7000-8000-000000000000')],
     1,

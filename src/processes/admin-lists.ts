@@ -7,6 +7,7 @@ import { eventTypes } from '../contract/event-types.ts';
 import {
   chainNames,
   deliveryStatusNames,
+  labelNames,
   laneNames,
   modeNames,
   refundStatusNames,
@@ -38,7 +39,7 @@ function addMoneyLists(): void {
     .addOption(choice('--chain <chain>', chainNames))
     .addOption(choice('--lane <lane>', laneNames))
     .option('--idempotency-key <key>', 'only the one that was created with this key')
-    .option('--label <label>', 'only those with this label')
+    .addOption(choice('--label <label>', labelNames))
     .option('--metadata-key <key>', 'only those with this key in their metadata, and --metadata-value')
     .option('--metadata-value <text>', 'the value of --metadata-key, exactly')
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))

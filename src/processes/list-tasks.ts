@@ -29,7 +29,7 @@ import { createPreparedStatements, preparedStatement } from '../database/prepare
 import { type Condition, firstRows, Values } from '../database/scanned-page.ts';
 import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
-import { type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
 import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
 import { toRefund } from '../refunds/refund.ts';
@@ -184,6 +184,9 @@ export const intents = resources<PaymentIntentRow, IntentListOptions>({
   entity: PaymentIntentEntity,
   async conditionsOf({ merchant, status, chain, lane, idempotencyKey, label, ...options }) {
     const { createdFrom, createdBefore, metadataKey = '', metadataValue } = options;
+    if ((metadataKey === '') !== (metadataValue === undefined)) {
+      throw new AdministrationError('--metadata-key and --metadata-value go together');
+    }
     // The index of idempotency keys begins with the merchant.
     const hasIndex = merchant !== undefined;
     const metadata = metadataValue === undefined ? undefined : { [metadataKey]: metadataValue };
