@@ -31,6 +31,10 @@ const filtered = [
 type Name = (typeof filtered)[number];
 type Filter = Readonly<Record<Name, string>>;
 
+/** The number of a word of the address, which may have anything, such as `constructor`. */
+const numberOf = <T extends number>(words: Readonly<Record<string, T>>, word: string): T | 0 =>
+  (Object.hasOwn(words, word) && words[word]) || 0;
+
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
   const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Filter;
   const key = JSON.stringify(filter);
@@ -45,9 +49,9 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
         name={`payments ${key}`}
         ask={(page) =>
           api.listPaymentIntents({
-            status: paymentIntentStatusWords[filter.status as keyof typeof paymentIntentStatusWords] ?? 0,
-            chain: chainWords[filter.chain as keyof typeof chainWords] ?? 0,
-            lane: laneWords[filter.lane as keyof typeof laneWords] ?? 0,
+            status: numberOf(paymentIntentStatusWords, filter.status),
+            chain: numberOf(chainWords, filter.chain),
+            lane: numberOf(laneWords, filter.lane),
             label: filter.label,
             succeededFrom: paid.from,
             succeededBefore: paid.before,
@@ -105,7 +109,12 @@ function Filters({ filter }: { filter: Filter }) {
 /** What the merchant calls it: its order, or the first text of its metadata. */
 export function orderOf({ metadata }: Pick<PaymentIntent, 'metadata'>): string {
   const texts = Object.entries(metadata ?? {}).filter(([, value]) => typeof value === 'string');
-  const [, text] = texts.find(([key]) => /order/i.test(key)) ?? texts[0] ?? [];
+  // Not `order_total` or `border`, if there is a number.
+  const [, text] =
+    texts.find(([key]) => /^order(?:[_ -]?(?:id|no|nr|number|ref|reference))?$/i.test(key)) ??
+    texts.find(([key]) => /order/i.test(key)) ??
+    texts[0] ??
+    [];
   return typeof text === 'string' ? text : '';
 }
 

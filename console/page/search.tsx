@@ -68,14 +68,16 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
 const pageSize = 50;
 
 async function search(text: string): Promise<Found> {
-  if (/^pi_\w+$/.test(text)) return { what: 'a payment', path: `/payments/${text}` };
-  if (/^tr_\w+$/.test(text)) return { what: 'a transfer', path: `/unattributed/${text}` };
-  if (/^we_\w+$/.test(text)) return { what: 'an endpoint', path: `/webhooks/${text}` };
+  // An order may begin like an id.
+  const [, kind = ''] = /^(pi|tr|we|rf|evt)_[0-9a-z]{26}$/.exec(text) ?? [];
+  if (kind === 'pi') return { what: 'a payment', path: `/payments/${text}` };
+  if (kind === 'tr') return { what: 'a transfer', path: `/unattributed/${text}` };
+  if (kind === 'we') return { what: 'an endpoint', path: `/webhooks/${text}` };
   const [, elsewhere = ''] = /^(mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
   if (elsewhere !== '') return others[elsewhere] as Found;
-  if (/^rf_\w+$/.test(text))
+  if (kind === 'rf')
     return ofPayment('a refund', (await orNothing(api.getRefund({ id: text })))?.paymentIntent);
-  if (/^evt_\w+$/.test(text)) {
+  if (kind === 'evt') {
     const data = (await orNothing(api.getEvent({ id: text })))?.data;
     const of = data?.paymentIntent ?? data?.refund ?? data?.transfer ?? data?.webhookEndpoint;
     return of === undefined ? { what: 'an event' } : search(of.id);
@@ -83,12 +85,17 @@ async function search(text: string): Promise<Found> {
   if (/^0x[0-9a-f]{64}$/i.test(text)) return searchTransaction(text);
   if (/^0x[0-9a-f]{40}$/i.test(text)) return searchAddress(text);
   const [, key, metadataValue = text] = /^([^\s:]+):\s*(.+)$/.exec(text) ?? [];
-  const names = key === undefined ? orderKeys : [key];
-  const named = names.map((metadataKey) => ({ metadataKey, metadataValue, pageSize }));
+  // An order may have a colon itself, such as `EU:1001` or `gid://shopify/Order/1001`.
+  const orders = orderKeys.map((metadataKey) => ({ metadataKey, metadataValue: text, pageSize }));
+  const named = [
+    ...(key === undefined ? [] : [{ metadataKey: key, metadataValue, pageSize }]),
+    ...(new TextEncoder().encode(text).length <= maxOrderBytes ? orders : []),
+  ];
   const keyed = isIdempotencyKey(text) ? [{ idempotencyKey: text, pageSize }] : [];
   const all = await Promise.all([...named, ...keyed].map((filter) => api.listPaymentIntents(filter)));
   const byId = new Map(all.flatMap(({ paymentIntents }) => paymentIntents.map((each) => [each.id, each])));
-  const order = key === undefined ? `an order “${text}”` : `payments whose ${key} is “${metadataValue}”`;
+  const data = key === undefined ? '' : `payments whose ${key} is “${metadataValue}”, `;
+  const order = `${data}an order “${text}”`;
   return {
     what: `${order}, or a payment that was created with this idempotency key`,
     intents: [...byId.values()],
@@ -107,6 +114,8 @@ const others: Readonly<Record<string, Found>> = {
 
 /** What shops call an order in the metadata. */
 const orderKeys = ['order_id', 'order', 'order_number'];
+/** The service's own limit of a value that is searched for. */
+const maxOrderBytes = 255;
 const otherData = ` Other data is found by its name: ${orderKeys[0]}:1001.`;
 
 const ofPayment = (what: string, id: string | undefined): Found =>

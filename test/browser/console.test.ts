@@ -637,7 +637,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
   });
 
   test('the search finds what customers give to support, and says what it looked for', async () => {
-    const { id, hash } = await createPaid({ metadata: { order_id: 'order-21' } });
+    const { id, hash } = await createPaid({
+      metadata: { border: 'red', order_total: '12.50', order_id: 'EU:21' },
+    });
     await signIn();
     const input = page.getByRole('searchbox');
     const search = async (text: string) => {
@@ -654,22 +656,25 @@ describe.skipIf(!hasBrowser)('the console', () => {
       // The search is empty again once the page is there.
       await see('The money is there.');
     }
-    await search('order-21');
+    await search('EU:21');
     await see(/Nothing was found/);
     const entries = await page.evaluate('history.length');
     await createMetadataIndexing(world.service.database.orm.em)();
     // The same again, because it may be there by now.
     await input.press('Enter');
-    await page.getByRole('link', { name: 'order-21' }).waitFor();
+    await page.getByRole('link', { name: 'EU:21' }).waitFor();
     expect(await page.evaluate('history.length')).toBe(entries);
-    await page.getByRole('link', { name: 'order-21' }).click();
+    await page.getByRole('link', { name: 'EU:21' }).click();
     await page.waitForURL(`${url}/payments/${id}`);
     await see('The money is there.');
-    await search('nothing-of-the-kind');
-    await see(/Looked for an order “nothing-of-the-kind”/);
+    await search('we_nothing-of-the-kind');
+    await see(/Looked for an order “we_nothing-of-the-kind”/);
     await see(/order_id:1001/);
     await search(`0x${'ab'.repeat(32)}`);
     await see(/It may be on another chain, or on none yet/);
+    // Words that only an edited address has.
+    await page.goto(`${url}/payments?status=constructor&chain=constructor&lane=constructor`);
+    await page.getByRole('link', { name: 'EU:21' }).waitFor();
   });
 
   test('Home shows what was received today, and a hidden tab sends no requests', async () => {
