@@ -101,7 +101,7 @@ export function Merchants() {
               rows={apiKeys}
               keyOf={({ id }) => id}
               columns={{
-                Key: ({ hint }) => <code>{hint}</code>,
+                Key: ({ hint }) => <code translate={false}>{hint}</code>,
                 Mode: ({ mode }) => (mode === 'testnet' ? 'Test' : 'Live'),
                 Status: ({ status }) => <Badge label={status} tone={keyTones[status] ?? 'over'} />,
                 Id: ({ id }) => <Copyable text={id} what="id" />,

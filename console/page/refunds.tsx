@@ -125,7 +125,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   const money = (of: bigint) => moneyText({ units: of, token });
   const prepare = async () => {
     if (units === undefined && !isAll) throw new Advice('Write the amount as digits, such as 12.50.');
-    const request = { paymentIntent: intent.id, amountUnits: units, destination, reason };
+    const request = { paymentIntent: intent.id, amountUnits: units, destination: destination.trim(), reason };
     await api.createRefund(request, { headers: { 'Idempotency-Key': key } }).catch((reason) => {
       // Only this form has the key: the answer to it was lost, and the form was changed since.
       if (!isReusedKey(reason)) throw reason;
@@ -148,8 +148,8 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
       )}
       {payers.map(([payer, paid]) => (
         <p key={payer} class="soft">
-          {money(paid)} came from <code>{payer}</code>. Ask the payer before you return it there: money sent
-          back to an exchange may not reach the customer.{' '}
+          {money(paid)} came from <code translate={false}>{payer}</code>. Ask the payer before you return it
+          there: money sent back to an exchange may not reach the customer.{' '}
           <Button label="Use this address" onClick={() => setDestination(payer)} />
         </p>
       ))}

@@ -49,7 +49,7 @@ export async function openSession(): Promise<Session | string> {
     if (isWanted) return exchange(code);
   }
   if (own !== undefined) return keep(own);
-  channel.addEventListener('message', ({ data }) => {
+  channel?.addEventListener('message', ({ data }) => {
     // A busy tab answers late.
     if (data !== 'who' && current === undefined) {
       take(data);
@@ -108,10 +108,11 @@ function read(text: string): Session | undefined {
   }
 }
 
-const channel = new BroadcastChannel('console');
-channel.addEventListener('message', ({ data }) => {
+/** Firefox has none for a page that may store nothing: a tab then has only its own session. */
+const channel = openChannel();
+channel?.addEventListener('message', ({ data }) => {
   if (data === 'who' && current !== undefined) {
-    channel.postMessage({ session: current, chosen: chosenMerchant.get() });
+    channel?.postMessage({ session: current, chosen: chosenMerchant.get() });
   }
 });
 
@@ -125,7 +126,7 @@ function take({ session, chosen }: { session: Session; chosen: string }): Sessio
 export function takeFromOtherTab(): Promise<Session | undefined> {
   return new Promise((resolve) => {
     const end = (session?: Session) => {
-      channel.removeEventListener('message', onAnswer);
+      channel?.removeEventListener('message', onAnswer);
       clearTimeout(timer);
       resolve(session);
     };
@@ -134,7 +135,15 @@ export function takeFromOtherTab(): Promise<Session | undefined> {
       if (data !== 'who' && !ended.has(data.session.token)) end(take(data));
     };
     const timer = setTimeout(end, answerMs);
-    channel.addEventListener('message', onAnswer);
-    channel.postMessage('who');
+    channel?.addEventListener('message', onAnswer);
+    channel?.postMessage('who');
   });
+}
+
+function openChannel(): BroadcastChannel | undefined {
+  try {
+    return new BroadcastChannel('console');
+  } catch {
+    return undefined;
+  }
 }

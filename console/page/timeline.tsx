@@ -128,7 +128,9 @@ export function Delivery({ of: { event: id, status, webhookEndpoint, attempts } 
             {attempts.map((attempt, place) => (
               <li key={`${place} ${attempt.durationMs}`}>
                 <When at={attempt.at} /> · {attempt.durationMs} ms · {attempt.statusCode ?? attempt.error}
-                {attempt.response !== undefined && attempt.response !== '' && <pre>{attempt.response}</pre>}
+                {attempt.response !== undefined && attempt.response !== '' && (
+                  <pre translate={false}>{attempt.response}</pre>
+                )}
               </li>
             ))}
           </ul>
@@ -149,5 +151,13 @@ const eventCodec = createJsonCodec(EventSchema);
 function Sent({ id }: { id: string }) {
   const event = useLoaded(`${id} as sent`, () => api.getEvent({ id }), 0);
   const textOf = (found: Event) => JSON.stringify(JSON.parse(eventCodec.encode(found)), undefined, 2);
-  return <Shown of={event}>{(found) => <pre class="whole">{textOf(found)}</pre>}</Shown>;
+  return (
+    <Shown of={event}>
+      {(found) => (
+        <pre class="whole" translate={false}>
+          {textOf(found)}
+        </pre>
+      )}
+    </Shown>
+  );
 }

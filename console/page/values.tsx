@@ -18,7 +18,11 @@ export function moneyText({ units, token }: MoneyProps) {
   return `${shownAmount(BigInt(units), known?.decimals ?? 6)}\u00a0${known?.tokenSymbol ?? 'of another token'}`;
 }
 
-export const Money = (props: MoneyProps) => <span class="money">{moneyText(props)}</span>;
+export const Money = (props: MoneyProps) => (
+  <span class="money" translate={false}>
+    {moneyText(props)}
+  </span>
+);
 
 export function When({ at }: { at: Timestamp | undefined }) {
   if (at === undefined) return <span class="soft">–</span>;
@@ -64,7 +68,11 @@ interface CopyableProps {
 /** A text that is copied by its button; with `href`, a link to an explorer. */
 export function Copyable({ text, what, short = text, href }: CopyableProps) {
   const { outcome, copy } = useCopying(text);
-  const shown = <code title={text}>{short}</code>;
+  const shown = (
+    <code title={text} translate={false}>
+      {outcome?.isDone === false ? text : short}
+    </code>
+  );
   return (
     <span class="copyable">
       {href === undefined ? (

@@ -122,6 +122,21 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await stranger.close();
     });
 
+    test('signs in where a page may store nothing, and copy nothing', async () => {
+      const { id, hash } = await createPaid();
+      await page.addInitScript(`{
+        const refuse = () => { throw new DOMException('', 'SecurityError'); };
+        Object.defineProperty(globalThis, 'sessionStorage', { get: refuse });
+        globalThis.BroadcastChannel = class { constructor() { refuse(); } };
+        navigator.clipboard.writeText = async () => refuse();
+      }`);
+      await signIn(`/payments/${id}`);
+      const name = new RegExp(`^Copy .*${hash.slice(0, 8)}`);
+      await page.getByRole('button', { name }).first().click();
+      await see(/Cannot copy: select it/);
+      await see(hash);
+    });
+
     test('signs in a new tab of the same browser, and no other browser', async () => {
       await signIn();
       const tab = await openTab(`${url}/refunds`);
