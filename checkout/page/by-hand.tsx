@@ -56,7 +56,9 @@ export function Manual(props: StepProps) {
         </Copyable>
         <div class="copyable">
           <p class="soft">{labels.network}</p>
-          <p class="value">{words.chain}</p>
+          <p class="value" translate={false}>
+            {words.chain}
+          </p>
         </div>
       </div>
       <p class="soft">
@@ -153,7 +155,7 @@ export function WalletApps(props: StepProps) {
       <ul class="wallets">
         {apps.map(([name, href]) => (
           <li key={name}>
-            <a href={href} rel="noreferrer">
+            <a href={href} rel="noreferrer" translate={false}>
               {name}
             </a>
           </li>

@@ -161,7 +161,9 @@ function HeroFacts({ checkout, due, words, nowMs }: HeroFactsProps) {
     <>
       <p class="price">
         {due === undefined && <Amount units={checkout.amount_units} checkout={checkout} />}{' '}
-        <span class="soft">{labels.on(words)}</span>
+        <span class="soft">
+          {labels.on} <span translate={false}>{words.chain}</span>
+        </span>
       </p>
       {due && leftMs > 0 && (
         <p class="soft">

@@ -221,7 +221,7 @@ export const refusals = {
 
 export const labels = {
   amountDue: 'Amount due',
-  on: ({ chain }: Words) => `on ${chain}`,
+  on: 'on',
   payBefore: 'Pay before',
   timeLeft: (time: string) => `${time} left`,
   pay: ({ missing }: Words) => `Pay ${missing}`,

@@ -34,8 +34,8 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
       ids.add(id);
       return new Wallet({ id, name, icon }, provider);
     });
-    const legacy = (window as { ethereum?: EIP1193Provider }).ethereum;
-    if (announced.length === 0 && hasLooked && typeof legacy?.request === 'function') isLegacyShown = true;
+    const legacy = legacyProvider();
+    if (announced.length === 0 && hasLooked && legacy) isLegacyShown = true;
     const others =
       isLegacyShown && legacy ? [new Wallet({ id: '', name: 'Wallet of this browser' }, legacy)] : [];
     onWallets([...others, ...announced], hasLooked);
@@ -54,6 +54,16 @@ export function findWallets(onWallets: (wallets: readonly Wallet[], hasLooked: b
     if (!isLegacyShown && 'ethereum' in window) report();
   }, lookEveryMs);
   setTimeout(clearInterval, lookForMs, looking);
+}
+
+/** `window.ethereum`, if it can be asked. What an extension has put there may throw when it is read. */
+function legacyProvider(): EIP1193Provider | undefined {
+  try {
+    const { ethereum } = window as { ethereum?: EIP1193Provider };
+    return typeof ethereum?.request === 'function' ? ethereum : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Any script of the page may announce anything. */

@@ -82,6 +82,9 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       expect(translated).toBe(plain);
     };
     await shows('manual', '12.50 USDC');
+    // A word such as Base would be translated, and has to be found in another program.
+    const network = pages[1]?.page.locator('.copyable .value', { hasText: 'Base Sepolia' });
+    expect(await network?.getAttribute('translate')).toBe('no');
     await translating.context.grantPermissions(['clipboard-write']);
     await pages[1]?.press('copy-amount');
     await expect.poll(() => pages[1]?.action('copy-amount').innerText()).toContain('Copied');

@@ -350,6 +350,14 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
       expect(wallet.requestsOf('eth_sendTransaction')).toHaveLength(1);
     });
 
+    test('leaves the other ways to pay if it cannot be read', async () => {
+      const device = await world.openDevice();
+      await device.context.addInitScript(`
+        Object.defineProperty(globalThis, 'ethereum', { get() { throw new Error('locked'); } });`);
+      const checkout = await device.open(await world.createIntent());
+      await checkout.press('manual', 'manual');
+    });
+
     test('is not offered beside one that announces itself', async () => {
       const { device, intent } = await begin({ wallet: legacy });
       const announced = await device.installWallet(await world.createPayer());
