@@ -173,6 +173,8 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     const blocks = page.locator('.code');
     expect(await page.locator('.copy').count()).toBe(await blocks.count());
     expect(await page.locator('pre').count()).toBeGreaterThan(16);
+    // A browser that translates the page would change what is copied.
+    expect(await page.locator('pre:not([translate="no"])').count()).toBe(0);
     const samples = page.locator('#createPaymentIntent .samples');
     await samples.locator('label', { hasText: 'Python' }).click();
     await samples.locator('.copy').click();

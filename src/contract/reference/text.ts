@@ -28,7 +28,7 @@ export function codeOnly(code: string, language: string, label: string): Html {
     ? new Html(colored.replace(/<span class="hljs-p\w+">([^<]*)<\/span>/g, '$1'))
     : code;
   // JSON may wrap long lines, because it is only read. Samples are copied.
-  return html`<pre${language === 'json' && html` class="wrap"`} tabindex="0" role="group" aria-label="${label}"><code>${content}</code></pre>`;
+  return html`<pre${language === 'json' && html` class="wrap"`} tabindex="0" translate="no" role="group" aria-label="${label}"><code>${content}</code></pre>`;
 }
 
 export function jsonBlock(value: unknown, label: string): Html {
