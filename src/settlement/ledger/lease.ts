@@ -38,7 +38,13 @@ export function createLease(
   const hold = async (runs: RunPrepared, lease: bigint, statement = holdLease, seen: number[] = []) => {
     const { rowCount } = await runs(statement, [chainId, String(lease), leaseMs, ...seen]);
     if (rowCount !== 1) throw new LeaseLost();
-    keptAtMs = performance.now();
+  };
+  /** Notes that the lease was kept, once that has committed: a transaction that rolls back has not renewed it. */
+  const kept = async <T>(work: Promise<T>): Promise<T> => {
+    const beganAtMs = performance.now();
+    const result = await work;
+    keptAtMs = Math.max(keptAtMs, beganAtMs);
+    return result;
   };
   return {
     /** Acquires the lease. Returns its number, or undefined while another holder has it. */
@@ -49,12 +55,12 @@ export function createLease(
     },
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */
     keep: (lease: bigint, { head, finalized }: { head: number; finalized: number }): Promise<void> =>
-      hold(runLimited, lease, keepLease, [head, finalized]),
+      kept(hold(runLimited, lease, keepLease, [head, finalized])),
     /** True if the lease ended so long ago that any other watcher must have taken it. */
     isOver: () => performance.now() - keptAtMs > 10 * leaseMs,
     /** Renews the lease during long work, if a third of it has passed. Throws LeaseLost. */
     async renew(lease: bigint): Promise<void> {
-      if (performance.now() - keptAtMs > leaseMs / 3) await hold(run, lease);
+      if (performance.now() - keptAtMs > leaseMs / 3) await kept(hold(run, lease));
     },
     async release(lease: bigint): Promise<void> {
       await run(releaseLease, [chainId, String(lease)]);
@@ -64,10 +70,12 @@ export function createLease(
     /** Runs the work in a transaction that checks the lease. Throws LeaseLost. */
     holding: <T>(lease: bigint, work: (inside: RunPrepared) => Promise<T>): Promise<T> =>
       traceTransaction(() =>
-        limited(async (inside) => {
-          await hold(inside, lease);
-          return work(inside);
-        }),
+        kept(
+          limited(async (inside) => {
+            await hold(inside, lease);
+            return work(inside);
+          }),
+        ),
       ),
   };
 }
