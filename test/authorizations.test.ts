@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer, type ServerResponse } from 'node:http';
 import http2 from 'node:http2';
+import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -396,6 +397,16 @@ describe('a facilitator', () => {
     // The same signature is not sent again. Another one is.
     expect(await pay(order.secret, header)).toMatchObject({ status: 402 });
     expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
+  });
+
+  test('whose certificate is for another host was never sent the signature', async () => {
+    const url = await listenInTest(createTlsServer(await makeCertificate('other.example')));
+    const order = await newOrder();
+    const signed = await sign(order.account, order.offer);
+    const payment = readPayment(paymentHeader(signed, order.offer)) as SignedPayment;
+    const { send } = createFacilitator({ url: url.replace('http:', 'https:'), token: undefined });
+    const answer = await send(payment, new AbortController().signal);
+    expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: true });
   });
 
   test('that answers settlement_pending has not refused: the payer waits for the block', async () => {

@@ -63,7 +63,7 @@ export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' |
       const { isValid, invalidReason } = await answerOf('/verify', payload);
       return isValid === true ? undefined : { isAccepted: false, reason: wordOf(invalidReason) };
     } catch (reason) {
-      const wasNeverSent = unconnected.has(codeOf(reason) ?? '');
+      const wasNeverSent = unconnected.test(codeOf(reason) ?? '');
       return { isAccepted: false, reason: faultOf(reason), wasNeverSent, mayPass: !wasNeverSent };
     }
   };
@@ -164,8 +164,9 @@ function wordOf(reason: unknown): string {
   return typeof reason === 'string' && /^[\w-]+$/.test(reason) ? reason.slice(0, maxReason) : 'unspecified';
 }
 
-/** The connection was never made, so nothing was sent. */
-const unconnected = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'UND_ERR_CONNECT_TIMEOUT']);
+/** The connection was never made, or not with the right certificate, so nothing was sent. */
+const unconnected =
+  /^(?:ECONNREFUSED|E(?:HOST|NET)UNREACH|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
 
 const codeOf = (reason: unknown): string | undefined => (reason as { code?: string }).code;
 
