@@ -70,15 +70,17 @@ describe('whether a statement of a session that ended may have run', () => {
     expect([isServerGone(reason), mayHaveRun(reason)]).toEqual([isGone, mayHave]);
   });
 
-  test("a proxy's internal error in place of a session counts as a server that was not reached", async () => {
-    const fields = ['SERROR', 'CXX000', "MCouldn't connect to compute node", ''];
-    const body = Buffer.from(`${fields.join('\0')}\0`);
-    const head = Buffer.from('E\0\0\0\0');
-    head.writeInt32BE(4 + body.length, 1);
-    const proxy = await listenInTest(
-      createServer((socket) => socket.once('data', () => socket.end(Buffer.concat([head, body])))),
-    );
-    const orm = createOrm({ url: `postgresql://payments@${new URL(proxy).host}/payments` }, 1);
+  const fields = ['SERROR', 'CXX000', "MCouldn't connect to compute node", ''];
+  const body = Buffer.from(`${fields.join('\0')}\0`);
+  const head = Buffer.from('E\0\0\0\0');
+  head.writeInt32BE(4 + body.length, 1);
+  test.each([
+    ["a proxy's internal error in place of a session", 'disable', Buffer.concat([head, body])],
+    ['a server that cannot start a process for TLS', 'require', 'Ecould not fork new process\n\0'],
+  ])('%s counts as a server that was not reached', async (_, sslmode, answer) => {
+    const proxy = await listenInTest(createServer((socket) => socket.once('data', () => socket.end(answer))));
+    const url = `postgresql://payments@${new URL(proxy).host}/payments?sslmode=${sslmode}`;
+    const orm = createOrm({ url }, 1);
     onTestFinished(() => orm.close());
     const reason = await orm.em
       .fork()

@@ -12,7 +12,7 @@ const transientErrno =
   /^E(?:ADDRNOTAVAIL|AGAIN|AI_AGAIN|CONN(?:ABORTED|REFUSED|RESET)|HOSTUNREACH|MFILE|NETUNREACH|NFILE|NOENT|NOTFOUND|PIPE|TIMEDOUT)$/;
 /** Errors of `pg` and its pool that have no code. */
 const transientMessage =
-  /Connection terminated|connection timeout|timeout exceeded when trying to connect|timeout expired|not queryable|Client was closed/i;
+  /Connection terminated|connection timeout|timeout exceeded when trying to connect|timeout expired|not queryable|Client was closed|error establishing an SSL connection/i;
 
 /** `read_only_sql_transaction`: a statement that writes, on a standby. */
 export const readOnly = '25006';
@@ -52,7 +52,8 @@ export function isServerGone(reason: unknown): boolean {
 /** Codes of a failed attempt to connect, and of a server that refused the statement. */
 const neverRan =
   /^(?:ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EADDRNOTAVAIL|EAGAIN|EAI_AGAIN|ENOENT|EMFILE|ENFILE|08001|53300|57P03|25006)$/;
-const neverSent = /trying to connect|connection timeout|timeout expired|not queryable/i;
+const neverSent =
+  /trying to connect|connection timeout|timeout expired|not queryable|error establishing an SSL connection/i;
 
 /** True if a statement that failed for this reason was sent, and so may have run. */
 export function mayHaveRun(reason: unknown): boolean {
