@@ -445,6 +445,32 @@ describe('an export', () => {
     expect(JSON.stringify(await service.query('select t::text from export_tickets t'))).not.toContain(ticket);
   });
 
+  test.each([
+    ['fails', 'transfers_elsewhere', { level: 'error', code: 'internal' }],
+    ['is left by its client', undefined, { level: 'info', code: 'canceled' }],
+  ])('that %s after its beginning is not logged as ok', async (_, renamed, logged) => {
+    const blockTime = new Date('2026-11-24T12:00:00Z');
+    const rows = Array(5_000).fill({ blockTime, amountUnits: 1_250_000, state: 'confirmed' });
+    await insertTransfers(service, service.merchant, rows);
+    const { call } = await open({ merchant });
+    const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
+    const file = await fetch(`${url}/console/export?ticket=${ticket}`);
+    const reader = file.body?.getReader();
+    await reader?.read();
+    if (renamed === undefined) await reader?.cancel();
+    else {
+      await service.query(`alter table transfers rename to ${renamed}`);
+      await expect(async () => {
+        while (!(await reader?.read())?.done);
+      }).rejects.toThrow();
+      await service.query(`alter table ${renamed} rename to transfers`);
+    }
+    const requestId = file.headers.get('x-request-id');
+    const line = service.loggedLine((each) => each.rpc === 'Export' && each.request_id === requestId);
+    expect(await line).toMatchObject(logged);
+    await service.query('delete from transfers');
+  });
+
   test('is one of at most two that a merchant may have open', async () => {
     const { call } = await open({ merchant });
     const openExport = createOpenExport(em, peppers);

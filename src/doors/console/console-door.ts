@@ -25,6 +25,7 @@ import type { ImplementedService, Method } from '../../requests/method.ts';
 import type { Identity, RequestContext, RequestObserver } from '../../requests/request-context.ts';
 import { newRequestContext, requestContextKey, requestContextOf } from '../../requests/request-context.ts';
 import { RawHeaders, type RequestHeader } from '../../requests/request-header.ts';
+import { unavailableOr } from '../../requests/unavailable.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import { isNamedIn, pathOf, queryOf } from '../node-headers.ts';
@@ -78,7 +79,10 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
     const name = pages.has(path) ? pages.name : path === exportPath ? 'Export' : rpc;
-    response.once('close', () => onEnd(context, name, outcomeOf(context)));
+    response.once('close', () => {
+      if (!response.writableFinished && context.error === undefined) context.endedByClient ??= 'canceled';
+      onEnd(context, name, outcomeOf(context));
+    });
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
     const send = (status: number, body: object, headers: Readonly<Record<string, string>> = {}) =>
@@ -106,7 +110,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       if (name === undefined) throw new ServiceError('not_found');
       const Allow = path === exportPath ? 'GET' : 'POST';
       if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });
-      if (path === exportPath) return await sendExport(request, response, options);
+      if (path === exportPath) return await sendExport(request, response, context, options);
       if (handler === undefined) return send(200, await exchangeCode(request, options));
       const values = createContextValues().set(requestContextKey, context);
       const universalRequest = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -160,6 +164,7 @@ function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origi
 async function sendExport(
   request: IncomingMessage,
   response: ServerResponse,
+  context: RequestContext,
   { openExport, strangers }: ConsoleDoorOptions,
 ): Promise<void> {
   const ticket = new URLSearchParams(queryOf(request)).get('ticket') ?? '';
@@ -171,8 +176,18 @@ async function sendExport(
       'Content-Disposition': 'attachment',
     });
     // An incomplete file must not look complete, so the connection is cut.
-    await pipeline(Readable.from(texts), response).catch(() => response.destroy());
+    await pipeline(Readable.from(notingFailure(texts, context)), response).catch(() => response.destroy());
   });
+}
+
+/** Notes why an export fails, for the log: its answer has begun, so that nobody else is told. */
+async function* notingFailure(texts: AsyncIterable<string>, context: RequestContext) {
+  try {
+    yield* texts;
+  } catch (reason) {
+    context.error = toServiceError(unavailableOr(reason));
+    throw reason;
+  }
 }
 
 /** `POST /console/session`: exchanges the code of a link. */
