@@ -96,7 +96,15 @@ function examplesOf(command: Command): string {
 export async function confirm({ yes }: { yes?: boolean }, question: string): Promise<void> {
   if (yes === true || !process.stdin.isTTY || !process.stderr.isTTY) return;
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const answer = await terminal.question(`${visibleLines(question)} [y/N] `).finally(() => terminal.close());
+  const answer = await terminal
+    .question(`${visibleLines(question)} [y/N] `)
+    .catch((error) => {
+      // Ctrl-C or Ctrl-D.
+      if (error.code !== 'ABORT_ERR') throw error;
+      console.error();
+      return '';
+    })
+    .finally(() => terminal.close());
   if (!/^y(?:es)?$/i.test(answer.trim())) throw new AdministrationError('nothing was done');
 }
 
