@@ -6,9 +6,11 @@ import type { Address, Hex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
 import { type NodeRequest, startLyingNode } from './support/lying-node.ts';
+import { openClient } from './support/open-client.ts';
 import {
   createMerchantCalls,
   createTestWatcher,
@@ -487,4 +489,27 @@ test('a transfer that may pay either of two intents is unattributed, and the mer
     amount_units: 12_500_000,
     confirmations: 1,
   });
+});
+
+test('a change that waited for another one is not dated before it', async () => {
+  await watcher.release();
+  const node = await startLyingNode(chain.url, { delayMs: 150 });
+  const reading = createTestWatcher(service, { urls: [node.url] });
+  const intent = await calls.createIntent();
+  await send(intent, 400n);
+  const holder = await openClient(service.location);
+  const read = reading.catchUp(chain.mine());
+  await node.next(({ method }) => method.startsWith('eth_getTransaction'));
+  // The last transaction before the one that records the payment has ended.
+  await holder.query('begin; select from watched_chains for no key update');
+  await sessionsWaiting(service, 1);
+  const { canceled_at } = await calls.cancelIntent(intent.id);
+  await holder.query('rollback');
+  await holder.end();
+  await read;
+  await reading.release();
+  await node.close();
+  const [late, canceled] = (await eventsOf(service, intent.id)).toReversed();
+  expect([canceled?.type, late?.type]).toEqual(['payment_intent.canceled', 'payment_intent.late_payment']);
+  expect(late?.created_at.getTime()).toBeGreaterThanOrEqual(Date.parse(canceled_at));
 });

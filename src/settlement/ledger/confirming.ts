@@ -28,12 +28,12 @@ export function createConfirming({
     inside: RunPrepared,
     blockHash: Hash,
     ids: readonly string[],
-    at: Date,
   ): Promise<Change[]> => {
     const rows = await recordedOf(inside, ids);
     const refundIds = rows.flatMap(({ refund }) => refund ?? []);
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
     const locked = await lock(inside, paid, refundIds);
+    const at = new Date();
     await inside(markConfirmed, [ids, bytes(blockHash)]);
     const refunds = await refunding.confirm(inside, ids, refundIds, locked, at);
     const processing = [...locked.values()].filter(
@@ -57,9 +57,8 @@ export function createConfirming({
     },
     /** Confirms transfers that are still in this block, and the intents that they pay. Throws LeaseLost. */
     async confirmAll(lease: bigint, blockHash: Hash, ids: readonly string[]): Promise<void> {
-      const at = new Date();
       for (const some of inChunks(ids)) {
-        await commit(lease, (inside) => confirmSome(inside, blockHash, some, at));
+        await commit(lease, (inside) => confirmSome(inside, blockHash, some));
       }
     },
     /** Transfers in these blocks that are not reorged. */

@@ -118,7 +118,7 @@ export class Recording {
     const gone = idsOf([...left, ...moved]).filter((id) => !returning.has(id));
     const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
-    const changes = await this.#recordAll(lease, block, groupedByIntent(entries), at, after);
+    const changes = await this.#recordAll(lease, block, groupedByIntent(entries), after);
     return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
   }
 
@@ -247,7 +247,7 @@ export class Recording {
   }
 
   /** Records a chunk in one transaction. The last one moves the cursor. Returns the number of changes. */
-  #recordSome(lease: bigint, block: Block, some: readonly Entry[], at: Date, after: Hash | undefined) {
+  #recordSome(lease: bigint, block: Block, some: readonly Entry[], after: Hash | undefined) {
     const { settings, commit } = this.#context;
     const mayBeLeftOut = some.every((entry) => this.#mayHaveBeenLeftOut(entry));
     return commit(lease, async (inside) => {
@@ -260,7 +260,7 @@ export class Recording {
       const entries = some.flatMap((entry) =>
         refreshed(entry, fresh.get(entry.before?.id ?? entry.id), block),
       );
-      return (await this.#store(inside, block, entries, at)).map((change) => ({ ...change, mayBeLeftOut }));
+      return (await this.#store(inside, block, entries)).map((change) => ({ ...change, mayBeLeftOut }));
     });
   }
 
@@ -268,7 +268,6 @@ export class Recording {
     lease: bigint,
     block: Block,
     entries: readonly Entry[],
-    at: Date,
     after: Hash | undefined,
   ): Promise<number> {
     const { run, onSettled } = this.#context;
@@ -277,7 +276,7 @@ export class Recording {
     const last = entries.at(-1);
     const work = async (some: readonly Entry[]): Promise<void> => {
       const isLast = some.at(-1)?.id === last?.id;
-      changes += await this.#recordSome(lease, block, some, at, isLast ? after : undefined);
+      changes += await this.#recordSome(lease, block, some, isLast ? after : undefined);
       for (const { authorizedBy, intentId, before } of some) {
         if (authorizedBy !== undefined && intentId !== undefined && before === undefined)
           onSettled?.(block.time.getTime() - timeOfUuid(authorizedBy));

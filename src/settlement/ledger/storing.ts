@@ -57,12 +57,13 @@ export function createStoring(transfers: EntityColumns<TransferRow>, context: Le
     inside: RunPrepared,
     block: { number: number },
     entries: readonly Entry[],
-    at: Date,
   ): Promise<Change[]> => {
     if (entries.length === 0) return [];
     const intentIds = entries.flatMap(({ intentId }) => intentId ?? []);
     const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
     let intents = await steps.lock(inside, intentIds, refundIds);
+    // Taken under the locks: an event is not older than the one before it.
+    const at = new Date();
     // What moves from another block is reverted in this transaction: its intent must not expire in between.
     const returning = entries.flatMap(({ before, isThere }) => (isThere ? [] : (before?.id ?? [])));
     const moved = await recordedOf(inside, returning);
