@@ -49,6 +49,12 @@ test('the demo month is what the service itself would have written', { timeout: 
          or i.created_at > now() or i.expired_at > now()`,
   );
   expect(wrong).toEqual([]);
+  // The console shows them by their time.
+  const disordered = await service.query(
+    `select events.id from events join events earlier using (payment_intent)
+      where earlier.sequence = events.sequence - 1 and earlier.created_at > events.created_at`,
+  );
+  expect(disordered).toEqual([]);
   const refunded = await service.query<{ id: string; units: string }>(
     'select id, amount_refunded_units as units from payment_intents where amount_refunded_units > 0',
   );

@@ -81,6 +81,8 @@ const address = () => `0x${randomBytes(20).toString('hex')}` as const;
 
 interface Order {
   row: PaymentIntentRow;
+  /** When its newest event was made. */
+  changedAt?: Date;
   fate: Fate;
   payer: WalletAddress;
 }
@@ -184,9 +186,9 @@ class DemoMonth {
 
   async #happen(orders: readonly Order[]): Promise<void> {
     const of = (...wanted: Fate[]) => orders.filter(({ fate }) => wanted.includes(fate));
-    await this.#change(of('canceled', 'afterCancel'), ({ row }) => {
-      const at = this.#at(row, 4 * 60_000);
-      return { steps: [endOf(row, 'canceled', at)], at };
+    await this.#change(of('canceled', 'afterCancel'), (order) => {
+      const at = this.#at(order, 4 * 60_000);
+      return { steps: [endOf(order.row, 'canceled', at)], at };
     });
     await this.#receive(of('inTwo', 'underpaid'), (order) => [order.row.amountUnits, 2, 90_000]);
     await this.#change(of('expired', 'underpaid', 'late'), ({ row }) => {
@@ -205,8 +207,10 @@ class DemoMonth {
     if (this.#random() < 0.15) await this.#strayTransfer(this.#pick(orders));
   }
 
-  #at({ createdAt }: PaymentIntentRow, aboutMs: number): Date {
-    return new Date(createdAt.getTime() + Math.floor(aboutMs * (0.6 + 0.8 * this.#random())));
+  /** About this long after the creation, and after the order's last change. */
+  #at({ row, changedAt = row.createdAt }: Order, aboutMs: number): Date {
+    const atMs = row.createdAt.getTime() + Math.floor(aboutMs * (0.6 + 0.8 * this.#random()));
+    return new Date(Math.max(atMs, changedAt.getTime() + 2_000));
   }
 
   async #change(
@@ -223,7 +227,8 @@ class DemoMonth {
       changeOf(order.row, steps, payments.get(order.row.id) ?? [], at),
     );
     await storeChanges(this.#run, changes);
-    for (const [i, { order }] of changing.entries()) order.row = changes[i]?.row as PaymentIntentRow;
+    for (const [i, { order, at }] of changing.entries())
+      Object.assign(order, { row: changes[i]?.row, changedAt: at });
   }
 
   /** Records payments of `units` divided by `parts`, about `afterMs` after the creation. */
@@ -235,9 +240,7 @@ class DemoMonth {
       orders.map((order) => {
         const [units, parts, afterMs] = of(order);
         const blockTime =
-          afterMs > expiryMs
-            ? new Date(order.row.createdAt.getTime() + afterMs)
-            : this.#at(order.row, afterMs);
+          afterMs > expiryMs ? new Date(order.row.createdAt.getTime() + afterMs) : this.#at(order, afterMs);
         const amountUnits = BigInt(units) / BigInt(parts);
         const arrival = { amountUnits, blockTime, isRightToken: true, isReturned: false };
         return [order, { ...arrival, judged: judge(order.row, arrival) }] as const;
@@ -260,8 +263,9 @@ class DemoMonth {
   }
 
   async #succeed(orders: readonly Order[]): Promise<void> {
-    await this.#change(orders, ({ row }) => {
-      const at = this.#at(row, 200_000);
+    await this.#change(orders, (order) => {
+      const { row } = order;
+      const at = this.#at(order, 200_000);
       const step = confirm(row, BigInt(row.amountReceivedUnits), at);
       return { steps: step === undefined ? [] : [step], at };
     });
@@ -269,9 +273,9 @@ class DemoMonth {
 
   async #reorganise(orders: readonly Order[]): Promise<void> {
     await this.#run(moveTransfers, [orders.map(({ row }) => row.id), 'confirmed', 'reorged']);
-    await this.#change(orders, ({ row }) => {
+    await this.#change(orders, (order) => {
       const remaining = { receivedUnits: 0n, labels: [], wasConfirmed: true };
-      return { steps: revert(row, remaining), at: this.#at(row, 400_000) };
+      return { steps: revert(order.row, remaining), at: this.#at(order, 400_000) };
     });
   }
 
@@ -307,7 +311,7 @@ class DemoMonth {
 
   /** A payment without the intent's id. */
   async #strayTransfer(order: Order): Promise<void> {
-    const blockTime = this.#at(order.row, 300_000);
+    const blockTime = this.#at(order, 300_000);
     const units = BigInt(order.row.amountUnits) - (this.#random() < 0.5 ? 100_000n : 0n);
     await this.#insert(TransferEntity, [this.#transfer(order, units, blockTime, { state: 'confirmed' })]);
   }
@@ -405,7 +409,7 @@ const insertAttempts = preparedStatement(
   'insert_demo_attempts',
   `insert into webhook_attempts (event_id, endpoint_id, number, at, duration_ms, status_code, error, response)
    select event_id, endpoint_id, 1, created_at + interval '1 second', 40 + (random() * 200)::int,
-          case when status = 'failed' then 502 else 200 end, null,
+          case when status = 'failed' then 502 else 200 end, case when status = 'failed' then 'answered 502' end,
           convert_to(case when status = 'failed' then '<h1>Bad gateway</h1>' else 'ok' end, 'UTF8')
      from webhook_deliveries where endpoint_id = $1`,
 );
