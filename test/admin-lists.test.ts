@@ -119,6 +119,8 @@ describe('intent', () => {
     ],
     [['--idempotency-key', 'order-1'], [1]],
     [['--created-before', '2026-01-01'], []],
+    [['--succeeded-from', '2026-01-01', '--succeeded-before', '2100-01-01'], []],
+    [['--expected-wallet', one.wallets.testnet.polygon], [1]],
     [['--created-from', '2026-01-01T00:00:00+02:00', '--limit', '1'], [3]],
   ])('list %j', async (args, expected) => {
     const listed = await json('intent', 'list', ...args.map((arg) => (arg === 'ONE' ? one.merchantId : arg)));
@@ -191,6 +193,10 @@ describe('transfer', () => {
     const found = ['--transaction-hash', hash, '--from-address', from];
     expect(ids(await json('transfer', 'list', ...found))).toEqual([transfers[3]]);
     expect(await json('transfer', 'list', ...found, '--to-address', `0x${'ab'.repeat(20)}`)).toEqual([]);
+    const since = ['--chain', 'base', '--block-time-from', '2026-01-01'];
+    expect(ids(await json('transfer', 'list', ...found, ...since))).toEqual([transfers[3]]);
+    expect(await json('transfer', 'list', ...found, '--chain', 'polygon')).toEqual([]);
+    expect(await json('transfer', 'list', ...found, '--block-time-before', '2026-01-01')).toEqual([]);
   });
 
   test('show prints one transfer', async () => {
@@ -359,7 +365,8 @@ describe('money', () => {
     const canceled = { type: 'refund.canceled', data: { refund: { id } } };
     await expect.poll(() => json('event', 'list', '--refund', id)).toMatchObject([canceled]);
     expect((await admin('event', 'list', '--refund', id)).stdout).toContain(id);
-    expect(await json('delivery', 'list', '--limit', '1')).toMatchObject([{ payment_intent: intent }]);
+    const newest = () => json('delivery', 'list', '--limit', '1');
+    await expect.poll(newest).toMatchObject([{ payment_intent: intent }]);
   });
 
   test('an export has one line for each payment in the period, and no cell is a formula', async () => {

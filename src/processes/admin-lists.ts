@@ -44,6 +44,9 @@ function addMoneyLists(): void {
     .option('--metadata-value <text>', 'the value of --metadata-key, exactly')
     .addOption(momentOption('--created-from <time>', 'only those created then or later'))
     .addOption(momentOption('--created-before <time>', 'only those created earlier'))
+    .addOption(momentOption('--succeeded-from <time>', 'only those that succeeded then or later'))
+    .addOption(momentOption('--succeeded-before <time>', 'only those that succeeded earlier'))
+    .addOption(hexOption('--expected-wallet <address>', 'only those to be paid at this wallet', 40))
     .action(shows(async () => (await loadTasks()).intents.list, 'There are none.'));
   command(intent, 'show --intent pi_… --json')
     .description('show a payment intent; with --json also its payments and metadata')
@@ -56,6 +59,9 @@ function addMoneyLists(): void {
     .addOption(hexOption('--transaction-hash <hash>', 'only those of this transaction', 64))
     .addOption(hexOption('--from-address <address>', 'only those from this wallet', 40))
     .addOption(hexOption('--to-address <address>', 'only those to this wallet', 40))
+    .addOption(choice('--chain <chain>', chainNames))
+    .addOption(momentOption('--block-time-from <time>', 'only those in blocks of then or later'))
+    .addOption(momentOption('--block-time-before <time>', 'only those in earlier blocks'))
     .addOption(ofIntentOption())
     .action(shows(async () => (await loadTasks()).transfers.list, 'There are none.'));
   command(transfer, 'show --transfer tr_…')

@@ -173,6 +173,9 @@ interface IntentListOptions extends ListOptions {
   idempotencyKey?: string;
   createdFrom?: Date;
   createdBefore?: Date;
+  succeededFrom?: Date;
+  succeededBefore?: Date;
+  expectedWallet?: string;
   label?: string;
   metadataKey?: string;
   metadataValue?: string;
@@ -184,6 +187,7 @@ export const intents = resources<PaymentIntentRow, IntentListOptions>({
   entity: PaymentIntentEntity,
   async conditionsOf({ merchant, status, chain, lane, idempotencyKey, label, ...options }) {
     const { createdFrom, createdBefore, metadataKey = '', metadataValue } = options;
+    const { succeededFrom, succeededBefore, expectedWallet = '' } = options;
     if ((metadataKey === '') !== (metadataValue === undefined)) {
       throw new AdministrationError('--metadata-key and --metadata-value go together');
     }
@@ -204,6 +208,9 @@ export const intents = resources<PaymentIntentRow, IntentListOptions>({
         ['t.metadata::jsonb @> ?::jsonb', metadata && JSON.stringify(metadata)],
         ['t.idempotency_key = ?', hasIndex ? undefined : idempotencyKey],
         ['t.network = any (?::smallint[])', chain && ofChain],
+        ['t.succeeded_at >= ?::timestamptz', succeededFrom],
+        ['t.succeeded_at < ?::timestamptz', succeededBefore],
+        ['t.expected_wallet = ?::bytea', byteaOf(expectedWallet)],
       ],
     };
   },
@@ -227,6 +234,9 @@ interface TransferListOptions extends ListOptions {
   transactionHash?: string;
   fromAddress?: string;
   toAddress?: string;
+  chain?: ChainName;
+  blockTimeFrom?: Date;
+  blockTimeBefore?: Date;
   intent?: string;
 }
 
@@ -235,7 +245,9 @@ export const transfers = resources<TransferRow, TransferListOptions>({
   prefix: 'tr',
   entity: TransferEntity,
   where: { isRefund: false },
-  async conditionsOf({ status, transactionHash = '', fromAddress = '', toAddress = '', intent }) {
+  async conditionsOf({ status, transactionHash = '', fromAddress = '', toAddress = '', intent, ...options }) {
+    const { chain, blockTimeFrom, blockTimeBefore } = options;
+    const chainIds = networks.filter((network) => network.chain === chain).map(({ chainId }) => chainId);
     const isAttributed = status === undefined ? undefined : status === 'attributed';
     return {
       range: [
@@ -249,6 +261,9 @@ export const transfers = resources<TransferRow, TransferListOptions>({
         ['t.is_refund = ?::boolean', false],
         ['t.from_address = ?::bytea', byteaOf(fromAddress)],
         ['t.to_address = ?::bytea', byteaOf(toAddress)],
+        ['t.chain_id = any (?::int[])', chain && chainIds],
+        ['t.block_time >= ?::timestamptz', blockTimeFrom],
+        ['t.block_time < ?::timestamptz', blockTimeBefore],
       ],
     };
   },
