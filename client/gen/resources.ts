@@ -242,8 +242,8 @@ export interface Transfer extends ApiResource {
   /** Facts about the transfer, such as `late` and `wrong_token`. */
   labels: Label[];
   /**
-   * Intents that an unattributed transfer may be for: at most 5 of those that expect a payment at its wallet,
-   * the nearest amount first. Only in the answer of GetTransfer.
+   * Intents that an unattributed transfer may be for: at most 5 of those that name its wallet, the nearest
+   * amount first. Only in the answer of GetTransfer.
    */
   candidates: TransferCandidate[];
 }

@@ -132,8 +132,8 @@ export type Transfer = Message<"payments.v1.Transfer"> & {
   labels: string[];
 
   /**
-   * Intents that an unattributed transfer may be for: at most 5 of those that expect a payment at its wallet, the nearest
-   * amount first. Only in the answer of GetTransfer.
+   * Intents that an unattributed transfer may be for: at most 5 of those that name its wallet, the nearest amount
+   * first. Only in the answer of GetTransfer.
    *
    * @generated from field: repeated payments.v1.TransferCandidate candidates = 16;
    */
