@@ -12,9 +12,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import type { Hex } from 'viem';
 import { generatePrivateKey, type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createFacilitator } from '../src/authorizations/facilitator.ts';
 import { offerGasless } from '../src/authorizations/gasless.ts';
+import { isOffered, offerOf, refusalOf } from '../src/authorizations/offer.ts';
 import { bridgedUsdcAddresses, chainNamed } from '../src/contract/chains.ts';
 import { authorizationUsedTopic, transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import type { ChainName } from '../src/contract/words.ts';
@@ -108,7 +109,11 @@ async function submitted(fields: object = {}) {
 test('a payment lands, is attributed by its nonce, and is answered with its transaction', async () => {
   const order = await newOrder();
   const signed = await sign(order.account, order.offer);
+  const timeout = vi.spyOn(AbortSignal, 'timeout');
   const answer = await payAndMine(order, signed);
+  // The payer waits 25 s at most, and the facilitator may take 30 s.
+  expect(timeout.mock.calls.flat()).toEqual(expect.arrayContaining([25_000, 30_000]));
+  timeout.mockRestore();
   expect(answer).toMatchObject({
     status: 200,
     json: { status: 'processing', gasless: false },
@@ -1056,6 +1061,8 @@ test('a facilitator is offered while it is asked again, and no longer once it sa
   Object.assign(logger, { info: isOffered.log, warn: isWithdrawn.log });
   const nodesOf = (name: ChainName) => ({ ...chainNamed('testnet', name), urls: [chain.url] as const });
   const [base, polygon] = [nodesOf('base'), nodesOf('polygon')];
+  const timers = vi.spyOn(globalThis, 'setTimeout');
+  onTestFinished(() => timers.mockRestore());
   const facilitatorOf = ({ chainId }: typeof base) => ({ chainId, url, token: undefined });
   const gasless = offerGasless(
     { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
@@ -1064,6 +1071,7 @@ test('a facilitator is offered while it is asked again, and no longer once it sa
   );
   onTestFinished(gasless.stop);
   await isOffered.logged;
+  await expect.poll(() => timers.mock.calls.map(([, ms]) => ms)).toContain(600_000);
   // All are asked again when another is added.
   gasless.add(polygon, facilitatorOf(polygon));
   await isHeld.promise;
@@ -1119,7 +1127,7 @@ describe('the route', () => {
     const { headers } = await httpRequest(url(), { method: 'OPTIONS' });
     // The published client sends the last one with its request.
     expect(headers['access-control-allow-headers']).toMatch(
-      /PAYMENT-SIGNATURE, Access-Control-Expose-Headers/,
+      /^Authorization, Content-Type, If-None-Match, PAYMENT-SIGNATURE, Access-Control-Expose-Headers$/,
     );
   });
 
@@ -1176,6 +1184,40 @@ describe('the route', () => {
       json: { error: { code: 'invalid_state', message: expect.stringMatching(/Pay it by a transfer/) } },
     });
     expect((await checkoutOf(polygon)).gasless).toBe(false);
+  });
+
+  test('offers a signature that ends a minute before the intent, after five minutes, or 15 s from now', async () => {
+    const { offer, account } = await newOrder();
+    const intent = { amountUnits: amount, amountReceivedUnits: 0, expectedWallet: offer.payTo };
+    const domain = offer.extra as { name: string; version: string };
+    const expected = { network: chain.network, domain, toleranceUnits: 0n, nowMs: 1_000_000 };
+    const of = (seconds: number) => ({ ...intent, expiresAt: new Date((1_000 + seconds) * 1_000) }) as never;
+    const lastingOf = (seconds: number) =>
+      offerOf(of(seconds), chain.network, domain, 1_000_000).maxTimeoutSeconds;
+    expect([121, 359, 361].map(lastingOf)).toEqual([61, 299, 300]);
+    expect([120, 121].map((seconds) => isOffered(of(seconds), 1_000_000))).toEqual([false, true]);
+    const signed = readPayment(paymentHeader(await sign(account, offer), offer)) as SignedPayment;
+    const refusalAt = (seconds: bigint) =>
+      refusalOf({ ...signed, validBefore: 1_000n + seconds }, { ...expected, intent: of(200) })?.reason;
+    const wrongEnd = 'invalid_exact_evm_payload_authorization_valid_before';
+    expect([14n, 15n, 200n, 201n].map(refusalAt)).toEqual([wrongEnd, undefined, undefined, wrongEnd]);
+  });
+
+  test('counts a signature that only code can verify as five requests', async () => {
+    const limited = await startService(
+      { ...withFacilitator, RATE_LIMIT_CHECKOUT: '10' },
+      { beside: service },
+    );
+    onTestFinished(limited.close);
+    await limited.loggedLine(({ message }) => message === gaslessLine);
+    const order = await newOrder();
+    const signed = await sign(await newAccount(1n), order.offer, { from: order.account.address });
+    const headers = {
+      authorization: `Bearer ${order.secret}`,
+      'payment-signature': paymentHeader(signed, order.offer),
+    };
+    const answer = await httpRequest(`${limited.publicUrl}/v1/checkout/pay`, { headers });
+    expect([answer.status, answer.headers.ratelimit]).toEqual([402, expect.stringContaining('r=15;')]);
   });
 
   test('offers nothing in the last two minutes of an intent', async () => {

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { loadConfig, misspeltVariables } from '../src/config/config.ts';
 import { databaseTargetOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
+import { serversOf } from '../src/database/client.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { parseIdempotencyKey } from '../src/requests/idempotency-key.ts';
 
@@ -95,6 +96,13 @@ describe('the configuration', () => {
     for (const name of Object.keys(limits)) {
       expect(() => loadConfig({ [name]: '0' })).toThrow(`${name} must be an integer from`);
     }
+  });
+
+  test('events are kept for at least 7 days', () => {
+    expect(loadConfig({ EVENT_RETENTION_DAYS: '7' }).eventRetentionDays).toBe(7);
+    expect(() => loadConfig({ EVENT_RETENTION_DAYS: '6' })).toThrow(
+      'EVENT_RETENTION_DAYS must be an integer from 7',
+    );
   });
 
   test('an empty variable counts as not set', () => {
@@ -212,6 +220,8 @@ describe('the configuration', () => {
     const target = databaseTargetOf({ url: `postgresql://${rest}` });
     const hosts = target.hosts.map(({ connectionString = '' }) => connectionString);
     expect([hosts, target.sessions]).toEqual([names, sessions]);
+    const { connectTimeoutMs } = serversOf({ url: `postgresql://${rest}` });
+    expect(connectTimeoutMs).toBe(names.length > 1 ? 1_000 : 5_000);
   });
 
   test.each([

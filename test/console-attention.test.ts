@@ -263,6 +263,25 @@ describe('a timeline', () => {
   });
 });
 
+test('the timeline of an intent shows its refunds: who changed them, and the deliveries of their events', async () => {
+  const paymentIntent = await createIntent();
+  await receive({ paymentIntent, amountUnits: 1_000 });
+  await end('succeeded', []);
+  await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
+  const destination = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed';
+  const { id } = (await call('RefundService/CreateRefund', { paymentIntent, destination })).json;
+  await call('RefundService/CancelRefund', { id });
+  await service.query(
+    `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at, attempts)
+     select e.merchant_id, e.id, w.id, gen_random_uuid(), 'delivered', now(), 1
+       from events e join refunds r on r.id = e.refund cross join webhook_endpoints w`,
+  );
+  const { webhookDeliveries, changes } = (await call('ConsoleService/GetTimeline', { paymentIntent })).json;
+  expect(webhookDeliveries).toMatchObject([{ eventType: 'refund.canceled', paymentIntent }]);
+  const methods = changes.map(({ method }: { method: string }) => method.split('/')[1]);
+  expect(methods).toEqual(['CreateRefund', 'CancelRefund']);
+});
+
 test('the timeline of an endpoint shows its merchant who changed it, even after it was deleted', async () => {
   const url = 'https://shop.example/hooks';
   const { id } = (await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).json;

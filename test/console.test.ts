@@ -5,7 +5,7 @@ import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
-import { createAudit, entryOfCommand } from '../src/console/audit.ts';
+import { createAudit, createAuditRemoval, entryOfCommand } from '../src/console/audit.ts';
 import { createExport, createOpenExport } from '../src/console/export-payments.ts';
 import { revokeSession } from '../src/console/sessions.ts';
 import { ConsoleService } from '../src/contract/gen/console/v1/console_service_pb.ts';
@@ -15,6 +15,7 @@ import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { isUnary } from '../src/contract/unary.ts';
+import { newUuid } from '../src/database/identifiers.ts';
 import { generateSecret } from '../src/merchants/api-keys.ts';
 import { runAdmin } from './support/admin.ts';
 import { sessionsWaiting } from './support/blocker.ts';
@@ -430,6 +431,8 @@ describe('an export', () => {
   test('is not opened after its time or session, by another page, or with an invalid ticket', async () => {
     const { call } = await open({ merchant });
     const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
+    const late = "select from export_tickets where expires_at > now() + interval '30 seconds'";
+    expect(await service.query(late)).toEqual([]);
     expect((await get(ticket, { 'sec-fetch-site': 'cross-site' })).status).toBe(403);
     expect((await get(ticket, { host: 'attacker.example' })).status).toBe(421);
     await service.query("update export_tickets set expires_at = now() - interval '1 second'");
@@ -516,7 +519,7 @@ describe('an export', () => {
 describe('a change', () => {
   const entries = (target: string) =>
     service.query(
-      'select actor, actor_name, method, merchant_id, mode, fields, outcome from audit_log where target = $1',
+      'select actor, actor_name, method, merchant_id, mode, fields, outcome, request_id from audit_log where target = $1',
       [target],
     );
 
@@ -524,7 +527,8 @@ describe('a change', () => {
     const intent = await createIntent();
     const { call, sessionId } = await open({ name: 'Björn', merchant });
     await call('PaymentIntentService/GetPaymentIntent', { id: intent.id });
-    expect((await call('PaymentIntentService/CancelPaymentIntent', { id: intent.id })).status).toBe(200);
+    const canceled = await call('PaymentIntentService/CancelPaymentIntent', { id: intent.id });
+    expect(canceled.status).toBe(200);
     expect(await entries(intent.id)).toEqual([
       {
         actor: sessionId,
@@ -534,6 +538,7 @@ describe('a change', () => {
         mode: 'testnet',
         fields: { id: intent.id },
         outcome: 'ok',
+        request_id: canceled.headers['x-request-id'],
       },
     ]);
     const unknown = 'pi_01m7yzn0mtexwagr0spq4wg7vz';
@@ -622,6 +627,17 @@ describe('a change', () => {
     expect((await service.call('getPaymentIntent', { id: intent.id })).json.status).toBe('requires_payment');
   });
 
+  test('is in the audit log for 400 days', async () => {
+    const age = (days: number) => Date.now() - days * 86_400_000;
+    const [old, kept] = [newUuid(age(401)), newUuid(age(399))];
+    const insert = `insert into audit_log (id, actor, actor_name, method, fields, request_id)
+                    select id, 'cli', 'x', 'x', '{}', '' from unnest($1::uuid[]) as w (id)`;
+    await service.query(insert, [[old, kept]]);
+    await createAuditRemoval(em)();
+    const left = 'select id from audit_log where id = any ($1::uuid[])';
+    expect(await service.query(left, [[old, kept]])).toEqual([{ id: kept }]);
+  });
+
   test('has its outcome once the log is settled, which a service that stops waits for', async () => {
     const { run, settled } = createAudit(em, () => {});
     const { id: target } = await createIntent();
@@ -668,6 +684,9 @@ describe('admin console', () => {
       status: 'code',
     });
     expect(link.link).toMatch(/^http:\/\/127\.0\.0\.1:9465\/#cl_[0-9A-Za-z]{49}$/);
+    expect(Date.parse(link.expires_at) - Date.parse(link.created_at)).toBe(600_000);
+    const lasting = "select lasts_seconds from console_sessions where name = 'Carla'";
+    expect(await service.query(lasting)).toEqual([{ lasts_seconds: 43_200 }]);
     const listed = JSON.parse((await admin(isOn, 'list')).stdout);
     expect(listed[0]).toEqual(expect.objectContaining({ session_id: link.session_id, status: 'code' }));
     expect(JSON.stringify(listed)).not.toContain('cl_');

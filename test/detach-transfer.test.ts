@@ -184,15 +184,25 @@ test('a detached transfer that returns in another block stays unattributed, alth
 
   const method = 'eth_getRawTransactionByHash';
   const serializedTransaction = await chain.client.request({ method, params: [hash] } as never);
-  await chain.reorg(1);
-  await watcher.catchUp().catch(() => {});
-  await watcher.catchUp();
-  await chain.client.sendRawTransaction({ serializedTransaction });
-  await mine();
+  const comeBack = async () => {
+    await chain.reorg(1);
+    await watcher.catchUp().catch(() => {});
+    await watcher.catchUp();
+    await chain.client.sendRawTransaction({ serializedTransaction });
+    await mine();
+  };
+  await comeBack();
 
   const returned = await transferOf();
   expect(returned).toMatchObject({ id, status: 'unattributed' });
   expect(returned.block_hash).not.toBe(block_hash);
   expect(await present(intent)).toMatchObject({ status: 'requires_payment', payments_count: 0 });
   expect(await eventTypesOf(intent)).toEqual(['processing', 'payment_detached']);
+
+  // One that is attributed by hand returns to its intent, and can still be detached.
+  const other = await intentIn(undefined);
+  expect((await attribute('json', id, other)).code).toBe('ok');
+  await comeBack();
+  expect(await transferOf()).toMatchObject({ id, status: 'attributed', payment_intent: other });
+  expect((await detach('json', id)).code).toBe('ok');
 });

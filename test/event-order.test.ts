@@ -10,7 +10,7 @@ import { type Door, everyDoor } from './support/call.ts';
 import { allPositioned, insertEventRows } from './support/event-rows.ts';
 import { disconnectWatches, openWatch } from './support/event-streams.ts';
 import { openClient } from './support/open-client.ts';
-import { createTestDatabase, keyOf } from './support/service.ts';
+import { createTestDatabase, keyOf, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService();
@@ -29,6 +29,18 @@ async function connect(location = service.location) {
     end: () => client.end(),
   };
 }
+
+test.each(['expiry', 'deliveries'])(
+  'a process with only the role %s positions the events of others',
+  async (ROLES) => {
+    const alone = await startService({ ROLES });
+    await insertEventRows(alone.query, [{ merchantId: alone.merchant.id }]);
+    const positions = async () =>
+      (await alone.query('select position from events')).map(({ position }) => position);
+    await expect.poll(positions).toEqual(['1']);
+    await alone.close();
+  },
+);
 
 test('lists by id have the events of one millisecond in their order', () => {
   const at = new Date();

@@ -80,6 +80,12 @@ test('dust that would have paid an intent in time, found after its end', async (
   expect(watcher.changes).toMatchObject([{ event: 'payment_intent.late_payment', mayBeLeftOut: true }]);
 });
 
+test('of transfers that no intent expects, one of exactly the least amount is recorded', async () => {
+  await start();
+  for (const units of [9_999, 10_000]) await send(service.merchant.wallets.testnet.base as Address, units);
+  expect(await verified()).toEqual([10_000]);
+});
+
 test('a transfer some seconds before the first intent that names its wallet', async () => {
   await start({ secondsAgo: 10 });
   const wallet = newWallet();

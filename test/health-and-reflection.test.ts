@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
+import net from 'node:net';
 import { promisify } from 'node:util';
 import { create, type DescFile, fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
@@ -29,6 +30,19 @@ const service = await useService();
 
 const run = promisify(execFile);
 const get = (path: string, method = 'GET') => httpRequest(service.operationsUrl + path, { method });
+
+test('HOST is the address of all three ports', async () => {
+  const elsewhere = await startService({ HOST: '127.0.0.2' });
+  const { http, grpc, metrics } = elsewhere.server.ports;
+  for (const port of [http, grpc, metrics]) {
+    const socket = net.connect(port, '127.0.0.2');
+    await once(socket, 'connect');
+    socket.destroy();
+    const [refusal] = await once(net.connect(port, '127.0.0.1'), 'error');
+    expect(refusal).toMatchObject({ code: 'ECONNREFUSED' });
+  }
+  await elsewhere.close();
+});
 
 describe('the operations door', () => {
   test('is alive and ready', async () => {

@@ -1,8 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import grpc from '@grpc/grpc-js';
 import { expect, test } from 'vitest';
+import { EventService } from '../src/contract/gen/payments/v1/event_service_pb.ts';
+import { PaymentIntentService } from '../src/contract/gen/payments/v1/payment_intent_service_pb.ts';
+import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb.ts';
+import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
+import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
+import { httpRoutesOf } from '../src/contract/http-routes.ts';
 import { type Door, doors } from './support/call.ts';
-import { postJson, startService } from './support/service.ts';
+import { httpRequest, postJson, startService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ RATE_LIMIT: '5' });
@@ -77,6 +83,19 @@ test('over gRPC the refusal is RESOURCE_EXHAUSTED with RetryInfo', async () => {
     break;
   }
 });
+
+const services = [EventService, PaymentIntentService, RefundService, TransferService, WebhookEndpointService];
+const creates = ['POST /v1/payment_intents', 'POST /v1/refunds'];
+test.each(services.flatMap(httpRoutesOf).map(({ httpMethod, path }) => [httpMethod, path] as const))(
+  '%s %s counts under its policy',
+  async (method, path) => {
+    const policy = method === 'GET' ? 'reads' : creates.includes(`${method} ${path}`) ? 'creates' : 'changes';
+    const url = service.publicUrl + path.replace('{id}', 'x');
+    const headers = { Authorization: `Bearer ${await newKey()}` };
+    const answer = await httpRequest(url, { method, headers });
+    expect(answer.headers['ratelimit-policy']).toBe(`"${policy}";q=10;w=2`);
+  },
+);
 
 test('RATE_LIMIT=0 turns the limit off', async () => {
   const open = await startService({ RATE_LIMIT: '0' });

@@ -180,6 +180,10 @@ describe('a request', () => {
     }
     const refused = former.map(async (destination) => (await create(intent, { destination })).code);
     expect(await Promise.all(refused)).toEqual(['invalid_body', 'invalid_body']);
+    // Only the wallets of its own mode and chain count.
+    const { mainnet, testnet } = service.merchant.wallets;
+    for (const destination of [mainnet.base, testnet.polygon])
+      expect((await create(intent, { destination, amount_units: 1 })).code).toBe('ok');
   });
 
   test('to a wallet of an intent is refused if the intent is of the same merchant', async () => {
@@ -188,6 +192,7 @@ describe('a request', () => {
     const other = await service.newMerchant();
     const expecting = { amount_units: 1, wallet_address: destination };
     await service.call('createPaymentIntent', expecting, { apiKey: other.keys.testnet.apiKey });
+    await service.call('createPaymentIntent', { ...expecting, chain: 'polygon' });
     expect((await create(intent, { destination, amount_units: 1 })).code).toBe('ok');
     await service.call('createPaymentIntent', expecting);
     expect((await create(intent, { destination, amount_units: 1 })).details).toMatchObject([
@@ -567,6 +572,8 @@ describe('on the chain', async () => {
     const refund = await newRefund();
     expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
     expect((await service.call('cancelRefund', { id: refund.id })).json.status).toBe('canceled');
+    const watched = "select from refunds where id = $1 and watched_until = canceled_at + interval '30 days'";
+    expect(await service.query(watched, [uuidOf(refund.id)])).toHaveLength(1);
     await sendPrepared(refund);
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status: 'canceled', labels: ['after_cancel'] });

@@ -220,6 +220,17 @@ describe('finality', () => {
     expect(await statusOf(intent)).toBe('succeeded');
   });
 
+  test('on Polygon without the tag finalized, a payment is final after half an hour of blocks', async () => {
+    await watch('only', { network: networkFor('testnet', 'polygon') });
+    node.lie('no finalized');
+    const intent = await createIntent();
+    await pay(intent);
+    await watcher.catchUp(chain.mine(1_300));
+    expect(await statusOf(intent)).toBe('processing');
+    await watcher.catchUp(chain.mine(100));
+    expect(await statusOf(intent)).toBe('succeeded');
+  });
+
   test('on Polygon a final block above the newest one is not used', async () => {
     await watch('only', { network: networkFor('testnet', 'polygon'), slotsInAnEpoch: 20 });
     const intent = await createIntent();

@@ -149,6 +149,31 @@ test('without events, messages keep the stream alive and carry its position', as
   await feed.stop();
 });
 
+test('without a setting, a message is due after 30 seconds', async () => {
+  const { feed, open } = openMethod(await newMerchant(), {});
+  const { subscribe } = feed;
+  const waits: number[] = [];
+  feed.subscribe = (reader) => {
+    const stream = subscribe(reader);
+    return {
+      ...stream,
+      wait(ms, signal) {
+        waits.push(ms);
+        return stream.wait(ms, signal);
+      },
+    };
+  };
+  const { controller, messages } = open();
+  await messages.next();
+  const next = messages.next();
+  await expect.poll(() => waits.length).toBeGreaterThan(0);
+  controller.abort();
+  await expect(next).rejects.toMatchObject({ code: 'unavailable' });
+  expect(waits[0]).toBeGreaterThan(25_000);
+  expect(waits[0]).toBeLessThanOrEqual(30_000);
+  await feed.stop();
+});
+
 describe('a client that does not read', () => {
   setFlagsFromString('--expose_gc');
   const collectGarbage: () => void = runInNewContext('gc');

@@ -176,6 +176,12 @@ export const answerLies = {
         ? changed<Block>(honest, (block) => ({ ...block, number: numberToHex(Number(block.number) + 1_000) }))
         : honest,
   },
+  /** The tag `finalized` is refused, as by a node that does not know it. */
+  'no finalized': {
+    methods: ['eth_getBlockByNumber'],
+    tell: (call, honest) =>
+      call.params[0] === 'finalized' ? { error: { code: -32602, message: 'unknown block tag' } } : honest,
+  },
   /** A newest block far above the real one. */
   'far head': {
     methods: ['eth_getBlockByNumber'],
