@@ -80,8 +80,8 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
     const name = pages.has(path) ? pages.name : path === exportPath ? 'Export' : rpc;
     response.once('close', () => {
-      if (!response.writableFinished && context.error === undefined) context.endedByClient ??= 'canceled';
-      onEnd(context, name, outcomeOf(context));
+      const ended = response.writableFinished ? 'ok' : 'canceled';
+      onEnd(context, name, context.error?.code ?? context.endedByClient ?? ended);
     });
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
@@ -91,10 +91,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
         { status, body: JSON.stringify(body), headers: Object.entries(headers) },
       );
     const refuse = (reason: unknown) => {
-      if (reason instanceof ClientGone) {
-        context.endedByClient = 'canceled';
-        return;
-      }
+      if (reason instanceof ClientGone) return;
       const error = toServiceError(reason);
       context.error = error;
       discardBody(request);
@@ -131,8 +128,6 @@ async function notModifiedIfKnown(answer: UniversalServerResponse, header: Reque
   answer.header?.set('ETag', tag);
   return { ...answer, body: createAsyncIterable([body]) };
 }
-
-const outcomeOf = ({ error, endedByClient }: RequestContext) => error?.code ?? endedByClient ?? 'ok';
 
 /** Throws unless `Host` is this port's own name and a call or export comes from one of its pages. */
 function assertOwnPage(request: IncomingMessage, scheme: 'http' | 'https', origin: string | undefined) {
