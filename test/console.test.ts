@@ -453,8 +453,10 @@ describe('an export', () => {
     ['is left by its client', undefined, { level: 'info', code: 'canceled' }],
   ])('that %s after its beginning is not logged as ok', async (_, renamed, logged) => {
     const blockTime = new Date('2026-11-24T12:00:00Z');
-    const rows = Array(5_000).fill({ blockTime, amountUnits: 1_250_000, state: 'confirmed' });
+    // More than a connection buffers.
+    const rows = Array(20_000).fill({ blockTime, amountUnits: 1_250_000, state: 'confirmed' });
     await insertTransfers(service, service.merchant, rows);
+    onTestFinished(async () => void (await service.query('delete from transfers')));
     const { call } = await open({ merchant });
     const { ticket } = (await call('ConsoleService/CreateExport', range)).json;
     const file = await fetch(`${url}/console/export?ticket=${ticket}`);
@@ -463,15 +465,14 @@ describe('an export', () => {
     if (renamed === undefined) await reader?.cancel();
     else {
       await service.query(`alter table transfers rename to ${renamed}`);
+      onTestFinished(async () => void (await service.query(`alter table ${renamed} rename to transfers`)));
       await expect(async () => {
         while (!(await reader?.read())?.done);
       }).rejects.toThrow();
-      await service.query(`alter table ${renamed} rename to transfers`);
     }
     const requestId = file.headers.get('x-request-id');
     const line = service.loggedLine((each) => each.rpc === 'Export' && each.request_id === requestId);
     expect(await line).toMatchObject(logged);
-    await service.query('delete from transfers');
   });
 
   test('is one of at most two that a merchant may have open', async () => {
@@ -573,7 +574,8 @@ describe('a change', () => {
     const url = 'https://user:hunter2@shop.example/hooks';
     expect((await call('WebhookEndpointService/CreateWebhookEndpoint', { url })).status).toBe(400);
     const strange = ['pi_\u0000', `\x1cs_${'A'.repeat(40)}`, 'x'.repeat(9_000)];
-    for (const sent of [intent.client_secret, apiKey, ...strange]) {
+    const code = 'k'.repeat(49);
+    for (const sent of [intent.client_secret, apiKey, `see\ncs_${code}`, ...strange]) {
       expect((await cancel(sent)).status).toBeLessThan(500);
     }
     // No secret, although `cs_` and many characters are in it.
@@ -586,6 +588,7 @@ describe('a change', () => {
     for (const secret of [
       'hunter2',
       intent.client_secret.slice(40),
+      code,
       apiKey.slice(12),
       note,
       'x'.repeat(9_000),

@@ -168,8 +168,7 @@ function idIn(message: unknown, name: 'id' | 'paymentIntent' = 'id'): string | u
 }
 
 const maxFieldsLength = 8_192;
-const secrets =
-  /(?:sk_(?:testnet|mainnet)_|whsec_|_secret_)[\w+/=-]{16,}|(?<![A-Za-z0-9])c[ls]_[0-9A-Za-z]{40,}/g;
+const secrets = /(?:sk_(?:testnet|mainnet)_|whsec_|_secret_)[\w+/=-]{16,}|c[lst]_[0-9A-Za-z]{40,}/g;
 
 /**
  * The request as stored. If it is too long, only its length. Characters that JSON escapes by number become
