@@ -49,8 +49,7 @@ export function createLease(
   return {
     /** Acquires the lease. Returns its number, or undefined while another holder has it. */
     async acquire(): Promise<bigint | undefined> {
-      const { rows } = await runLimited(takeLease, [chainId, holder, leaseMs]);
-      keptAtMs = performance.now();
+      const { rows } = await kept(runLimited(takeLease, [chainId, holder, leaseMs]));
       return rows[0] && BigInt(rows[0].lease_number);
     },
     /** Renews the lease and stores the node's newest and newest final block. Throws LeaseLost. */

@@ -40,7 +40,7 @@ export function createReverting(context: LedgerContext) {
       changes += await context.commit(lease, async (inside) => {
         // Read again: a transfer may have been attributed by hand meanwhile.
         const own = await recordedOf(inside, idsOf(chunk));
-        const reverted = await revertRows(inside, context, own, new Date());
+        const reverted = await revertRows(inside, context, own);
         if (i === chunks.length - 1) await last(inside);
         return reverted;
       });
@@ -80,12 +80,12 @@ export async function revertRows(
   inside: RunPrepared,
   { steps: { lock, apply }, refunding }: LedgerContext,
   rows: readonly RecordedRow[],
-  at: Date,
 ): Promise<Change[]> {
   if (rows.length === 0) return [];
   const refundIds = rows.flatMap(({ refund }) => refund ?? []);
   const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
   const locked = await lock(inside, paid, refundIds);
+  const at = new Date();
   const affected = new Map([...locked].filter(([id]) => paid.has(id)));
   const open = [...affected.values()].filter(isOpen);
   await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);

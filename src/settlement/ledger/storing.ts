@@ -62,13 +62,13 @@ export function createStoring(transfers: EntityColumns<TransferRow>, context: Le
     const intentIds = entries.flatMap(({ intentId }) => intentId ?? []);
     const refundIds = entries.flatMap(({ refund }) => refund?.id ?? []);
     let intents = await steps.lock(inside, intentIds, refundIds);
-    // Taken under the locks: an event is not older than the one before it.
-    const at = new Date();
     // What moves from another block is reverted in this transaction: its intent must not expire in between.
     const returning = entries.flatMap(({ before, isThere }) => (isThere ? [] : (before?.id ?? [])));
     const moved = await recordedOf(inside, returning);
-    const reverted = await revertRows(inside, context, moved, at);
+    const reverted = await revertRows(inside, context, moved);
     if (moved.length > 0) intents = await steps.lock(inside, intentIds, refundIds);
+    // Taken under the locks: an event is not older than the one before it.
+    const at = new Date();
     await keepSums(inside, intents.values());
     const arrived = await mapInSlices(entries, (entry) =>
       arrivedOf(settings, entry, intents.get(entry.intentId ?? ''), at),
