@@ -316,6 +316,17 @@ test.each<[string, Partial<Facts>, readonly string[]]>([
     ['late', 'found-late'],
   ],
   [
+    'money in time that was found late and returned',
+    {
+      checkout: checkoutOf({
+        status: 'expired',
+        labels: ['late', 'found_late'],
+        refunds: [paymentOf({ status: 'confirmed' })],
+      }),
+    },
+    ['returned'],
+  ],
+  [
     'another token',
     { checkout: checkoutOf({ payments: [paymentOf({ labels: ['wrong_token'] })] }) },
     ['wrong-token'],

@@ -313,7 +313,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['underpaid', labels.includes('underpaid')],
     // Payments found late have the label `late`, too.
     ['late', isLate || (labels.includes('late') && !wasFoundLate) || labels.includes('after_cancel')],
-    ['found-late', wasFoundLate],
+    ['found-late', wasFoundLate && !refunds.some((refund) => refund.status === 'confirmed')],
     ['wrong-token', payments.some(isWrongToken)],
     ['overpaid', labels.includes('overpaid')],
     ['reorganised', labels.includes('reorged') && status === 'succeeded'],

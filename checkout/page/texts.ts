@@ -167,7 +167,7 @@ export const notices = {
   late: ({ merchant }) =>
     `Money arrived that does not count towards this payment. ${merchant} can see it: contact them about it.`,
   'found-late': ({ merchant }) =>
-    `Your payment was made in time, but it was found only after the expiry. ${merchant} can see it: contact them about it, and do not pay again.`,
+    `Money that you sent in time was found only after the expiry. ${merchant} can see it: contact them about it, and do not pay again.`,
   'wrong-token': ({ token, merchant }) =>
     `Something other than ${token} arrived. It does not count towards this payment. ${merchant} can see it: contact them about it.`,
   overpaid: ({ merchant }) =>
