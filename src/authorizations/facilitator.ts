@@ -164,9 +164,9 @@ function wordOf(reason: unknown): string {
   return typeof reason === 'string' && /^[\w-]+$/.test(reason) ? reason.slice(0, maxReason) : 'unspecified';
 }
 
-/** The connection was never made, or not with the right certificate, so nothing was sent. */
+/** The connection was never made, or its certificate is not trusted, so nothing was sent. Not an alert of the server's. */
 const unconnected =
-  /^(?:ECONNREFUSED|E(?:HOST|NET)UNREACH|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
+  /^(?:ECONNREFUSED|E(?:HOST|NET)UNREACH|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT|(?!ERR_SSL)\w*CERT\w*|UNABLE_TO_\w+)$/;
 
 const codeOf = (reason: unknown): string | undefined => (reason as { code?: string }).code;
 
