@@ -79,11 +79,10 @@ export function createCore(config: Config, database: Database, { metrics }: Tele
   });
   const { probe, ...writes } = createDatabaseProbe(em, {
     onCommit: onWorked,
-    onRefusal: (reason) =>
-      logger.warn(
-        { reason },
-        reason === undefined ? 'ready again' : 'not ready: nothing can be stored in the database',
-      ),
+    onRefusal(reason) {
+      if (reason === undefined) logger.info('the database can be used again');
+      else logger.warn({ reason }, 'not ready: the database cannot be used');
+    },
   });
   const store = createPaymentIntentStore(em, config.queue, { onBatch: metrics.batch, ...writes });
   const clientSecretKeys = database.keyRing('CLIENT_SECRET_KEYS');
