@@ -279,13 +279,16 @@ describe('a payment is refused before the facilitator is asked', () => {
     ['from one address', false],
     ['for one intent from throwaway accounts', true],
   ])('more than ten payments %s within a minute', async (_, isAnew) => {
-    const order = await newOrder();
+    let order = await newOrder();
     let account = await newAccount(1n);
-    const answers: number[] = [];
+    const payments: [string, string][] = [];
     for (let i = 0; i < 11; i++) {
       if (isAnew) account = await newAccount(1n);
-      answers.push((await pay(order.secret, await headerOf({ ...order, account }))).status);
+      else order = await newOrder();
+      payments.push([order.secret, await headerOf({ ...order, account })]);
     }
+    const answers: number[] = [];
+    for (const payment of payments) answers.push((await pay(...payment)).status);
     expect(answers).toEqual([...Array(10).fill(402), 429]);
   });
 });
@@ -446,6 +449,25 @@ describe('a facilitator', () => {
     expect(new Set(requests).size).toBe(1);
     await readBlock();
     expect((await answer).status).toBe(200);
+  });
+
+  test('that keeps failing is asked three times at most', async () => {
+    const asked: unknown[] = [];
+    const url = await listenInTest(
+      createServer((request, response) => {
+        asked.push(request.url);
+        response.writeHead(503).end();
+      }),
+    );
+    const order = await newOrder();
+    const payment = readPayment(await headerOf(order)) as SignedPayment;
+    const answer = await createFacilitator({ url, token: undefined }).send(
+      payment,
+      new AbortController().signal,
+    );
+    expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'status 503' });
+    expect(asked.length).toBeGreaterThan(1);
+    expect(asked.length).toBeLessThanOrEqual(3);
   });
 
   test('that goes away after it was given the signature does not count as never reached', async () => {

@@ -321,6 +321,12 @@ test.each(['{}', '{"status":"maintenance"}', '{"events":null}'])(
   },
 );
 
+test('a page of many megabytes is read', async () => {
+  const body = JSON.stringify({ events: [], newer: 'x'.repeat(2 ** 24) });
+  const { baseUrl } = await startAnswering('json', { status: 200, body });
+  expect((await clientOf(service, 'json', { baseUrl }).listEvents().page()).items).toEqual([]);
+});
+
 test('an empty message over gRPC is an error', async () => {
   const empty = connectNodeAdapter({
     routes: (router) =>
@@ -408,14 +414,14 @@ test('a Retry-After of more than a minute is not waited for', async () => {
   await network.close();
 });
 
-test('refuses to run in a browser', () => {
-  const browser = globalThis as { window?: unknown };
-  browser.window = {};
+test.each(['window', 'importScripts'] as const)('refuses to run in a browser, which has %s', (name) => {
+  const browser = globalThis as { window?: unknown; importScripts?: unknown };
+  browser[name] = {};
   try {
     for (const create of [createPaymentIntentsClient, createJsonClient]) {
       expect(() => create({ baseUrl: 'http://x', apiKey: 'x' })).toThrow(/servers only/);
     }
   } finally {
-    delete browser.window;
+    delete browser[name];
   }
 });

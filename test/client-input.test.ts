@@ -10,6 +10,7 @@ import {
   type PaymentIntentsClientOptions,
   PaymentIntentsError,
 } from '../client/index.ts';
+import { readOptions } from '../client/options.ts';
 import { rows } from './support/client-rows.ts';
 import { clientOf, portOf, protocols, refusedUnsent } from './support/clients.ts';
 import { startLossyNetwork } from './support/lossy-network.ts';
@@ -92,6 +93,13 @@ describe('unknown field names', () => {
       isRetryable: false,
       details: [{ field }],
     });
+  });
+
+  test('of many, the first twenty are named', async () => {
+    const unknown = Array.from({ length: 25 }, (_, i) => [`x${i}`, 1]);
+    const error = await refused({ amountUnits: 1, ...Object.fromEntries(unknown) });
+    expect(error.details).toHaveLength(20);
+    expect(error.message).toMatch(/; and 24 more$/);
   });
 
   test('an unknown option of the call', async () => {
@@ -277,6 +285,11 @@ describe('the options of a client', () => {
     expect(() => createPaymentIntentsClient(options)).toThrow(
       expect.objectContaining({ message: expect.not.stringContaining('sk_testnet') }),
     );
+  });
+
+  test('that are left out have the documented defaults', () => {
+    const defaults = { timeoutMs: 10_000, callTimeoutMs: undefined, maxTries: 6, protocol: 'json' };
+    expect(readOptions(good, ['json', 'grpc'])).toEqual({ ...good, ...defaults });
   });
 
   test('no options at all', () => {

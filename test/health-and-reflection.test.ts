@@ -21,6 +21,7 @@ import { RefundService } from '../src/contract/gen/payments/v1/refund_service_pb
 import { TransferService } from '../src/contract/gen/payments/v1/transfer_service_pb.ts';
 import { WebhookEndpointService } from '../src/contract/gen/payments/v1/webhook_endpoint_service_pb.ts';
 import { registerReflection } from '../src/doors/internal/reflection.ts';
+import { Listener } from '../src/doors/listener.ts';
 import { createReadiness } from '../src/doors/operations/readiness.ts';
 import { Strangers } from '../src/doors/strangers.ts';
 import { httpRequest, startService } from './support/service.ts';
@@ -42,6 +43,28 @@ test('HOST is the address of all three ports', async () => {
     expect(refusal).toMatchObject({ code: 'ECONNREFUSED' });
   }
   await elsewhere.close();
+});
+
+test('requests have all but the last second of DRAIN_TIMEOUT, and half of that even after a long DRAIN_DELAY', async () => {
+  const own = await startService({ DRAIN_TIMEOUT: '3', DRAIN_DELAY: '9' });
+  const close = vi.spyOn(Listener.prototype, 'close');
+  await own.close();
+  expect(close.mock.calls).toContainEqual([2_000, 1_000]);
+  close.mockRestore();
+});
+
+test('the operations port keeps 64 connections', async () => {
+  const own = await startService({ HEADERS_TIMEOUT: '600', REQUEST_TIMEOUT: '600' });
+  const open = async () => {
+    const socket = net.connect(own.server.ports.metrics, '127.0.0.1').resume();
+    await once(socket, 'connect');
+    return socket.on('error', () => {});
+  };
+  const sockets = [await open()];
+  while (sockets.length <= 64) sockets.push(await open());
+  await expect.poll(() => sockets.map(({ closed }) => closed).indexOf(false)).toBe(1);
+  for (const socket of sockets) socket.destroy();
+  await own.close();
 });
 
 describe('the operations door', () => {

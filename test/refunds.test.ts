@@ -537,6 +537,8 @@ describe('on the chain', async () => {
     expect((await eventsOf(refund.id)).join(' ')).toBe(
       'processing unexpected succeeded unexpected reorged processing succeeded',
     );
+    // What was reorged can be returned again.
+    expect((await create(refund.payment_intent)).json.amount_units).toBe(600);
   });
 
   test('a refund is reverted with its transfer, and succeeds when the transfer returns', async () => {
@@ -591,6 +593,9 @@ describe('on the chain', async () => {
     expect((await service.call('cancelRefund', { id: elsewhere.id })).json.status).toBe('canceled');
     const expired = await get(refund.id);
     expect([expired.status, Boolean(expired.expired_at)]).toEqual(['expired', true]);
+    const { json: next } = await create(refund.payment_intent);
+    expect(next.amount_units).toBe(1_000);
+    await service.call('cancelRefund', { id: next.id });
     await sendPrepared(refund);
     await mine(10);
     expect(await get(refund.id)).toMatchObject({ status: 'expired', labels: ['late'] });

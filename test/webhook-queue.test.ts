@@ -495,6 +495,19 @@ test('a failed endpoint is paused and then tried again', async () => {
   }
 });
 
+test('an endpoint that has failed often is paused for 15 seconds at most', async () => {
+  const failing = await newEndpoint((_, response) => response.writeHead(500).end());
+  await service.query('update webhook_endpoints set failures = 9, failing_since = now() where id = $1', [
+    failing.uuid,
+  ]);
+  await newDeliveries([failing], 1);
+  const worker = openWorker({ observer: { failurePauseMs: 1_000 } });
+  const claim = vi.spyOn(worker.queue, 'claim');
+  await worker.attemptAll();
+  const untilMs = Number(claim.mock.lastCall?.[0].paused.get(failing.uuid));
+  expect(untilMs - performance.now()).toBeLessThanOrEqual(15_000);
+});
+
 test('concurrent failures counted by several workers all count', async () => {
   const endpoints = await newEndpoints(20);
   const [a, b] = [openWorker(), openWorker()];

@@ -23,6 +23,12 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
     device = await world.openDevice();
     await device.context.route('https://shop.example/**', (route) => route.fulfill({ body: 'Thank you' }));
     await device.installWallet(await world.createPayer());
+    await device.context.addInitScript({
+      content: `{ const { setTimeout } = window; window.delays = [];
+        window.setTimeout = (work, ms, ...given) => (delays.push(ms), setTimeout(work, ms, ...given)); }`,
+    });
+    const asksEvery = (ms: number) =>
+      expect.poll(() => checkout.page.evaluate(`delays.includes(${ms})`)).toBe(true);
     intent = await world.createIntent();
     checkout = await device.open(intent, { return_url: 'https://shop.example/orders/1?a=b#c' });
     const look = async (view: string) => {
@@ -30,18 +36,21 @@ describe.skipIf(!hasBrowser)('a payment from the link to the way back', () => {
       seen.push(await checkout.storage());
     };
     await look('choose-wallet');
+    await asksEvery(2_500);
     await checkout.connect();
     await look('ready');
     await checkout.press('pay');
     await look('sent');
     await checkout.page.reload();
     await look('sent');
+    await asksEvery(1_000);
     await world.mine();
     await checkout.refresh();
     await look('processing');
     await world.mine(9);
     await checkout.refresh();
     await look('succeeded');
+    await asksEvery(15_000);
     await checkout.press('return');
     await checkout.page.waitForURL('https://shop.example/orders/1?*#c');
     shopRequests = device.requests

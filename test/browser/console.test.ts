@@ -694,10 +694,17 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
   test('Home shows what was received today, and a hidden tab sends no requests', async () => {
     await page.clock.install();
+    /** Whether each call is said to be the page's own: it keeps no session open then. */
+    const unattended: boolean[] = [];
+    page.on('request', (request) => {
+      const headers = request.headers();
+      if ('authorization' in headers) unattended.push(headers['x-unattended'] === '1');
+    });
     await signIn();
     const today = async () =>
       Number((await page.locator('dd .money').first().innerText()).split('\u00a0')[0]);
     const before = await today();
+    expect(unattended).toContain(false);
     await page.evaluate(`Object.defineProperty(document, 'hidden', { value: true, configurable: true })`);
     await page.clock.fastForward(20_000);
     const asked: string[] = [];
@@ -707,6 +714,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     expect([asked, await today()]).toEqual([[], before]);
     await page.evaluate(`delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))`);
     await expect.poll(today).toBeCloseTo(before + 12.5, 6);
+    expect(unattended.at(-1)).toBe(true);
   });
 
   test('a list keeps its place when new rows arrive, and says how many there are', async () => {
