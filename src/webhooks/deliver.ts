@@ -66,7 +66,7 @@ export function createDeliverer(
     remember(isSlow ? slow : prompt, isSlow ? prompt : slow, endpointId);
 
   const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
-    const { event, endpointId, url, failures, secrets } = delivery;
+    const { event, endpointId, url, secrets } = delivery;
     const body = eventText(event);
     const id = formatIdentifier('evt', event.id);
     const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: delivery.claimedAt });
@@ -80,16 +80,25 @@ export function createDeliverer(
     if (isLeaving && result.statusCode === undefined) return;
     notePace(endpointId, result.durationMs > slowMs);
     const recorded = await queue.record(delivery, result);
-    const isSuccess = result.error === undefined;
-    onAttempt?.(isSuccess ? 'delivered' : 'failed', result);
+    onAttempt?.(result.error === undefined ? 'delivered' : 'failed', result);
     // The lease has expired, or the endpoint was disabled.
     if (recorded === undefined) return;
     if (recorded.status === 'failed') logGivenUp(logger, delivery, recorded.attempts, result);
-    if (isSuccess && failures > 0) await health.succeeded(endpointId);
-    if (isSuccess) return;
+    await noteHealth(delivery, result).catch((reason) => {
+      const message = "could not note a webhook endpoint's health";
+      logger.warn({ err: reason, ...idsOf(delivery) }, message);
+    });
+  };
+
+  const noteHealth = async (delivery: ClaimedDelivery, { error, statusCode }: AttemptResult) => {
+    const { endpointId, url, failures } = delivery;
+    if (error === undefined) {
+      if (failures > 0) await health.succeeded(endpointId);
+      return;
+    }
     const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
     if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const disabled = await health.failed(endpointId, delivery.url, result.statusCode);
+    const disabled = await health.failed(endpointId, url, statusCode);
     if (disabled === undefined) return;
     onDisabled?.();
     logDisabled(logger, delivery, disabled);
@@ -101,7 +110,7 @@ export function createDeliverer(
         // The outcome is not recorded, so the delivery is attempted again when its lease has expired.
         onUnrecorded?.();
         const message = 'could not record a webhook attempt; it is repeated when its lease expires';
-        logger.warn({ err: reason }, message);
+        logger.warn({ err: reason, ...idsOf(delivery) }, message);
       })
       .finally(() => {
         inFlight.delete(delivery);
@@ -156,20 +165,24 @@ function countsOf(ids: readonly string[]): Map<string, number> {
   return counts;
 }
 
+const idsOf = ({ event, endpointId }: ClaimedDelivery) => ({
+  event: formatIdentifier('evt', event.id),
+  webhook_endpoint: formatIdentifier('we', endpointId),
+  merchant_id: formatIdentifier('mer', event.merchantId),
+});
+
 function logGivenUp(
   logger: Logger,
-  { event, endpointId }: ClaimedDelivery,
+  delivery: ClaimedDelivery,
   attempts: number,
   { statusCode, error }: AttemptResult,
 ): void {
-  const { id, type, merchantId, paymentIntent } = event;
+  const { type, paymentIntent } = delivery.event;
   logger.warn(
     {
-      event: formatIdentifier('evt', id),
+      ...idsOf(delivery),
       event_type: type,
       ...(paymentIntent != null && { payment_intent: formatIdentifier('pi', paymentIntent) }),
-      webhook_endpoint: formatIdentifier('we', endpointId),
-      merchant_id: formatIdentifier('mer', merchantId),
       attempts,
       status_code: statusCode,
       error,
@@ -178,17 +191,9 @@ function logGivenUp(
   );
 }
 
-function logDisabled(
-  logger: Logger,
-  { event, endpointId }: ClaimedDelivery,
-  { reason, deliveries }: Disabled,
-): void {
+function logDisabled(logger: Logger, delivery: ClaimedDelivery, { reason, deliveries }: Disabled): void {
   logger.warn(
-    {
-      webhook_endpoint: formatIdentifier('we', endpointId),
-      merchant_id: formatIdentifier('mer', event.merchantId),
-      failed_deliveries: deliveries,
-    },
+    { ...idsOf(delivery), failed_deliveries: deliveries },
     `a webhook endpoint was disabled: ${reason}`,
   );
 }
