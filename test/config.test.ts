@@ -165,14 +165,19 @@ describe('the configuration', () => {
       { PUBLIC_URL: 'https://user@pay.example' },
       /PUBLIC_URL must be .* without user, password, query or fragment$/,
     ],
+    [{ PUBLIC_URL: 'https:pay.example' }, /PUBLIC_URL must be an http/],
+    [{ HEADERS_TIMEOUT: '31' }, /HEADERS_TIMEOUT must not be above REQUEST_TIMEOUT/],
+    [{ RPC_URL_BASE: 'https://node,HTTPS://Node:443/' }, /RPC_URL_BASE .*listed twice/],
     [{ TRUSTED_PROXIES: 'fe80::1%eth0' }, /TRUSTED_PROXIES must be/],
     [{ X402_FACILITATOR_URL_BASE_TOKEN: 'a\nb' }, /_TOKEN has a character that no HTTP header can carry/],
   ])('a setting that would not do what was meant is refused: %j', (env, why) => {
     const base = { RPC_URL_BASE: 'http://node', X402_FACILITATOR_URL_BASE: 'http://facilitator' };
     expect(() => loadConfig({ ...base, ...env }, [])).toThrow(why);
+    // As from a file.
     const X402_FACILITATOR_URL_BASE_TOKEN = 'token\n';
-    const { facilitators } = loadConfig({ ...base, X402_FACILITATOR_URL_BASE_TOKEN }, []);
-    expect(facilitators[0]?.token).toBe('token');
+    const PUBLIC_URL = 'https://pay.example/\n';
+    const read = loadConfig({ ...base, X402_FACILITATOR_URL_BASE_TOKEN, PUBLIC_URL }, []);
+    expect([read.facilitators[0]?.token, read.publicUrl]).toEqual(['token', 'https://pay.example']);
   });
 
   test('lists all problems at once, without secrets', () => {

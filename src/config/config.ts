@@ -115,6 +115,10 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     /** True if OpenTelemetry's variables turn tracing on. The SDK reads them itself. */
     tracing: isTracingRequested(env),
   };
+  // Node.js refuses the pair, without the names of the variables.
+  if (config.limits.headersTimeoutMs > config.limits.requestTimeoutMs) {
+    problems.push('HEADERS_TIMEOUT must not be above REQUEST_TIMEOUT: lower it, or raise the other');
+  }
   if (problems.length > 0) {
     const all = new Set([...problems, ...misspeltVariables(env).map(({ problem }) => problem)]);
     throw new StartupError(`the configuration is not usable: ${[...all].join('; ')}`);
@@ -284,7 +288,8 @@ function parseRpcUrls(text: string): [string, ...string[]] {
       throw new Error(`entry ${i + 1} is not an address that begins with http:// or https://`);
     }
   }
-  if (new Set(urls).size < urls.length)
+  const places = urls.map((url) => new URL(url).href.replace(/\/$/, ''));
+  if (new Set(places).size < urls.length)
     throw new Error('an address is listed twice: the node that confirms must be another one');
   return urls;
 }
@@ -343,10 +348,11 @@ function readFacilitators(variables: Variables) {
 
 /** Returns the address without trailing slashes; undefined if it is unset or invalid. */
 function readAddress(variables: Variables, name: string): string | undefined {
-  const text = variables.given(name);
+  // A value read from a file often ends with a line break.
+  const text = variables.given(name)?.trim();
   if (text === undefined) return undefined;
   const url = URL.parse(text);
-  if (url && /^https?:$/.test(url.protocol) && !/[?#]/.test(text) && url.username + url.password === '') {
+  if (url && /^https?:\/\//i.test(text) && !/[?#\s\\]/.test(text) && url.username + url.password === '') {
     return text.replace(/\/+$/, '');
   }
   variables.problems.push(
