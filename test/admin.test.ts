@@ -195,7 +195,17 @@ describe('prints the problem in at most two lines, exits 1, or 2 for a usage err
     [
       'a key instead of its id',
       'key revoke --key sk_testnet_abc',
-      /that is not the id of a key: it is the key itself;/,
+      /that is not the id of a key: it is a secret key itself;/,
+    ],
+    [
+      'a secret instead of an id',
+      'key list --merchant sk_testnet_abc',
+      /that is not the id of a merchant: it is a secret key itself;/,
+    ],
+    [
+      'an option twice',
+      'key revoke --key key_01h2xcejqtf2nbrexx3vqjhp41 --key key_01h2xcejqtf2nbrexx3vqjhp42',
+      /--key is given twice: give it once/,
     ],
     ['no wallet', create, /name a payout wallet/],
     ['a wrong checksum', `${create} --wallet ${wallet.replace('d8dA', 'd8da')}`, /EIP-55/],

@@ -24,10 +24,10 @@ export function uuidOf(kind: NamedKind, text: string): string {
   const id = parseIdentifier(kind, text);
   if (id !== undefined) return id;
   const [what, list] = kinds[kind];
-  // The text may be the key itself, which must not be printed.
-  const isNot = kind === 'key' ? 'that is not the id of a key' : `"${text}" is not ${what}'s id`;
-  const isKey = kind === 'key' && text.startsWith('sk_');
-  const problem = isKey ? 'is the key itself' : identifierProblem(kind, text);
+  // The text may be a key or a client secret, which must not be printed.
+  const isSecret = kind === 'key' || /^sk_|_secret_/.test(text);
+  const isNot = isSecret ? `that is not the id of ${what}` : `"${text}" is not ${what}'s id`;
+  const problem = text.startsWith('sk_') ? 'is a secret key itself' : identifierProblem(kind, text);
   throw new AdministrationError(`${isNot}: it ${problem}; "${list}" shows them`);
 }
 

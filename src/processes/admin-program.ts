@@ -3,7 +3,7 @@
 
 import { createInterface } from 'node:readline/promises';
 import Table from 'cli-table3';
-import { Command, Help, type ParseOptionsResult } from 'commander';
+import { Command, Help, type OptionValueSource, type ParseOptionsResult } from 'commander';
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig, misspeltVariables } from '../config/config.ts';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -28,6 +28,15 @@ export interface Output {
 class AdminCommand extends Command {
   override createCommand(name?: string): Command {
     return new AdminCommand(name);
+  }
+
+  /** Refuses an option that is given twice: only the last value would count. */
+  override setOptionValueWithSource(key: string, value: unknown, source: OptionValueSource): this {
+    if (source === 'cli' && this.getOptionValueSource(key) === 'cli') {
+      const option = this.options.find((one) => one.attributeName() === key);
+      return this.error(`error: ${option?.long} is given twice: give it once`);
+    }
+    return super.setOptionValueWithSource(key, value, source);
   }
 
   override parseOptions(argv: string[]): ParseOptionsResult {
