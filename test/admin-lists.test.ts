@@ -365,8 +365,8 @@ describe('money', () => {
     const canceled = { type: 'refund.canceled', data: { refund: { id } } };
     await expect.poll(() => json('event', 'list', '--refund', id)).toMatchObject([canceled]);
     expect((await admin('event', 'list', '--refund', id)).stdout).toContain(id);
-    const newest = () => json('delivery', 'list', '--limit', '1');
-    await expect.poll(newest).toMatchObject([{ payment_intent: intent }]);
+    const deliveries = () => json('delivery', 'list');
+    await expect.poll(deliveries).toContainEqual(expect.objectContaining({ payment_intent: intent }));
   });
 
   test('an export has one line for each payment in the period, and no cell is a formula', async () => {

@@ -3,8 +3,9 @@
 
 import { chmod, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { startEmbeddedPostgres } from '../src/embedded/postgres.ts';
+import { diagnose } from '../src/processes/doctor.ts';
 import { runAdmin } from './support/admin.ts';
 import { useFolder } from './support/folder.ts';
 import { canLimitDisk, type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
@@ -66,6 +67,37 @@ describe('an external database', () => {
     await expect.poll(async () => (await as('writer')).get('database')?.message).toMatch(/: fsync is off/);
     await postgres.query('alter system reset fsync');
     await postgres.query('select pg_reload_conf(); alter role writer connection limit -1');
+  });
+
+  test('changed sorting rules fail, with the commands to run', async () => {
+    await postgres.query(
+      "create database sorted template template0 encoding 'UTF8' locale_provider icu icu_locale 'und'",
+    );
+    await postgres.query("update pg_database set datcollversion = '1' where datname = 'sorted'");
+    const found = await doctor({ DATABASE_URL: postgres.url('postgres', 'sorted'), ...secrets });
+    expect(found.get('database')).toMatchObject({
+      ok: false,
+      message: expect.stringMatching(
+        /run reindex database sorted; alter database sorted refresh collation version$/,
+      ),
+    });
+  });
+
+  test('a clock that is ten seconds wrong fails', async () => {
+    const env = {
+      ...bareEnvironment(),
+      ...anyPorts,
+      ...secrets,
+      DATABASE_URL: postgres.url('writer', 'postgres'),
+    };
+    const realNow = Date.now;
+    const clock = vi.spyOn(Date, 'now');
+    onTestFinished(() => clock.mockRestore());
+    const isOk = async (offMs: number) => {
+      clock.mockImplementation(() => realNow() + offMs);
+      for await (const { check, ok } of diagnose(env)) if (check === 'clock') return ok;
+    };
+    expect([await isOk(-10_000), await isOk(0), await isOk(10_000)]).toEqual([false, true, false]);
   });
 
   test('a role without any rights fails', async () => {

@@ -1,7 +1,11 @@
 // A chain with several blocks a second, read together: with fewer requests, and as safely as one by one.
 
 import { EventEmitter, once } from 'node:events';
+import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { chainNamed } from '../src/contract/chains.ts';
+import { Node } from '../src/settlement/node.ts';
+import { Watcher } from '../src/settlement/watcher.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { accounts } from './support/chain-contracts.ts';
 import { eventsOf } from './support/event-rows.ts';
@@ -117,6 +121,12 @@ test('a node with servers that lag behind its newest block does not fail a pass'
   });
   await watcher.follow();
   expect(await cursorOf()).toBe(head - 5);
+  const settings = chainNamed('testnet', 'base');
+  const nodes = [new Node({ url: node.url, chainId: settings.chainId, tokens: settings.tokens })] as const;
+  const asServed = new Watcher({ settings, nodes, ledger: watcher.ledger, logger: pino({ enabled: false }) });
+  await watcher.release();
+  await asServed.follow();
+  await asServed.release();
   node.rewrite(undefined);
   await watcher.follow();
   expect(await cursorOf()).toBe(head);
@@ -149,9 +159,13 @@ test('a block whose logs an answer leaves out, despite its bloom filter, is aske
 test('each block whose logs a node hides, despite its bloom filter, is noted to be read again', async () => {
   const { block } = await payAmongTen();
   node.lie('empty logs');
+  node.requests.length = 0;
   await watcher.follow();
   const doubtful = (await watcher.ledger.doubtful(20)).map(({ number }) => number);
   expect(doubtful).toEqual(Array.from({ length: 10 }, (_, i) => block + 5 - i));
+  // Each is asked for five times.
+  const alone = node.requests.filter(({ params: [of] = [] }) => Object(of).blockHash !== undefined);
+  expect(alone.filter(({ method }) => method === 'eth_getLogs')).toHaveLength(50);
 });
 
 test('transfers of a fork are not taken for those of this chain', async () => {

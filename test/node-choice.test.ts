@@ -2,8 +2,11 @@
 
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { chainNamed } from '../src/contract/chains.ts';
+import { followChain } from '../src/settlement/follow-chain.ts';
 import type { Node } from '../src/settlement/node.ts';
 import { createNodeChoice } from '../src/settlement/node-choice.ts';
+import { Watcher } from '../src/settlement/watcher.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['performance'] });
@@ -67,6 +70,53 @@ function startChoice(...others: string[]) {
   };
   return { choice, first: nodes[0], second: nodes[1], decide, wait, standBy };
 }
+
+test('a pass reads for 5 s, and up to four new blocks one by one', async () => {
+  const hash = '0x0';
+  const kindsOf = async (number: number) => {
+    const kinds: string[] = [];
+    const head = { number, hash, parentHash: hash } as never;
+    let tip = 0;
+    const view = { head, final: 0, startedAtMs: performance.now(), together: () => 32 };
+    const headerAt = async (at: number) => ({ number: at, hash, parentHash: hash }) as never;
+    for await (const { kind } of followChain(
+      { ...view, headerAt, tip: () => ({ number: tip, hash }) as never },
+      10,
+    )) {
+      kinds.push(kind);
+      tip += kind === 'newest' ? Math.min(32, number - tip) : 1;
+      vi.advanceTimersByTime(2_000);
+    }
+    return kinds;
+  };
+  expect(await kindsOf(4)).toEqual(['block', 'block', 'block']);
+  expect(await kindsOf(5)).toEqual(['newest']);
+});
+
+test('on Base a reader is behind another node at 40 s of blocks', async () => {
+  const warn = vi.fn();
+  const node = (number: number) => ({
+    name: '',
+    head: number,
+    header: async () => ({ number }),
+    assertChain: async () => {},
+  });
+  const switchesAt = async (blocks: number) => {
+    warn.mockClear();
+    const ledger = { progress: async () => undefined, isOver: () => false };
+    const nodes = [node(1_000), node(1_000 + blocks)] as never;
+    const logger = { ...pino({ enabled: false }), warn } as never;
+    const watcher = new Watcher({
+      settings: chainNamed('testnet', 'base'),
+      nodes,
+      ledger: ledger as never,
+      logger,
+    });
+    for (let i = 0; i < 2; i++) await watcher.follow().catch(() => {});
+    return warn.mock.calls.some(([, text]) => /switched/.test(text));
+  };
+  expect([await switchesAt(199), await switchesAt(200)]).toEqual([false, true]);
+});
 
 test('a reader that has not answered yet is not behind', async () => {
   const { first, standBy } = startChoice();

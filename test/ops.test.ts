@@ -44,6 +44,8 @@ describe('the systemd unit', async () => {
   test('runs the command of npm start, and waits until it has ended', () => {
     expect(text).toContain(`node_modules/.bin/node ${flags}\n`);
     expect(text).toContain(`Environment=${allocator}\n`);
+    // The documented limit: hostile clients may cost 400 MB, and the heap has 512.
+    expect(text).toContain('\nMemoryMax=768M\n');
     const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(text)?.[1]);
     expect(seconds * 1000).toBeGreaterThan(stopMs);
     const files = Number(/^LimitNOFILE=(\d+)$/m.exec(text)?.[1]);

@@ -1,6 +1,6 @@
 // The number of blocks per request to a node.
 
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { NodeError, type NodeFault } from '../src/settlement/node-answers.ts';
 import { createRangeSize } from '../src/settlement/range-size.ts';
 
@@ -72,6 +72,21 @@ test('the largest served size is found and remembered', async () => {
   expect(size.blocks).toBe(10);
   // Six refusals of sizes far above the limit, and one just above it.
   expect(node.asked.filter((count) => count > 10)).toEqual([500, 250, 125, 62, 31, 15, 11]);
+});
+
+test('a limit is remembered for an hour', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const [size, node] = [createRangeSize(2_000), nodeWith(10)];
+  for (let i = 0; i < 1_000; i++) await size.reading(500, node.read);
+  const after = async (ms: number) => {
+    vi.advanceTimersByTime(ms);
+    node.asked.length = 0;
+    for (let i = 0; i < 16; i++) await size.reading(500, node.read);
+    await size.reading(500, node.read);
+    return Math.max(...node.asked);
+  };
+  expect([await after(3_599_000), await after(2_000)]).toEqual([10, 20]);
 });
 
 test('sixteen successes in a row double the size, up to the maximum', async () => {

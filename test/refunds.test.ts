@@ -68,6 +68,19 @@ describe('what can be returned', () => {
     expect(refused).toMatchObject(refusal(/The service is not watching base/));
   });
 
+  test('nothing after a hundred refunds, canceled ones included', async () => {
+    const intent = await paidIntent({});
+    const { id } = (await create(intent, { amount_units: 1 })).json;
+    await service.call('cancelRefund', { id });
+    await service.query(
+      `insert into refunds select c.* from refunds r, generate_series(1, 98) n,
+         json_populate_record(r, json_build_object('id', gen_random_uuid(), 'n', n)) c where r.id = $1`,
+      [uuidOf(id)],
+    );
+    expect((await create(intent, { amount_units: 1 })).code).toBe('ok');
+    expect(await create(intent, { amount_units: 1 })).toMatchObject(refusal(/ has 100 refunds/));
+  });
+
   test('not the amount of an open refund, until it is canceled', async () => {
     for (const door of doors) {
       const intent = await paidIntent({});

@@ -42,7 +42,11 @@ async function watch(
     service.merchant.keys[network.mode].apiKey,
   );
   let amount = 1_000_000;
-  return { createIntent: () => createIntent({ chain: network.chain, amount_units: ++amount }), getIntent };
+  return {
+    createIntent: (fields: object = {}) =>
+      createIntent({ chain: network.chain, amount_units: ++amount, ...fields }),
+    getIntent,
+  };
 }
 
 async function pay(intent: PayableIntent & { amount_units: number }): Promise<Hex> {
@@ -89,7 +93,7 @@ test('invented final blocks far above the chain do not hold it up once the node 
 
 test('a block time months ahead expires nothing on mainnet', async () => {
   const { createIntent, getIntent } = await watch('reader', networkFor('mainnet', 'base'));
-  const intent = await createIntent();
+  const intent = await createIntent({ expires_in_minutes: 5 });
   const head = Number(await chain.client.getBlockNumber()) + 12;
   node.rewrite(await inventing({ head, final: 0, aheadSeconds: 90 * 86_400 }));
   await watcher.follow();

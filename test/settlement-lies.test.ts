@@ -552,6 +552,7 @@ describe('after a node has denied a payment twice and is honest again:', () => {
     await watcher.verify();
     expect(node.isHonest()).toBe(true);
     expect(await getIntent(intent.id)).toMatchObject({ status: 'requires_payment' });
+    await service.query("update transfers set created_at = now() - interval '23 hours'");
     await succeeds(intent);
   });
 

@@ -1,7 +1,9 @@
+import { X509Certificate } from 'node:crypto';
 import http2 from 'node:http2';
 import https from 'node:https';
 import grpc from '@grpc/grpc-js';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
+import { diagnose } from '../src/processes/doctor.ts';
 import { answerOf, grpcCall, requestBytes } from './support/call.ts';
 import { useCertificate } from './support/certificates.ts';
 import { useService } from './support/use-service.ts';
@@ -13,6 +15,18 @@ const path = '/v1/payment_intents';
 const headers = () => ({
   authorization: `Bearer ${service.merchant.keys.testnet.apiKey}`,
   'content-type': 'application/json',
+});
+
+test('doctor wants a certificate that lasts for 14 days', async () => {
+  const endsMs = Date.parse(new X509Certificate(ca).validTo);
+  const clock = vi.spyOn(Date, 'now');
+  onTestFinished(() => clock.mockRestore());
+  const isOk = async (days: number) => {
+    clock.mockReturnValue(endsMs - days * 86_400_000);
+    for await (const { check, ok } of diagnose({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile }))
+      if (check === 'TLS') return ok;
+  };
+  expect([await isOk(14), await isOk(13)]).toEqual([true, false]);
 });
 
 test('the public door speaks HTTP/1.1 under TLS', async () => {

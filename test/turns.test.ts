@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { usualWaits } from '../src/database/batcher.ts';
-import { createTurns } from '../src/database/turns.ts';
+import { createTurns, inTurn } from '../src/database/turns.ts';
 
 const nothing = async () => {};
 
@@ -20,7 +20,7 @@ test.each([
       expect(inTurn('a', nothing)).rejects.toMatchObject({ code }),
       expect(inTurn('b', nothing)).rejects.toMatchObject({ code: 'unavailable' }),
     ]);
-    await vi.advanceTimersByTimeAsync(usualWaits.maxWaitMs);
+    await vi.advanceTimersByTimeAsync(3_000);
     await late;
     held.resolve();
     await first;
@@ -40,3 +40,22 @@ test('a merchant who fills the queue leaves room in it for the others', async ()
   held.resolve();
   await Promise.all(all);
 });
+
+test.each([
+  ['reads', 4],
+  ['changes', 8],
+] as const)(
+  'of a pool of 16, %s hold %i connections, and those of one merchant one less',
+  async (kind, most) => {
+    const begun = async (merchants: string[]) => {
+      const pool = { options: { max: 16 } };
+      const em = { getConnection: () => ({ getNativeClient: async () => pool }) } as never;
+      const work = vi.fn(() => new Promise(() => {}));
+      for (const merchant of merchants) void inTurn(em, kind, merchant, work);
+      await new Promise(setImmediate);
+      return work.mock.calls.length;
+    };
+    expect(await begun(Array.from({ length: 16 }, (_, i) => `${i}`))).toBe(most);
+    expect(await begun(Array(16).fill('a'))).toBe(most - 1);
+  },
+);
