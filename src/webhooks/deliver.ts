@@ -66,7 +66,7 @@ export function createDeliverer(
     remember(isSlow ? slow : prompt, isSlow ? prompt : slow, endpointId);
 
   const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
-    const { event, endpointId, url, secrets } = delivery;
+    const { event, endpointId, url, failures, secrets } = delivery;
     const body = eventText(event);
     const id = formatIdentifier('evt', event.id);
     const headers = signedHeaders(keys, endpointId, secrets, { id, body, at: delivery.claimedAt });
@@ -84,24 +84,15 @@ export function createDeliverer(
     // The lease has expired, or the endpoint was disabled.
     if (recorded === undefined) return;
     if (recorded.status === 'failed') logGivenUp(logger, delivery, recorded.attempts, result);
-    await noteHealth(delivery, result).catch((reason) => {
-      const message = "could not note a webhook endpoint's health";
-      logger.warn({ err: reason, ...idsOf(delivery) }, message);
-    });
-  };
-
-  const noteHealth = async (delivery: ClaimedDelivery, { error, statusCode }: AttemptResult) => {
-    const { endpointId, url, failures } = delivery;
-    if (error === undefined) {
-      if (failures > 0) await health.succeeded(endpointId);
-      return;
+    if (result.error !== undefined) {
+      const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
+      pauses.set(endpointId, performance.now() + pauseMs);
     }
-    const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
-    if (pauseMs > 0) pauses.set(endpointId, performance.now() + pauseMs);
-    const disabled = await health.failed(endpointId, url, statusCode);
-    if (disabled === undefined) return;
-    onDisabled?.();
-    logDisabled(logger, delivery, disabled);
+    try {
+      if (await isDisabledBy(health, delivery, result, logger)) onDisabled?.();
+    } catch (reason) {
+      logger.warn({ err: reason, ...idsOf(delivery) }, "could not note a webhook endpoint's health");
+    }
   };
 
   const start = (delivery: ClaimedDelivery) => {
@@ -163,6 +154,23 @@ function countsOf(ids: readonly string[]): Map<string, number> {
   const counts = new Map<string, number>();
   for (const id of ids) counts.set(id, (counts.get(id) ?? 0) + 1);
   return counts;
+}
+
+/** Counts an endpoint's attempt. Returns true if it was disabled because of it. */
+async function isDisabledBy(
+  health: EndpointHealth,
+  delivery: ClaimedDelivery,
+  { error, statusCode }: AttemptResult,
+  logger: Logger,
+): Promise<boolean> {
+  const { endpointId, url, failures } = delivery;
+  if (error === undefined) {
+    if (failures > 0) await health.succeeded(endpointId);
+    return false;
+  }
+  const disabled = await health.failed(endpointId, url, statusCode);
+  if (disabled !== undefined) logDisabled(logger, delivery, disabled);
+  return disabled !== undefined;
 }
 
 const idsOf = ({ event, endpointId }: ClaimedDelivery) => ({
