@@ -385,10 +385,7 @@ function ignoreClosedPipe(): void {
 }
 
 /** Prints an error that no command has a message for, in one line if the database is at fault. */
-async function printFailure(failure: unknown): Promise<void> {
-  const { ServiceError } = await import('./requests/errors.ts');
-  // The audit log refuses as the API does, with words for its clients.
-  const error = failure instanceof ServiceError ? (failure.cause ?? failure) : failure;
+async function printFailure(error: unknown): Promise<void> {
   const { isDatabaseUnavailable, mayHaveRun } = await import('./requests/unavailable.ts');
   const remedy = remedyFor(error);
   if (remedy === undefined && !isDatabaseUnavailable(error)) {

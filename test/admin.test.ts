@@ -426,6 +426,10 @@ describe('a role without the rights: prints the grant to run in one line, exits 
         /^admin: the database refused \(permission denied for table audit_log\): grant .*"Rights" in docs\/operations\.md.*\n$/,
       ),
     });
+    await postgres.query('alter role "we-ak" set default_transaction_read_only = on');
+    expect((await asWeak('postgres', 'merchant', 'create', ...args)).stderr).toMatch(
+      /^admin: the database refused \(cannot execute INSERT in a read-only transaction\): .*has to name the primary/,
+    );
   });
 });
 

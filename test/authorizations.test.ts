@@ -461,10 +461,8 @@ describe('a facilitator', () => {
     );
     const order = await newOrder();
     const payment = readPayment(await headerOf(order)) as SignedPayment;
-    const answer = await createFacilitator({ url, token: undefined }).send(
-      payment,
-      new AbortController().signal,
-    );
+    const { send } = createFacilitator({ url, token: undefined });
+    const answer = await send(payment, new AbortController().signal);
     expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'status 503' });
     expect(asked.length).toBeGreaterThan(1);
     expect(asked.length).toBeLessThanOrEqual(3);
@@ -479,10 +477,8 @@ describe('a facilitator', () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);
     const payment = readPayment(paymentHeader(signed, order.offer)) as SignedPayment;
-    const answer = await createFacilitator({ url, token: undefined }).send(
-      payment,
-      new AbortController().signal,
-    );
+    const { send } = createFacilitator({ url, token: undefined });
+    const answer = await send(payment, new AbortController().signal);
     expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'ECONNREFUSED' });
   });
 

@@ -62,7 +62,7 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
   return {
     /** Resolves when every change that has begun by now has its outcome. */
     settled: (): Promise<unknown> => Promise.all(open),
-    /** Writes the entry, runs the change, writes the outcome. Throws `unavailable` if the entry fails. */
+    /** Writes the entry, runs the change, writes the outcome. Runs nothing if the entry cannot be written. */
     async run<T>(
       { isPerson, requestId, merchant, ...entry }: AuditEntry,
       change: () => Promise<T>,
@@ -72,7 +72,7 @@ export function createAudit(em: EntityManager, onLost: (reason: unknown, request
         ...[id, entry.actor, entry.actorName, entry.method, merchant?.id, merchant?.mode],
         ...[entry.target, entry.paymentIntent, fieldsText(entry.fields), requestId],
       ];
-      await orUnavailable(() => inserts.add(row));
+      await inserts.add(row);
       const changed = change();
       const ended = changed
         .then((answer) => ['ok', idIn(answer)])
@@ -113,7 +113,7 @@ export function auditedMethod<Caller>(
         fields: toJson(desc.input, request as Message) as JsonObject,
         requestId: call.context.requestId,
       };
-      return audit.run(entry, () => method.run(request, caller, call));
+      return orUnavailable(() => audit.run(entry, () => method.run(request, caller, call)));
     },
   };
 }
