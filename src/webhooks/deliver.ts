@@ -84,12 +84,13 @@ export function createDeliverer(
     // The lease has expired, or the endpoint was disabled.
     if (recorded === undefined) return;
     if (recorded.status === 'failed') logGivenUp(logger, delivery, recorded.attempts, result);
-    if (result.error !== undefined) {
-      const pauseMs = Math.min(failurePauseMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
-      pauses.set(endpointId, performance.now() + pauseMs);
-    }
+    const pauseMs = pauseAfter(failures, failurePauseMs);
+    if (result.error !== undefined) pauses.set(endpointId, performance.now() + pauseMs);
     try {
-      if (await isDisabledBy(health, delivery, result, logger)) onDisabled?.();
+      const disabled = await noteHealth(health, delivery, result);
+      if (disabled === undefined) return;
+      onDisabled?.();
+      logDisabled(logger, delivery, disabled);
     } catch (reason) {
       logger.warn({ err: reason, ...idsOf(delivery) }, "could not note a webhook endpoint's health");
     }
@@ -156,21 +157,19 @@ function countsOf(ids: readonly string[]): Map<string, number> {
   return counts;
 }
 
-/** Counts an endpoint's attempt. Returns true if it was disabled because of it. */
-async function isDisabledBy(
+/** The pause after a failure, which doubles with each of those before it. */
+const pauseAfter = (failures: number, firstMs: number) =>
+  Math.min(firstMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
+
+/** Counts the attempt for its endpoint. Returns why the endpoint was disabled, if it was. */
+async function noteHealth(
   health: EndpointHealth,
-  delivery: ClaimedDelivery,
+  { endpointId, url, failures }: ClaimedDelivery,
   { error, statusCode }: AttemptResult,
-  logger: Logger,
-): Promise<boolean> {
-  const { endpointId, url, failures } = delivery;
-  if (error === undefined) {
-    if (failures > 0) await health.succeeded(endpointId);
-    return false;
-  }
-  const disabled = await health.failed(endpointId, url, statusCode);
-  if (disabled !== undefined) logDisabled(logger, delivery, disabled);
-  return disabled !== undefined;
+): Promise<Disabled | undefined> {
+  if (error !== undefined) return health.failed(endpointId, url, statusCode);
+  if (failures > 0) await health.succeeded(endpointId);
+  return undefined;
 }
 
 const idsOf = ({ event, endpointId }: ClaimedDelivery) => ({
