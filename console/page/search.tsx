@@ -69,12 +69,12 @@ const pageSize = 50;
 
 async function search(text: string): Promise<Found> {
   // An order may begin like an id.
-  const [, kind = ''] = /^(pi|tr|we|rf|evt)_[0-9a-z]{26}$/.exec(text) ?? [];
+  const [, kind = ''] = /^(pi|tr|we|rf|evt|mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
   if (kind === 'pi') return { what: 'a payment', path: `/payments/${text}` };
   if (kind === 'tr') return { what: 'a transfer', path: `/unattributed/${text}` };
   if (kind === 'we') return { what: 'an endpoint', path: `/webhooks/${text}` };
-  const [, elsewhere = ''] = /^(mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
-  if (elsewhere !== '') return others[elsewhere] as Found;
+  const elsewhere = others[kind];
+  if (elsewhere !== undefined) return elsewhere;
   if (kind === 'rf')
     return ofPayment('a refund', (await orNothing(api.getRefund({ id: text })))?.paymentIntent);
   if (kind === 'evt') {
