@@ -304,6 +304,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
       !payment.labels?.includes('found_late'),
   );
   const wasFoundLate = labels.includes('found_late');
+  const isReturned = refunds.some((refund) => refund.status === 'confirmed');
   const candidates: readonly (readonly [Notice, boolean])[] = [
     ['offline', connection === 'offline'],
     ['unreachable', connection === 'unreachable'],
@@ -313,12 +314,12 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     ['underpaid', labels.includes('underpaid')],
     // Payments found late have the label `late`, too.
     ['late', isLate || (labels.includes('late') && !wasFoundLate) || labels.includes('after_cancel')],
-    ['found-late', wasFoundLate && !refunds.some((refund) => refund.status === 'confirmed')],
+    ['found-late', wasFoundLate && !isReturned],
     ['wrong-token', payments.some(isWrongToken)],
     ['overpaid', labels.includes('overpaid')],
     ['reorganised', labels.includes('reorged') && status === 'succeeded'],
     ['returning', refunds.some((refund) => refund.status === 'pending')],
-    ['returned', refunds.some((refund) => refund.status === 'confirmed')],
+    ['returned', isReturned],
     ['not-sent', isOffering && checkout.authorization?.status === 'failed' && failure === undefined],
     ['hurry', isOffering && leftMs > 0 && leftMs < hurryMs],
   ];
