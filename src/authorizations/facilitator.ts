@@ -164,7 +164,10 @@ function wordOf(reason: unknown): string {
   return typeof reason === 'string' && /^[\w-]+$/.test(reason) ? reason.slice(0, maxReason) : 'unspecified';
 }
 
-/** The connection was never made, or its certificate is not trusted, so nothing was sent. Not an alert of the server's. */
+/**
+ * The connection was never made, or the server's certificate is not trusted, so nothing was sent. Alerts of the
+ * server (`ERR_SSL_…`) do not show that: it may refuse the client after the request has arrived.
+ */
 const unconnected =
   /^(?:ECONNREFUSED|E(?:HOST|NET)UNREACH|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT_TIMEOUT|(?!ERR_SSL)\w*CERT\w*|UNABLE_TO_\w+)$/;
 
