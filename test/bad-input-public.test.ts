@@ -38,7 +38,6 @@ const bytes = (...parts: (string | number[])[]) =>
 
 describe('a body that is not one I-JSON value', () => {
   test.each<[string, string | Uint8Array, RegExp]>([
-    ['an empty body', '', /Unexpected end at line 1 column 1\./],
     ['white space', ' \n ', /Unexpected end at line 2 column 2\./],
     [
       'two values',
@@ -72,6 +71,13 @@ describe('a body that is not one I-JSON value', () => {
     expect(refused.message).toMatch(says);
     expect(refused.details).toBeUndefined();
   });
+});
+
+// contract-life.md: "an empty POST body is {} whatever its Content-Type".
+test('an empty body is an object without fields', async () => {
+  const withoutFields = refusal(await post('{}'));
+  expect(withoutFields.details).toMatchObject([{ field: 'amount_units' }]);
+  expect(refusal(await post(''))).toEqual(withoutFields);
 });
 
 const wrongType = (field: string, values: unknown[]) =>

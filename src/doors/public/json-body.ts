@@ -20,7 +20,7 @@ export async function readJsonBytes(
   header: RawHeaders,
   response: NodeResponse,
   timeoutMs: number,
-  mayBeEmpty = false,
+  { mayBeEmpty = false } = {},
 ): Promise<Buffer> {
   // Only the end of a body of unknown length, as proxies announce it, shows whether it is empty.
   const isJudgedLater = mayBeEmpty && header.get('content-length') === null;

@@ -74,8 +74,8 @@ interface PublicDoorOptions extends DoorOptions {
 interface CompiledRoute extends HttpRoute, ServedMethod {
   input: ReturnType<typeof createJsonCodec>;
   output: ReturnType<typeof createJsonCodec>;
-  /** True if an empty body means `{}`: no field in it is required. */
-  allowsEmptyBody: boolean;
+  /** True if `null` means `{}`, too: no field of the body is required. */
+  allowsNull: boolean;
   /** Takes no API key, so pages of any origin may call it. */
   isForBrowsers: boolean;
 }
@@ -271,11 +271,11 @@ async function readMessage(
   response: NodeResponse,
   { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<DecodedRequest> {
-  if (route.allowsEmptyBody && !hasBody(request, header)) return route.input.decode({});
-  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, route.allowsEmptyBody);
+  if (!hasBody(request, header)) return route.input.decode({});
+  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, { mayBeEmpty: true });
+  const json = bytes.length === 0 ? {} : parseJsonBody(bytes);
   // Many clients write `null` for an absent body.
-  const json = bytes.length === 0 && route.allowsEmptyBody ? null : parseJsonBody(bytes);
-  return route.input.decode(json === null && route.allowsEmptyBody ? {} : json);
+  return route.input.decode(json === null && route.allowsNull ? {} : json);
 }
 
 /** Accepts an empty body of unknown length, as proxies announce it. Throws `invalid_body` for any other. */
@@ -329,7 +329,7 @@ function compileRoutes({ services, scheme }: PublicDoorOptions): CompiledRoute[]
         implementation,
         input: createJsonCodec(method.input, { without: pathFields }),
         output: createJsonCodec(method.output),
-        allowsEmptyBody: !hasRequiredField(method.input, pathFields),
+        allowsNull: !hasRequiredField(method.input, pathFields),
         isForBrowsers: getOption(method, json_method).takesClientSecret,
         operation: {
           name: `${route.httpMethod} ${route.path}`,
