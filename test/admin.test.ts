@@ -221,6 +221,11 @@ describe('prints the problem in at most two lines, exits 1, or 2 for a usage err
     ],
     ['an empty name', `merchant create --name  --mode testnet --wallet ${wallet}`, /1 to 200 characters/],
     [
+      'a blank name',
+      `merchant create --name \u3000 --mode testnet --wallet ${wallet}`,
+      /1 to 200 characters/,
+    ],
+    [
       'a name with a control character',
       `merchant create --name a\x1b[2J --mode testnet --wallet ${wallet}`,
       /a merchant's name must be one line without control, bidirectional or invisible characters, but contains U\+001B/,

@@ -3,7 +3,6 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import { invisibleProblem } from '../contract/visible-text.ts';
 import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
 import { keysChangedChannel } from '../database/entities/merchant.ts';
@@ -12,7 +11,7 @@ import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
-import { AdministrationError, noneWith, uuidOf } from '../merchants/operator-ids.ts';
+import { AdministrationError, assertName, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 
 /** A session ends after this time without a call made by a person. */
@@ -117,11 +116,7 @@ export type SessionSummary = ReturnType<typeof summarize>;
 /** Makes a link's code, shown only once. It works once, for ten minutes. Throws AdministrationError. */
 export async function createLink(em: EntityManager, peppers: KeyRing, options: LinkOptions) {
   const { name, merchant, isReadOnly, lastsMs } = options;
-  if (name.trim() === '' || [...name].length > maxName) {
-    throw new AdministrationError(`a session's name has 1 to ${maxName} characters`);
-  }
-  const problem = invisibleProblem(name);
-  if (problem !== undefined) throw new AdministrationError(`a session's name ${problem}`);
+  assertName('session', name, maxName);
   if (lastsMs < 1 || lastsMs > maxLastsMs) {
     throw new AdministrationError('a session lasts more than 0 seconds, and 7 days at most');
   }

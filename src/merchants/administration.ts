@@ -2,14 +2,13 @@
 
 import { type EntityManager, LockMode } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
-import { invisibleProblem } from '../contract/visible-text.ts';
 import type { WalletAddress } from '../contract/wallet-address.ts';
 import type { ChainName, ModeName } from '../contract/words.ts';
 import { type ApiKey, ApiKeyEntity } from '../database/entities/api-key.ts';
 import { CheckoutSettingsEntity, MerchantEntity, PayoutWalletEntity } from '../database/entities/merchant.ts';
 import { formatIdentifier, newUuid, parseIdentifier } from '../database/identifiers.ts';
 import { apiKeyHint, generateSecret } from './api-keys.ts';
-import { AdministrationError, noneWith, uuidOf } from './operator-ids.ts';
+import { AdministrationError, assertName, noneWith, uuidOf } from './operator-ids.ts';
 
 export type Wallets = Partial<Record<ChainName, WalletAddress>>;
 
@@ -23,11 +22,7 @@ const maxMerchantNameLength = 200;
 
 /** Creates a merchant who is paid to these wallets in that mode. Returns the merchant's id. */
 export async function createMerchant(em: EntityManager, name: string, mode: ModeName, wallets: Wallets) {
-  if (name.length < 1 || [...name].length > maxMerchantNameLength) {
-    throw new AdministrationError(`a merchant's name has 1 to ${maxMerchantNameLength} characters`);
-  }
-  const problem = invisibleProblem(name);
-  if (problem !== undefined) throw new AdministrationError(`a merchant's name ${problem}`);
+  assertName('merchant', name, maxMerchantNameLength);
   const id = newUuid();
   await em.fork().transactional(async (tx) => {
     await tx.insert(MerchantEntity, { id, name, createdAt: new Date() });

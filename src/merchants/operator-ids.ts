@@ -1,5 +1,6 @@
-// The ids that an operator names. Checking them needs no database.
+// The ids and names that an operator gives. Checking them needs no database.
 
+import { invisibleProblem } from '../contract/visible-text.ts';
 import { type IdentifierPrefix, identifierProblem, parseIdentifier } from '../database/identifiers.ts';
 
 /** The operator asked for something that cannot be done; the message says what to do. */
@@ -29,6 +30,13 @@ export function uuidOf(kind: NamedKind, text: string): string {
   const isNot = isSecret ? `that is not the id of ${what}` : `"${text}" is not ${what}'s id`;
   const problem = text.startsWith('sk_') ? 'is a secret key itself' : identifierProblem(kind, text);
   throw new AdministrationError(`${isNot}: it ${problem}; "${list}" shows them`);
+}
+
+/** Throws AdministrationError if the text is not a name of one line. `maxLength` is in characters. */
+export function assertName(of: 'merchant' | 'session', name: string, maxLength: number): void {
+  const hasLength = name.trim() !== '' && [...name].length <= maxLength;
+  const problem = hasLength ? invisibleProblem(name) : `has 1 to ${maxLength} characters`;
+  if (problem !== undefined) throw new AdministrationError(`a ${of}'s name ${problem}`);
 }
 
 export function noneWith(kind: NamedKind, id: string): AdministrationError {
