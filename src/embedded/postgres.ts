@@ -36,9 +36,14 @@ const systemAccount = 'postgres';
 
 const run = promisify(execFile);
 
-/** Without the shell's `PG…` variables, which concern another PostgreSQL. */
-const ownEnvironment = (): NodeJS.ProcessEnv =>
-  Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PG')));
+/**
+ * Without the shell's `PG…` variables, which concern another PostgreSQL. With a locale: on macOS, PostgreSQL
+ * ends with "postmaster became multithreaded during startup" where the shell sets none.
+ */
+const ownEnvironment = (): NodeJS.ProcessEnv => ({
+  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PG'))),
+  LC_ALL: 'C',
+});
 
 interface Account {
   uid: number;
