@@ -87,6 +87,21 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
     expect(await click()).toBe(secret);
   });
 
+  test('an order can be paid where the browser blocks storage', async () => {
+    await page.addInitScript(`if (location.pathname !== '/checkout') {
+      const get = () => { throw new DOMException('', 'SecurityError'); };
+      Object.defineProperty(globalThis, 'sessionStorage', { get });
+    }`);
+    await page.reload();
+    const [popup] = await Promise.all([page.waitForEvent('popup'), page.click('#popup:enabled')]);
+    await popup.waitForSelector('main[data-status="requires_payment"]');
+    await popup.close();
+    const { order_id } = await placeOrder(shop);
+    await page.goto(`${shop.url}/orders/${order_id}`);
+    await page.waitForSelector('main[data-state="requires_payment"]');
+    await Promise.all([page.waitForURL('**/checkout*'), page.click('#pay')]);
+  });
+
   test.each([
     [320, 'dark'],
     [1_100, 'light'],

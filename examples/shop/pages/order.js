@@ -58,9 +58,15 @@ function show({ product, amount_units, state }) {
     else step.removeAttribute('aria-current');
   });
   find('pay').hidden = !canBePaid;
-  // The shop's page then places a new order.
-  if (!canBePaid && path === `/orders/${sessionStorage.getItem('order')}`) sessionStorage.removeItem('order');
+  if (!canBePaid) forgetOrder();
   find('refund').hidden = state !== 'succeeded' && state !== 'shipped';
+}
+
+/** The shop's page then places a new order. */
+function forgetOrder() {
+  try {
+    if (path === `/orders/${sessionStorage.getItem('order')}`) sessionStorage.removeItem('order');
+  } catch {} // The browser blocks storage, so nothing is remembered.
 }
 
 async function follow() {

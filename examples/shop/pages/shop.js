@@ -6,8 +6,14 @@ const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const message = document.querySelector('#message');
 const popupButton = document.querySelector('#popup');
 const redirectButton = document.querySelector('#redirect');
+/** Undefined if the browser blocks it. */
+const storage = (() => {
+  try {
+    return sessionStorage;
+  } catch {}
+})();
 /** The order that was placed here and is not paid. A second click pays the same one, also after a reload. */
-let orderId = sessionStorage.getItem('order') ?? undefined;
+let orderId = storage?.getItem('order') ?? undefined;
 
 /** Asks the shop's backend for the order's client_secret. The first call places the order. */
 async function clientSecret() {
@@ -18,10 +24,10 @@ async function clientSecret() {
   });
   const body = await answer.json();
   // The shop has lost the order: the next click places a new one.
-  if (answer.status === 404) orderId = sessionStorage.removeItem('order');
+  if (answer.status === 404) orderId = storage?.removeItem('order');
   if (!answer.ok) throw new Error(body.error);
   orderId = body.order_id;
-  sessionStorage.setItem('order', orderId);
+  storage?.setItem('order', orderId);
   return body.client_secret;
 }
 
