@@ -43,6 +43,7 @@ describe('a link', () => {
     expect(first.json.session).toMatchObject({
       id: sessionId,
       name: 'Anna Meier',
+      merchant: merchant.id,
       mode: 'testnet',
       is_operator: false,
       read_only: false,

@@ -37,6 +37,7 @@ export const changes = new EventTarget();
 /** After this time without input, the calls of a tab no longer keep the session open. */
 const attendedMs = 60_000;
 let touchedMs = Date.now();
+export const lastTouchedMs = (): number => touchedMs;
 for (const type of ['pointerdown', 'keydown']) addEventListener(type, () => (touchedMs = Date.now()));
 
 const identify: Interceptor = (next) => async (request) => {

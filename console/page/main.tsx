@@ -16,7 +16,14 @@ import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
 import { go, Link, pathOf, useLocation } from './routing.tsx';
 import { Search } from './search.tsx';
-import { chosenMerchant, forgetSession, openSession, type Session, takeFromOtherTab } from './session.ts';
+import {
+  chosenMerchant,
+  forgetSession,
+  isLike,
+  openSession,
+  type Session,
+  takeFromOtherTab,
+} from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
@@ -299,7 +306,8 @@ function App({ opened }: { opened: Session | string }) {
   const onEnd = async (reason: string, isWanted = false) => {
     if (!forgetSession(session)) return;
     // A new link may have been opened in another tab since.
-    setSession((isWanted ? undefined : await takeFromOtherTab()) ?? reason);
+    const next = isWanted ? undefined : await takeFromOtherTab((other) => isLike(session, other));
+    setSession(next ?? reason);
   };
   return <SignedIn key={session.token} session={session} onEnd={onEnd} />;
 }

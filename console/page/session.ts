@@ -2,13 +2,15 @@
 // tab keeps until it is closed; a new tab gets it from one that is open.
 
 import type { Mode } from '../../src/contract/gen/words.ts';
+import { lastTouchedMs } from './api.ts';
 
 /** As the service describes it, with its token. */
 export interface Session {
   token: string;
   name: string;
   is_operator: boolean;
-  /** Only for a merchant's session. */
+  /** The merchant's id. Only for a merchant's session, like its mode. */
+  merchant?: string;
   mode?: Mode;
   read_only: boolean;
   /** ISO 8601. */
@@ -35,8 +37,9 @@ const stored = {
     }
   },
 };
-/** How long an open tab has to answer. */
+/** How long an open tab has to answer, and the others after the first of them. */
 const answerMs = 300;
+const othersMs = 50;
 
 /** Returns the session of the link in the address bar, of this tab or of another; or why there is none. */
 export async function openSession(): Promise<Session | string> {
@@ -112,7 +115,7 @@ function read(text: string): Session | undefined {
 const channel = openChannel();
 channel?.addEventListener('message', ({ data }) => {
   if (data === 'who' && current !== undefined) {
-    channel?.postMessage({ session: current, chosen: chosenMerchant.get() });
+    channel?.postMessage({ session: current, chosen: chosenMerchant.get(), touchedMs: lastTouchedMs() });
   }
 });
 
@@ -122,19 +125,31 @@ function take({ session, chosen }: { session: Session; chosen: string }): Sessio
   return keep(session);
 }
 
-/** Takes the session of another tab, if one has any. */
-export function takeFromOtherTab(): Promise<Session | undefined> {
+/** True if both show the same: nobody should go on in another mode, or with other rights, without a word. */
+export const isLike = (one: Session, other: Session): boolean =>
+  (['name', 'merchant', 'mode', 'is_operator', 'read_only'] as const).every((of) => one[of] === other[of]);
+
+/** Takes the session of another tab, if one has any that is wanted. */
+export function takeFromOtherTab(
+  isWanted: (session: Session) => boolean = () => true,
+): Promise<Session | undefined> {
   return new Promise((resolve) => {
-    const end = (session?: Session) => {
+    let best: { session: Session; chosen: string; touchedMs: number } | undefined;
+    const end = () => {
       channel?.removeEventListener('message', onAnswer);
-      clearTimeout(timer);
-      resolve(session);
+      resolve(best && take(best));
     };
     const onAnswer = ({ data }: MessageEvent) => {
       // A tab that was hidden for hours has a session that has ended.
-      if (data !== 'who' && !ended.has(data.session.token)) end(take(data));
+      if (data === 'who' || ended.has(data.session.token) || !isWanted(data.session)) return;
+      if (best === undefined) {
+        clearTimeout(timer);
+        timer = setTimeout(end, othersMs);
+      }
+      // Tabs may look at other merchants, or have other sessions: a link is opened from the one used last.
+      if (best === undefined || data.touchedMs > best.touchedMs) best = data;
     };
-    const timer = setTimeout(end, answerMs);
+    let timer = setTimeout(end, answerMs);
     channel?.addEventListener('message', onAnswer);
     channel?.postMessage('who');
   });

@@ -19,6 +19,7 @@ import type { Session, Sessions } from '../../console/sessions.ts';
 import { accessOf } from '../../contract/access.ts';
 import { catalogue, docPathOf, toErrorJson } from '../../contract/error-catalogue.ts';
 import { maxBodyBytes } from '../../contract/limits.ts';
+import { formatIdentifier } from '../../database/identifiers.ts';
 import type { FindMerchant } from '../../merchants/api-keys.ts';
 import { invalidField, ServiceError, toServiceError } from '../../requests/errors.ts';
 import type { ImplementedService, Method } from '../../requests/method.ts';
@@ -202,7 +203,7 @@ async function exchangeCode(request: IncomingMessage, { sessions, requestTimeout
     session: {
       id: typeId,
       name,
-      ...(merchant && { mode: merchant.mode }),
+      ...(merchant && { merchant: formatIdentifier('mer', merchant.id), mode: merchant.mode }),
       is_operator: merchant === undefined,
       read_only: isReadOnly,
       expires_at: expiresAt.toISOString(),
