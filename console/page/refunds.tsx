@@ -11,7 +11,7 @@ import { PaymentStatus } from '../../src/contract/gen/payments/v1/payment_pb.ts'
 import { type Refund, RefundStatus } from '../../src/contract/gen/payments/v1/refund_pb.ts';
 import { Advice, api, isReusedKey, useScope } from './api.ts';
 import { ActionButton, Button, Field, Opener, useAction } from './forms.tsx';
-import { LiveList, rarelyMs, useLoaded } from './loading.tsx';
+import { LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
 import { isCut, isOpen, payersOf, refundableUnits, surplusOf } from './returnable.ts';
 import { Link } from './routing.tsx';
 import { Facts, Table } from './tables.tsx';
@@ -63,7 +63,7 @@ export function RefundTable({ rows, hasPayment = false, wallet }: RefundTablePro
       columns={{
         Refund: (row) => (
           <>
-            <Link to={hasPayment && `/payments/${row.paymentIntent}`}>{row.reason || row.id}</Link>
+            <Link to={hasPayment && `/payments/${row.paymentIntent}`}>{row.reason.trim() || row.id}</Link>
             {row.transfers.map(({ transactionHash, logIndex }) => (
               <div key={`${transactionHash} ${logIndex}`}>
                 <Transaction of={transactionHash} chainId={row.chainId} />
@@ -181,25 +181,45 @@ interface SigningProps {
 
 /** A refund that waits for its transfer: signed by a wallet of this browser, or elsewhere by copy or scan. */
 function Signing({ refund, wallet }: SigningProps) {
-  const { isOperator } = useScope();
   const [isOpen, setIsOpen] = useState(false);
   if (refund.transaction === undefined) return null;
   return (
     <>
       <details onToggle={({ currentTarget }) => setIsOpen(currentTarget.open)}>
         <summary class="main">Sign it</summary>
-        {isOpen && <SentBefore refund={refund} />}
-        {isOpen && !isOperator && <WithWallet refund={refund} />}
-        {isOpen && <Elsewhere refund={refund} wallet={wallet} />}
+        {isOpen && <ToSign refund={refund} wallet={wallet} />}
       </details>
       <ByHash id={refund.id} />
     </>
   );
 }
 
+/** Read anew: an older row of a list is not updated, and its refund may have been signed or canceled since. */
+function ToSign({ refund: { id }, wallet }: SigningProps) {
+  const { isOperator } = useScope();
+  const loaded = useLoaded(`refund ${id}`, () => api.getRefund({ id }));
+  return (
+    <Shown of={loaded}>
+      {(refund) =>
+        refund.status === RefundStatus.REQUIRES_TRANSFER ? (
+          <>
+            <SentBefore refund={refund} />
+            {!isOperator && <WithWallet refund={refund} />}
+            <Elsewhere refund={refund} wallet={wallet} />
+          </>
+        ) : (
+          <p role="status">
+            This refund no longer needs a transfer. <Badge {...refundStates[refund.status]} />
+          </p>
+        )
+      }
+    </Shown>
+  );
+}
+
 /** Transfers that may have returned the money already. */
 function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) {
-  const { value } = useLoaded(`sent ${id}`, () => api.findRefundTransfers({ refund: id }), rarelyMs);
+  const { value, failure } = useLoaded(`sent ${id}`, () => api.findRefundTransfers({ refund: id }), rarelyMs);
   const plain = value?.transactionHashes ?? [];
   const confirm = (transactionHash: string) => api.confirmRefund({ id, transactionHash });
   const reverted = transfers.find(({ status }) => status === PaymentStatus.REORGED);
@@ -217,6 +237,12 @@ function SentBefore({ refund: { id, chainId, transfers } }: { refund: Refund }) 
         <p role="alert">
           Its transfer was reorged and may come back by itself. Sign again only if your wallet shows it as
           dropped or failed: <Transaction of={reverted.transactionHash} chainId={chainId} />
+        </p>
+      )}
+      {failure !== undefined && value === undefined && (
+        <p role="alert">
+          It could not be looked up whether this money has gone back already. Look at your wallet before you
+          sign it.
         </p>
       )}
       {plain.map((hash) => (
