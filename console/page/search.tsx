@@ -67,7 +67,18 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
 
 const pageSize = 50;
 
-async function search(text: string): Promise<Found> {
+/** Without the invisible characters around a copied text; of an explorer's link, its transaction or address. */
+function meantBy(text: string): string {
+  const bare = text.replaceAll(
+    /^[\s\p{Default_Ignorable_Code_Point}]+|[\s\p{Default_Ignorable_Code_Point}]+$/gu,
+    '',
+  );
+  const [, hex = bare] = /^https?:\/\/\S+\/(0x(?:[0-9a-f]{64}|[0-9a-f]{40}))(?![0-9a-z])/i.exec(bare) ?? [];
+  return hex.replace(/^0X/, '0x');
+}
+
+async function search(typed: string): Promise<Found> {
+  const text = meantBy(typed);
   // An order may begin like an id.
   const [, kind = ''] = /^(pi|tr|we|rf|evt|mer|key|cs|del)_[0-9a-z]{26}$/.exec(text) ?? [];
   if (kind === 'pi') return { what: 'a payment', path: `/payments/${text}` };
