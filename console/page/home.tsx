@@ -245,7 +245,7 @@ function Item({ of: item }: { of: AttentionItem }) {
       <div class="actions">
         {way !== '' && (
           <Link isButton to={to}>
-            {way}
+            {isReadOnly ? 'Look at it' : way}
           </Link>
         )}
         {!isReadOnly && item.kind !== AttentionKind.CHAIN && (
@@ -298,6 +298,6 @@ function reasonOf(item: AttentionItem, seesChains: boolean): [sentence: string, 
         seesChains ? 'Look at the chains' : '',
       ];
     default:
-      return ['Something that only a newer console knows.', '/', 'Load this page again'];
+      return ['Something that only a newer console knows: load this page again.', '/', ''];
   }
 }

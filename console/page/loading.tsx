@@ -205,7 +205,10 @@ export function LiveList<Row extends { id: string }, Answer extends { nextPageTo
         const { rows: known, next } = shown ?? { rows: latest, next: answer.nextPageToken };
         const now = new Map(latest.map((row) => [idOf(row), row]));
         const ids = new Set(known.map(idOf));
-        const fresh = latest.filter((row) => !ids.has(idOf(row))).length;
+        // Where one has left the list, an older one has moved up, which is not new.
+        const end = next === '' ? undefined : known.at(-1);
+        const isFresh = (row: Row) => !ids.has(idOf(row)) && (end === undefined || idOf(row) > idOf(end));
+        const fresh = latest.filter(isFresh).length;
         // A row that is missing from the range just reloaded is in another list now. An empty page that is
         // not the last covers an unknown range.
         const lowest = answer.nextPageToken === '' ? '' : latest.map(idOf).at(-1);

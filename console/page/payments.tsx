@@ -18,7 +18,7 @@ type Options = readonly (readonly [string, string])[];
 const options = {
   status: statuses.map(([word, of]) => [word, intentStates[of].label] as const),
   chain: Object.keys(chainWords).map((word) => [word, chainLabel(word)] as const),
-  label: ['late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'].map(
+  label: ['late', 'found_late', 'overpaid', 'underpaid', 'wrong_token', 'after_cancel', 'reorged'].map(
     (word) => [word, labelWords(word)] as const,
   ),
   lane: Object.entries(lanes),

@@ -114,7 +114,12 @@ export function Delivery({ of: { event: id, status, webhookEndpoint, attempts } 
   const { isReadOnly } = useScope();
   const last = attempts.at(-1);
   const [isOpen, setIsOpen] = useState(false);
-  const sendAgain = () => api.redeliverEvent({ id, webhookEndpoint });
+  const [isSent, setIsSent] = useState(false);
+  const sendAgain = async () => {
+    setIsSent(false);
+    await api.redeliverEvent({ id, webhookEndpoint });
+    setIsSent(true);
+  };
   return (
     <div class="delivery">
       <Badge {...deliveryStates[status]} /> <Link to={`/webhooks/${webhookEndpoint}`}>to your shop</Link>
@@ -141,6 +146,7 @@ export function Delivery({ of: { event: id, status, webhookEndpoint, attempts } 
         {isOpen && <Sent id={id} />}
       </details>
       {!isReadOnly && <ActionButton label="Send again" isSmall onDo={sendAgain} />}
+      {isSent && <span class="soft"> It is being sent again.</span>}
     </div>
   );
 }

@@ -125,14 +125,17 @@ const entryOf = (row: WebhookDelivery) => ({
 function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');
   const test = async () => {
+    setSaid('');
     await api.pingWebhookEndpoint({ id });
     setSaid('A test is on its way.');
   };
   const enable = async () => {
+    setSaid('');
     await api.updateWebhookEndpoint({ id, enabled: true });
     setSaid('It is enabled.');
   };
   const sendFailed = async () => {
+    setSaid('');
     const { deliveriesCount: count } = await api.redeliverWebhookEndpoint({ id });
     setSaid(count === 1 ? '1 delivery is being sent again.' : `${count} deliveries are being sent again.`);
   };

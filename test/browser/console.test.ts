@@ -200,6 +200,27 @@ describe.skipIf(!hasBrowser)('the console', () => {
       }
     });
 
+    test('opens links in a new tab as the tab they are in, and ends instead of becoming another', async () => {
+      // This tab answers later than the other.
+      await page.addInitScript(`{
+        const { postMessage } = BroadcastChannel.prototype;
+        BroadcastChannel.prototype.postMessage = function (data) { setTimeout(() => postMessage.call(this, data), 20); };
+      }`);
+      const sessionId = await signIn();
+      const live = await context.newPage();
+      live.on('dialog', (dialog) => dialog.accept());
+      await live.goto((await newLink({ merchant: { ...merchant(), mode: 'mainnet' } })).link);
+      await live.getByText('Live', { exact: true }).waitFor();
+      const link = page.getByRole('link', { name: 'Refunds', exact: true });
+      const [tab] = await Promise.all([context.waitForEvent('page'), link.click({ modifiers: ['Control'] })]);
+      await tab.getByText('No refund yet.').waitFor();
+      expect(await tab.locator('.mode').textContent()).toBe('Test');
+      await tab.close();
+      await revokeSession(world.service.database.orm.em, sessionId);
+      await see('The session has ended. Ask for a new link.');
+      complaints = complaints.filter((text) => !text.includes('401'));
+    });
+
     test('that is revoked while the page is open ends the session', async () => {
       const sessionId = await signIn('/payments');
       await revokeSession(world.service.database.orm.em, sessionId);
@@ -455,14 +476,31 @@ describe.skipIf(!hasBrowser)('the console', () => {
 
     test('is not signed again if it is on the chain already', async () => {
       const { account, refund, wallets } = await start();
+      const sign = page.getByRole('button', { name: 'Sign with Right', exact: true });
+      await sign.waitFor();
+      // A hidden tab, and the older rows of a list, know nothing new.
+      await page.evaluate("Object.defineProperty(document, 'hidden', { value: true, configurable: true })");
       await page.route('**/ListRefunds', (route) => route.abort());
       const { to, data } = refund.transaction as { to: Address; data: Hex };
       await world.chain.send(account.address, { to, data });
       await world.mine();
-      await press('Sign with Right');
+      await sign.click();
       await see('This refund no longer needs a transfer.');
       expect(wallets[0].sent).toEqual([]);
+      await page.evaluate('delete document.hidden');
+      await page.getByText('Sign it', { exact: true }).click();
+      await page.getByText('Sign it', { exact: true }).click();
+      await sign.waitFor({ state: 'detached' });
+      await see('This refund no longer needs a transfer.');
       await page.unroute('**/ListRefunds');
+      complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+    });
+
+    test('is not signed without a word if it cannot be looked up whether it was sent', async () => {
+      await page.route('**/FindRefundTransfers', (route) => route.abort());
+      const { refund } = await start();
+      await see('It could not be looked up whether this money has gone back already.');
+      await world.service.call('cancelRefund', { id: refund.id });
       complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
     });
 
@@ -620,6 +658,13 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await world.service.call('updateWebhookEndpoint', { id: endpoint.id, enabled: false });
     await press('Enable it');
     await see('It is enabled.');
+    await page.route('**/PingWebhookEndpoint', (route) => route.abort());
+    await press('Send a test');
+    await see('The service does not answer.');
+    expect(await page.getByText('It is enabled.').count()).toBe(0);
+    complaints = complaints.filter((text) => !text.includes('ERR_FAILED'));
+    await page.locator('.delivery').first().getByRole('button', { name: 'Send again' }).click();
+    await see('It is being sent again.');
     await world.service.call('deleteWebhookEndpoint', { id: endpoint.id });
   });
 
@@ -663,7 +708,8 @@ describe.skipIf(!hasBrowser)('the console', () => {
     };
     await page.keyboard.press('/');
     expect(await input.evaluate((node) => node === node.ownerDocument.activeElement)).toBe(true);
-    for (const text of [id, hash]) {
+    const copied = [`\u200b${hash}\u200b`, hash.replace('0x', '0X')];
+    for (const text of [id, hash, ...copied, `https://sepolia.basescan.org/tx/${hash}#eventlog`]) {
       await page.goto(`${url}/`);
       await page.waitForSelector('h1');
       await search(text);
