@@ -15,7 +15,7 @@ const pollMs = 200;
 const keyCheckMs = 4_000;
 /** Longest pause after a database failure, so that streams resume soon after it. */
 const maxPauseMs = 2_000;
-/** Maximum streams of this process. Each holds one page of events and some tens of KB. */
+/** Maximum streams of this process. Each holds a page of events: 0.2 MB if they are large. */
 const maxStreams = 1_024;
 /** Maximum streams of one API key. */
 const maxStreamsOfKey = 32;

@@ -88,8 +88,9 @@ function violationsOf(request: ListEventsRequest) {
   ];
 }
 
-/** Events read at a time, each of at most about 20 KB. */
+/** Most events read at a time. Fewer if they are large: one with a hundred payments has 70 KB. */
 const pageSize = 20;
+const pageBytes = 64 * 1024;
 /** A message is sent at least this often, so that both sides know that the stream is alive. */
 const defaultKeepAliveMs = 30_000;
 
@@ -121,9 +122,13 @@ export function watchEvents(
           if (subscription.refusal !== undefined) throw subscription.refusal;
           if (signal.aborted) throw endOf(signal);
         };
+        let size = 1;
         for (let sentAtMs = performance.now(); ; ) {
           assertOpen();
-          const { rows, end, limits } = await reader.behind(identity, cursor, pageSize);
+          const { rows, end, limits } = await reader.behind(identity, cursor, size);
+          const isFull = rows.length === size;
+          const isLarge = rows.reduce((sum, { data }) => sum + data.length, 0) > pageBytes;
+          size = isLarge ? Math.max(1, size >> 1) : Math.min(pageSize, isFull ? 2 * size : size);
           await cursors.assertKept(cursor, identity, limits);
           for (const row of rows) {
             cursor = { epoch: end.epoch, position: BigInt(row.position ?? 0) };
@@ -132,7 +137,7 @@ export function watchEvents(
             // Sending may have taken a long time.
             assertOpen();
           }
-          if (rows.length === pageSize) continue;
+          if (isFull) continue;
           cursor = end;
           await subscription.wait(Math.max(0, sentAtMs + keepAliveMs - performance.now()), signal);
           if (performance.now() - sentAtMs < keepAliveMs) continue;
