@@ -190,6 +190,18 @@ function startFlood(nginx: Nginx, from: string) {
   };
 }
 
+/** Sends bytes to the public port, and resolves with the answer once the connection is closed. */
+async function exchange(bytes: string): Promise<HttpAnswer> {
+  const socket = tls.connect({
+    port: proxy.publicPort,
+    host: '127.0.0.1',
+    servername: 'localhost',
+    ca: proxy.ca,
+  });
+  socket.write(bytes);
+  return parseAnswer(await text(socket));
+}
+
 function parseAnswer(bytes: string): HttpAnswer {
   const [head = '', body = ''] = bytes.split('\r\n\r\n');
   const [statusLine = '', ...lines] = head.split('\r\n');
@@ -528,6 +540,25 @@ describe.runIf(hasNginx)('nginx in front of the service', () => {
       expectRefusal(await send('GET', '/v1/payment_intents', { nginx }), unavailable);
       expect(requests).toBe(3);
     });
+  });
+
+  test.each([['100%'], ['%zz'], ['%00'], ['../../../x']])(
+    'a path that it cannot read is the mistake of the client: /v1/payment_intents/%s',
+    async (end) => {
+      const answer = await exchange(
+        `GET /v1/payment_intents/${end} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`,
+      );
+      expectRefusal(answer, { status: 400, code: 'invalid_body', message: expect.any(String) });
+    },
+  );
+
+  test('a request line over its limit is refused in the same form', async () => {
+    const answer = await exchange(`GET /${'x'.repeat(40_000)} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+    expectRefusal(answer, { status: 414, code: 'invalid_body', message: 'The request line is too long.' });
+  });
+
+  test('a probe over HTTP/1.0 needs no Host', async () => {
+    expect((await exchange('GET /docs/icon.svg HTTP/1.0\r\n\r\n')).status).toBe(200);
   });
 
   test('the logs have no Authorization, query or secret, and the request ids of the answers', async () => {
