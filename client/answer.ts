@@ -38,8 +38,8 @@ export function refusalOf({ status, headers, text }: HttpAnswer): PaymentIntents
     httpStatus: status,
     requestId: error.requestId ?? headers.get('X-Request-Id') ?? undefined,
     retryAfterMs: retryAfterMsOf(headers.get('Retry-After')),
-    // For a code newer than this client, the status decides.
-    isRetryable: code.startsWith('unknown:') ? isTransient(status) : undefined,
+    // For a code newer than this client, the status decides; and for a request that has not arrived in time.
+    isRetryable: status === 408 || code.startsWith('unknown:') ? isTransient(status) : undefined,
   });
 }
 
@@ -84,7 +84,9 @@ function errorIn(text: string) {
   }
   const error = (body as { error?: Record<string, unknown> } | null)?.error;
   if (typeof error?.code !== 'string') return undefined;
-  const textOf = (value: unknown) => (typeof value === 'string' ? value : undefined);
+  // A server other than the service may repeat the key.
+  const textOf = (value: unknown) =>
+    typeof value === 'string' ? value.replaceAll(secrets, '[secret]') : undefined;
   return {
     code: error.code,
     message: textOf(error.message) ?? error.code,

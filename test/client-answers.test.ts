@@ -95,13 +95,17 @@ describe.each(protocols)('over %s', (protocol) => {
   );
 
   test('only temporary errors are retried', async () => {
-    for (const [status, tries] of [
-      [408, 3],
-      [502, 3],
-      [403, 1],
-      [200, 1],
+    // The service's own 408 has the code of a body that must not be sent again, but it has not arrived.
+    const late = JSON.stringify({ error: { code: 'invalid_body', message: 'The body did not arrive.' } });
+    for (const [status, tries, body] of [
+      [408, 3, html('x')],
+      [408, 3, late],
+      [400, 1, late],
+      [502, 3, html('x')],
+      [403, 1, html('x')],
+      [200, 1, html('x')],
     ] as const) {
-      const { asked, baseUrl } = await startAnswering(protocol, { status, body: html('x') });
+      const { asked, baseUrl } = await startAnswering(protocol, { status, body });
       await errorAt(protocol, baseUrl, { maxTries: 3 });
       expect([status, asked.length]).toEqual([status, tries]);
       expect(new Set(asked.map(({ headers }) => headers['idempotency-key'])).size).toBe(1);
@@ -126,6 +130,9 @@ describe.each(protocols)('over %s', (protocol) => {
       status: 200,
       body: `Authorization: Bearer ${service.merchant.keys.testnet.apiKey} {"client_secret":"pi_1_secret_abc-def","secret":"whsec_a+/="}`,
     });
+    const said = { code: 'denied', message: `Bad header ${service.merchant.keys.testnet.apiKey}` };
+    const other = await startAnswering(protocol, { status: 403, body: JSON.stringify({ error: said }) });
+    expect(JSON.stringify(await errorAt(protocol, other.baseUrl))).toContain('Bad header [secret]');
     const { message } = await errorAt(protocol, baseUrl);
     expect(message).toContain(
       '"Authorization: Bearer [secret] {\\"client_secret\\":\\"pi_1[secret]\\",\\"secret\\":\\"[secret]\\"}"',
