@@ -97,7 +97,9 @@ export class Listener {
       if (this.#isClosing) session.close();
     });
     // Calls in progress, such as a watched health check, end before their session closes.
-    http1?.setTimeout(limits.idleTimeoutMs, (idle) => idle.destroy());
+    // A connection that waits for its answer is not idle: the shortest limit for that is HTTP/2's.
+    const silenceMs = Math.max(limits.idleTimeoutMs, 2 * limits.requestTimeoutMs);
+    http1?.setTimeout(silenceMs, (idle) => idle.destroy());
     http2?.setTimeout(limits.idleTimeoutMs);
     http2?.on('timeout', (idle: http2.ServerHttp2Session) => idle.close());
   }
