@@ -18,6 +18,8 @@ const bodyBufferBytes = 4_096;
 export class PacedSocket extends Duplex {
   /** The responses to the two requests that were parsed last, the last one first. */
   latest: readonly http.ServerResponse[] = [];
+  /** True once the client has sent anything. */
+  hasInput = false;
   readonly #socket: Socket;
   readonly #strangers: Strangers;
   /** Requests in progress, including those whose answers are unread. */
@@ -86,6 +88,7 @@ export class PacedSocket extends Duplex {
     this.#isWaiting = false;
     const { readableLength } = this.#socket;
     if (this.#isStopped || this.destroyed || readableLength === 0) return;
+    this.hasInput = true;
     this.push(this.#socket.read(Math.min(readableLength, pieceBytes)));
     this.#advance();
   };

@@ -165,6 +165,8 @@ export function answerMalformedHttp(
     .on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, duplex) => {
       const socket = duplex as PacedSocket;
       if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+      // Browsers open connections in advance. An answer without a request could be taken for that of the next.
+      if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && !socket.hasInput) return void socket.destroy();
       socket.stopParsing();
       const [latest, before] = socket.latest;
       // Earlier, complete requests are still being served. Later input must not cost them their answers.
