@@ -400,12 +400,19 @@ test('connections without a session do not close the connection of a session', a
 test('a session has a rate limit', async () => {
   const limited = await startService({ CONSOLE_PORT: '0', ROLES: 'api', RATE_LIMIT: '1' });
   onTestFinished(() => limited.close());
-  const { call } = await consoleOf(limited).open();
+  const [{ call }, other] = [await consoleOf(limited).open(), await consoleOf(limited).open()];
   const calls = Array.from({ length: 9 }, () => call('ConsoleService/ListMerchants'));
   expect((await Promise.all(calls)).map(({ status }) => status)).toContain(429);
+  expect((await other.call('ConsoleService/ListMerchants')).status).toBe(200);
 });
 
 describe('an export', () => {
+  test('is not sent over HTTP/1.0, where a cut file looks complete', async () => {
+    const socket = net.connect(port, '127.0.0.1');
+    socket.write(`GET /console/export?ticket=ct_1 HTTP/1.0\r\nHost: 127.0.0.1:${port}\r\n\r\n`);
+    expect(await text(socket)).toMatch(/^HTTP\/1\.1 505 [\s\S]*set proxy_http_version 1\.1/);
+  });
+
   const range = { fromTime: '2026-11-01T00:00:00Z', beforeTime: '2026-12-01T00:00:00Z' };
   const get = (ticket: string, headers: Record<string, string> = {}) =>
     httpRequest(`${url}/console/export?ticket=${ticket}`, { method: 'GET', headers });

@@ -69,6 +69,7 @@ export async function createDoors(
       createConsoleDoor({
         ...forConsole,
         ...shared,
+        isDraining,
         scheme,
         origin: config.console.origin,
         pages: await loadConsolePages(),

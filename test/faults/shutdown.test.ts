@@ -67,6 +67,9 @@ test('a connection that is idle at the signal gets one more answer, which tells 
   await untilReadyz(service, 503, 1_000);
   const last = await create();
   expect([last.status, last.headers.connection]).toEqual([201, 'close']);
+  const page = await fetch(`${service.publicUrl}/docs`);
+  expect([page.status, page.headers.get('connection')]).toEqual([200, 'close']);
+  await page.body?.cancel();
   agent.destroy();
   expect(await ended).toEqual({ code: 0, signal: null });
 });

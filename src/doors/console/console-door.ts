@@ -30,7 +30,7 @@ import { unavailableOr } from '../../requests/unavailable.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import { isNamedIn, pathOf, queryOf } from '../node-headers.ts';
-import { sendJson } from '../public/json-body.ts';
+import { isLastRequest, sendJson } from '../public/json-body.ts';
 import type { loadConsolePages } from '../public/sites.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
@@ -45,6 +45,7 @@ interface ConsoleDoorOptions {
   findMerchant: FindMerchant;
   openExport: OpenExport;
   takeFromLimit: TakeFromLimit;
+  isDraining: () => boolean;
   scheme: 'http' | 'https';
   /** The origin of its pages; by default, that of loopback names. */
   origin: string | undefined;
@@ -86,6 +87,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     });
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
+    if (options.isDraining() && isLastRequest(request)) response.setHeader('Connection', 'close');
     const send = (status: number, body: object, headers: Readonly<Record<string, string>> = {}) =>
       sendJson(
         { request, response, context },
@@ -104,7 +106,8 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       // An absolute URL is a request to a proxy.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
       const connection = request.socket;
-      if (pages.has(path)) return pages.serve({ path, request, header, response, connection, context });
+      if (pages.has(path))
+        return pages.serve({ path, request, header, response, connection, context }, options);
       if (name === undefined) throw new ServiceError('not_found');
       const Allow = path === exportPath ? 'GET' : 'POST';
       if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });
@@ -163,6 +166,13 @@ async function sendExport(
   context: RequestContext,
   { openExport, strangers }: ConsoleDoorOptions,
 ): Promise<void> {
+  // Over HTTP/1.0 a file that was cut ends like a whole one. nginx before 1.29.7 speaks it by default.
+  if (request.httpVersion === '1.0') {
+    throw new ServiceError('permission_denied', {
+      httpStatus: 505,
+      message: 'A file is sent over HTTP/1.1 only. In nginx, set proxy_http_version 1.1 for the console.',
+    });
+  }
   const ticket = new URLSearchParams(queryOf(request)).get('ticket') ?? '';
   await openExport(ticket, async (texts) => {
     strangers.noteValidKey(request.socket);
@@ -264,6 +274,8 @@ function serve(
     assertAccess(session, access);
     const caller = await callerOf(session, header, findMerchant);
     if (caller.merchant !== undefined) context.identity = caller.merchant;
+    // Without a merchant, an operator's calls are counted by session, too.
+    context.clientAddress = () => session.typeId;
     takeFromLimit(context, ratePolicy);
     return caller;
   };

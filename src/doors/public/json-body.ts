@@ -26,7 +26,8 @@ export async function readJsonBytes(
   const isJudgedLater = mayBeEmpty && header.get('content-length') === null;
   if (!isJudgedLater) assertJson(header);
   if (Number(header.get('content-length')) > maxBodyBytes) throw new ServiceError('body_too_large');
-  if (header.get('expect') !== null) response.writeContinue();
+  // HTTP/1.0 has no interim answers.
+  if (header.get('expect') !== null && request.httpVersion !== '1.0') response.writeContinue();
   const bytes = await readBody(request, timeoutMs);
   if (isJudgedLater && bytes.length > 0) assertJson(header);
   return bytes;
@@ -84,10 +85,13 @@ export function sendJson(
     : [];
   all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
   for (const [name, value] of headers) all.push(name, value);
-  // HTTP/2 uses GOAWAY for this.
-  const { socket } = request;
-  if (isDraining() && socket instanceof PacedSocket && socket.isLastRequest) all.push('Connection', 'close');
+  if (isDraining() && isLastRequest(request)) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
   // As a string, which Node sends together with the head.
   response.end(body);
+}
+
+/** True if the answer may close the connection without the loss of another. HTTP/2 uses GOAWAY for this. */
+export function isLastRequest({ socket }: NodeRequest): boolean {
+  return socket instanceof PacedSocket && socket.isLastRequest;
 }

@@ -11,10 +11,13 @@ import { StartupError } from '../../config/startup-error.ts';
 import type { ChainName } from '../../contract/words.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import { isNamedIn } from '../node-headers.ts';
+import { isLastRequest } from './json-body.ts';
 import type { Site } from './public-door.ts';
 
 /** A site that any port can serve. */
-type Files = Site & { serve(exchange: Parameters<Site['serve']>[0]): Promise<void> };
+type Files = Site & {
+  serve(exchange: Parameters<Site['serve']>[0], port: { isDraining: () => boolean }): Promise<void>;
+};
 
 /** The parts of the reference page that send requests, with their markers. */
 const tryItParts = /<!--try-it-->.*?<!--\/try-it-->/gs;
@@ -122,7 +125,7 @@ export async function loadConsolePages(): Promise<Files> {
   return {
     ...site,
     has: (path) => site.has(fileOf(path)),
-    serve: (exchange) => site.serve({ ...exchange, path: fileOf(exchange.path) }),
+    serve: (exchange, port) => site.serve({ ...exchange, path: fileOf(exchange.path) }, port),
   };
 }
 
@@ -181,7 +184,7 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Files> {
   return {
     name,
     has: (path) => fileOf.has(path),
-    async serve({ path, request, response, context }) {
+    async serve({ path, request, response, context }, { isDraining }) {
       const file = fileOf.get(path);
       if (file === undefined) throw new ServiceError('not_found');
       const { method } = request;
@@ -201,6 +204,7 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Files> {
         // Weak, because it is the same for every coding.
         ETag: `W/${file.etag}`,
         'X-Request-Id': context.requestId,
+        ...(isDraining() && isLastRequest(request) ? { Connection: 'close' } : {}),
       });
       if (isUnchanged || method === 'HEAD') response.end();
       else response.end(content);
