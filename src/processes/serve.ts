@@ -214,6 +214,7 @@ async function measure(
       public: listeners.public.connections,
       internal: listeners.internal.connections,
       operations: listeners.operations.connections,
+      ...(config.console && { console: listeners.console.connections }),
     }),
     isReady: async () => (await readiness.check()) === 'ready',
   });

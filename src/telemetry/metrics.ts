@@ -362,7 +362,7 @@ function watchSources({ named, gauge, read }: Instruments, sources: MetricSource
   // Registered after the pool's metric, so that its own query is not counted there.
   read(
     'ready',
-    '1 if /readyz reports ready: the database responds and the service is not stopping.',
+    '1 if /readyz reports ready: the database stores intents, or did some seconds ago, and the service is not stopping.',
     async () => ((await sources.isReady()) ? 1 : 0),
   );
   new Gauge({
