@@ -17,6 +17,7 @@ import {
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf } from '../src/merchants/api-keys.ts';
 import { runAdmin } from './support/admin.ts';
+import { insertOf } from './support/intent-rows.ts';
 import { listenInTest } from './support/listen.ts';
 import { openClient } from './support/open-client.ts';
 import { type OwnPostgres, startOwnPostgres } from './support/own-postgres.ts';
@@ -553,6 +554,17 @@ describe('doctor', () => {
       );
     }
     await client.query('delete from payment_intents');
+    await client.end();
+  });
+
+  test('verifies a hundred thousand intents unless all are asked for', async () => {
+    const { merchant_id } = await newMerchant('testnet');
+    const merchantId = parseIdentifier('mer', merchant_id) as string;
+    const client = await openClient(database);
+    await client.query(...insertOf({ merchantId, count: 100_001, firstAtMs: Date.now() - 200_000 }));
+    expect((await doctor({})).stdout).toMatch(/^\w+ +intents +the newest 100000 (?:satisfy|were read)/m);
+    expect((await doctor({}, '--all-intents')).stdout).toMatch(/^\w+ +intents +all 100001 /m);
+    await client.query('truncate payment_intents');
     await client.end();
   });
 

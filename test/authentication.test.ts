@@ -7,6 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import {
   createApiKey,
+  findApiKey,
   listApiKeys,
   revokeApiKey,
   rotateApiKey,
@@ -117,6 +118,20 @@ describe.each(doors)('over %s', (door) => {
     expect((await create(`Bearer ${successor.apiKey}`)).code).toBe('ok');
   });
 
+  test('a rotation never lengthens the life of the old key, and needs one that is valid', async () => {
+    const { keyId } = await newKey();
+    const rotate = (overlapMs: number) => rotateApiKey(em(), peppers(), keyId, overlapMs, undefined);
+    const expiry = async () => (await findApiKey(em(), keyId)).expiresAt?.getTime();
+    await rotate(60_000);
+    const first = await expiry();
+    await rotate(3_600_000);
+    expect(await expiry()).toBe(first);
+    await rotate(0);
+    await expect(rotate(60_000)).rejects.toThrow('has expired: create a new key instead');
+    await revokeApiKey(em(), keyId);
+    await expect(rotate(60_000)).rejects.toThrow('is revoked: create a new key instead');
+  });
+
   test('a new payout wallet is used at once', async () => {
     const merchant = await service.newMerchant();
     const authorization = `Bearer ${merchant.keys.testnet.apiKey}`;
@@ -125,6 +140,22 @@ describe.each(doors)('over %s', (door) => {
     await service.keyChangesHeard();
     expect((await create(authorization)).json.expected_wallet).toBe(`0x${'5'.repeat(40)}`);
   });
+});
+
+test('a wallet that is set again has been the wallet since it was set first', async () => {
+  const { id, merchantId, wallets } = await service.newMerchant();
+  const since = () =>
+    service.query(
+      "select chain, updated_at from payout_wallets where merchant_id = $1 and mode = 'testnet' order by chain",
+      [id],
+    );
+  const before = await since();
+  await setWallets(em(), merchantId, 'testnet', wallets.testnet);
+  expect(await since()).toEqual(before);
+  await setWallets(em(), merchantId, 'testnet', { base: `0x${'5'.repeat(40)}` });
+  const [base, polygon] = await since();
+  expect(base).not.toEqual(before[0]);
+  expect(polygon).toEqual(before[1]);
 });
 
 test('two Authorization headers are refused over every protocol', async () => {

@@ -468,6 +468,25 @@ describe('a facilitator', () => {
     expect(asked.length).toBeLessThanOrEqual(3);
   });
 
+  test('that takes 10 s to fail is not asked again: the payer waits', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    onTestFinished(() => void vi.useRealTimers());
+    const asked: unknown[] = [];
+    const url = await listenInTest(
+      createServer((request, response) => {
+        asked.push(request.url);
+        vi.advanceTimersByTime(asked.length === 1 ? 9_900 : 200);
+        response.writeHead(503).end();
+      }),
+    );
+    const order = await newOrder();
+    const payment = readPayment(await headerOf(order)) as SignedPayment;
+    const { send } = createFacilitator({ url, token: undefined });
+    const answer = await send(payment, new AbortController().signal);
+    expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'status 503' });
+    expect(asked).toEqual(['/verify', '/verify']);
+  });
+
   test('that goes away after it was given the signature does not count as never reached', async () => {
     const server = createServer((_, response) => {
       response.destroy();
@@ -1098,6 +1117,53 @@ test('a facilitator is offered while it is asked again, and no longer once it sa
   for (const answer of held) answer();
   await isWithdrawn.logged;
   expect(gasless.on(base.networks[0]?.id ?? 0)).toBeUndefined();
+});
+
+/** Offers payments on Base in this process, with a node and a facilitator of its own. */
+async function offerOnBase() {
+  const kinds = [{ x402Version: 2, scheme: 'exact', network: 'eip155:84532' }];
+  const verifies = { status: 400 };
+  const url = await listenInTest(
+    createServer((request, response) => {
+      response.writeHead(request.url === '/supported' ? 200 : verifies.status);
+      response.end(JSON.stringify({ kinds }));
+    }),
+  );
+  const own = await startLyingNode(chain.url);
+  onTestFinished(own.close);
+  const nodesOf = (name: ChainName) => ({ ...chainNamed('testnet', name), urls: [own.url] as const });
+  const facilitatorOf = ({ chainId }: { chainId: number }) => ({ chainId, url, token: undefined });
+  const [base, polygon] = [nodesOf('base'), nodesOf('polygon')];
+  const offering = offerGasless(
+    { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
+    { onAdded() {}, onAllOffered() {} },
+    pino({ level: 'silent' }),
+  );
+  onTestFinished(offering.stop);
+  const offered = () => offering.on(chain.network.id);
+  await expect.poll(offered).toBeDefined();
+  return { offered, verifies, addAnother: () => offering.add(polygon, facilitatorOf(polygon)) };
+}
+
+test('a facilitator that no longer accepts our token is not offered', async () => {
+  const { offered, verifies, addAnother } = await offerOnBase();
+  verifies.status = 401;
+  // All are asked again when another is added.
+  addAnother();
+  await expect.poll(offered).toBeUndefined();
+});
+
+test('that an account has no code is remembered for a minute: it may be deployed later', async () => {
+  const { offered } = await offerOnBase();
+  const { address } = privateKeyToAccount(generatePrivateKey());
+  const hasCode = () => offered()?.hasCode(address);
+  expect(await hasCode()).toBe(false);
+  await chain.client.setCode({ address, bytecode: '0x00' });
+  expect(await hasCode()).toBe(false);
+  const now = performance.now.bind(performance);
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 60_000);
+  onTestFinished(() => clock.mockRestore());
+  await expect.poll(hasCode).toBe(true);
 });
 
 function loggedOnce() {

@@ -369,6 +369,14 @@ describe('an identifier', () => {
     expect(new Set(Array.from({ length: 1000 }, () => newUuid(1)))).toHaveProperty('size', 1000);
   });
 
+  test('of one millisecond sorts by its place, up to 4,095, and stays a UUIDv7 beyond', () => {
+    const ids = [0, 1, 4_094, 4_095].map((place) => newUuid(1_700_000_000_000, place));
+    expect([...ids].sort()).toEqual(ids);
+    const beyond = newUuid(1_700_000_000_000, 5_000);
+    expect(beyond).toMatch(/^018bcfe5-6800-7fff-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    expect(beyond > (ids[2] as string)).toBe(true);
+  });
+
   test.each([
     '',
     'pi_',

@@ -6,8 +6,9 @@ import { parseIdentifier } from '../src/database/identifiers.ts';
 import { type Door, doors, type TransferJson } from './support/call.ts';
 import { startChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
-import { createTestWatcher, endWatch } from './support/settlement.ts';
-import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+import { openClient } from './support/open-client.ts';
+import { createTestWatcher, endWatch, forgetChain } from './support/settlement.ts';
+import { insertTransfers, insertWatchedChain, type TransferSettings } from './support/transfer-rows.ts';
 import { useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api' });
@@ -56,6 +57,21 @@ test.each(needsNoMore)(
     }
   },
 );
+
+test('what is done already is answered without the lock of the chain', async () => {
+  await insertWatchedChain(service, { chain: 'base' });
+  const intent = await intentIn(undefined);
+  const [attributed, other] = [await received(), await received()];
+  await attribute('json', attributed, intent);
+  const holder = await openClient(service.location);
+  onTestFinished(async () => {
+    await holder.end();
+    await forgetChain(service);
+  });
+  await holder.query('begin; select from watched_chains for update');
+  const codes = [await attribute('json', attributed, intent), await detach('json', other)];
+  expect(codes.map(({ code }) => code)).toEqual(['ok', 'ok']);
+});
 
 test('an intent that needs more accepts a transfer without allow_ended', async () => {
   for (const door of doors) {

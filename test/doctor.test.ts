@@ -83,6 +83,19 @@ describe('an external database', () => {
     });
   });
 
+  test('a server older than PostgreSQL 14 fails', async () => {
+    // This function hides PostgreSQL's own.
+    await postgres.query(`
+      create schema old;
+      create function old.current_setting(name text) returns text language sql as
+        $$ select case name when 'server_version_num' then '130014' else pg_catalog.current_setting(name) end $$;
+      create role old superuser login;
+      alter role old set search_path = old, pg_catalog, public`);
+    const { ok, message } = (await as('old')).get('database') as Finding;
+    expect([ok, message]).toEqual([false, expect.stringMatching(/: it has to be PostgreSQL 14 or newer$/)]);
+    await postgres.query('drop schema old cascade; drop role old');
+  });
+
   test('a clock that is ten seconds wrong fails', async () => {
     const env = {
       ...bareEnvironment(),

@@ -140,6 +140,24 @@ describe('removal', () => {
     expect(await countOf('events', merchant)).toBe(1);
   });
 
+  test('tries a batch of half the size after a failure', async () => {
+    const merchant = await newMerchant();
+    const old = { merchantId: merchant.id, createdAtMs: longAgoMs() };
+    await storeEvents(service, Array(1_100).fill(old));
+    await service.query(`
+      create function refuse() returns trigger language plpgsql as $$ begin
+        if (select count(*) from gone) > 600 then raise 'too many'; end if; return null; end $$;
+      create trigger refuse after delete on events referencing old table as gone
+        for each statement execute function refuse()`);
+    onTestFinished(async () => void (await service.query('drop function refuse cascade')));
+    const remove = removalOf();
+    await expect(remove()).rejects.toThrow('too many');
+    expect(await remove()).toBe(true);
+    expect(await countOf('removed_events', merchant)).toBeLessThanOrEqual(500);
+    while (await remove());
+    expect(await countOf('events', merchant)).toBe(0);
+  });
+
   test('keeps events without a position, which no reader has seen', async () => {
     const merchant = await newMerchant();
     // The lock of the transaction that gives positions.

@@ -3,6 +3,7 @@ import type { Pool } from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { Batcher, usualWaits } from '../src/database/batcher.ts';
 import type { NewPaymentIntentRow } from '../src/database/entities/payment-intent.ts';
+import { inHalves } from '../src/database/halves.ts';
 import { newUuid } from '../src/database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../src/database/prepared.ts';
 import { createInsert, createPaymentIntentStore } from '../src/payment-intents/insert-or-replay.ts';
@@ -417,5 +418,64 @@ describe('a transaction', () => {
     }
     expect(await idsIn([intent.id])).toEqual([]);
     expect(await notes()).toEqual(before);
+  });
+});
+
+describe('work in halves', () => {
+  const gone = Object.assign(new Error('gone'), { code: '57P01' });
+  const late = Object.assign(new Error('late'), { code: '57014' });
+
+  /** Runs items 0 to 7. `failures` has the errors of each, one for each run that it is in. */
+  async function halve(failures: Record<number, Error[]>, { isFatal = false, ping = async () => {} } = {}) {
+    const runs: number[][] = [];
+    const alone: number[] = [];
+    const done: number[] = [];
+    const ended = inHalves(
+      Array.from({ length: 8 }, (_, i) => i),
+      {
+        async work(items) {
+          runs.push([...items]);
+          const errors = items.flatMap((item) => failures[item]?.splice(0, 1) ?? []);
+          if (errors.length > 0) throw errors[0];
+          done.push(...items);
+        },
+        alone: async (item) => void alone.push(item),
+        run: async () => ping() as never,
+        isFatal: () => isFatal,
+        beforeRetry: async () => {},
+      },
+    );
+    const failure = await ended.then(
+      () => undefined,
+      (reason: Error) => reason,
+    );
+    return { runs, alone, done, failure };
+  }
+  const bad = (times: number) => Array.from({ length: times }, () => new Error('bad'));
+
+  test('leaves out an item that fails alone, twice, and does the others', async () => {
+    const { runs, alone, done, failure } = await halve({ 5: bad(100) });
+    expect([alone, failure]).toEqual([[5], undefined]);
+    expect(done.toSorted()).toEqual([0, 1, 2, 3, 4, 6, 7]);
+    expect(runs.filter((items) => items.join() === '5')).toHaveLength(2);
+  });
+
+  test('does an item that fails alone only once', async () => {
+    const { alone, done } = await halve({ 5: bad(4) });
+    expect([alone, done.toSorted()]).toEqual([[], [0, 1, 2, 3, 4, 5, 6, 7]]);
+  });
+
+  test.each([
+    ['the database is gone', gone, {}, gone],
+    ['the failure is fatal', late, { isFatal: true }, late],
+    ['a timeout is that of the database', late, { ping: () => Promise.reject(gone) }, gone],
+  ])('halves nothing if %s', async (_, reason, options, thrown) => {
+    const { runs, alone, failure } = await halve({ 5: [reason] }, options);
+    expect([runs.length, alone, failure]).toEqual([1, [], thrown]);
+  });
+
+  test('halves if a statement alone takes too long', async () => {
+    const { alone, done } = await halve({ 5: Array(100).fill(late) });
+    expect([alone, done.length]).toEqual([[5], 7]);
   });
 });

@@ -81,6 +81,10 @@ test.each(hostileKinds)('%s, more than one chunk: each is attributed correctly',
   );
   await watcher.catchUp();
   expect([watcher.faults, watcher.log.filter(({ level }) => level !== 'info')]).toEqual([[], []]);
+  const [recorded] = await service.query<{ most: number }>(
+    'select max(n)::int as most from (select count(*) as n from transfers group by xmin::text) of_transaction',
+  );
+  expect(recorded).toEqual({ most: kind === 'other recipients' ? 1 : 500 });
   const paid = await transfersOf(intent.id);
   if (kind.startsWith('calls')) {
     expect(paid.filter(({ counts }) => counts)).toHaveLength(count);

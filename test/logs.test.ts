@@ -1,6 +1,10 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { ServiceError } from '../src/requests/errors.ts';
+import { type Identity, newRequestContext } from '../src/requests/request-context.ts';
+import { createLogger } from '../src/telemetry/logging.ts';
+import { createRequestLog } from '../src/telemetry/request-log.ts';
 import { type Door, doors } from './support/call.ts';
 import { httpRequest } from './support/service.ts';
 import { useService } from './support/use-service.ts';
@@ -133,6 +137,25 @@ test('a flood of refusals is summarised: all are counted, few have a line', asyn
     count: expect.any(Number),
     message: `CreatePaymentIntent api_key_invalid, ${summary?.count} more in the last second`,
   });
+});
+
+test('of a flood, each internal error and each success with a key has a line; successes without one do not', () => {
+  const lines: Record<string, unknown>[] = [];
+  const logger = createLogger('info', { write: (line) => void lines.push(JSON.parse(line)) });
+  const { observe, stop } = createRequestLog(logger);
+  const of = { rpc: 'GetCheckout', identity: { keyTypeId: 'key_1' } as Identity };
+  for (let i = 0; i < 150; i++) {
+    const error = new ServiceError('internal', { cause: new Error('broken') });
+    observe({ ...newRequestContext('public'), error }, of.rpc, 'internal');
+    observe({ ...newRequestContext('public'), identity: of.identity }, of.rpc, 'ok');
+    observe(newRequestContext('internal'), of.rpc, 'ok');
+  }
+  stop();
+  const count = (level: string, door: string) =>
+    lines.filter((line) => line.level === level && line.door === door).length;
+  expect([count('error', 'public'), count('info', 'public')]).toEqual([150, 150]);
+  expect(count('info', 'internal')).toBe(101);
+  expect(lines.at(-1)).toMatchObject({ door: 'internal', code: 'ok', count: 50 });
 });
 
 test('the log never contains a key, a client secret, an Authorization header or metadata', async () => {

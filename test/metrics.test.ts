@@ -200,6 +200,15 @@ test('the documentation explains exactly the shipped alerts', async () => {
   expect(alerts).toEqual(documented);
 });
 
+test('the alert on clocks has the limit that its summary and the documentation give', async () => {
+  const rules = await readFile('ops/prometheus-rules.yaml', 'utf8');
+  const [, expression, summary] =
+    /- alert: PaymentIntentsClock\n +expr: (.+)\n(?:.+\n)+? +summary: (.+)/.exec(rules) ?? [];
+  expect(expression).toBe('max by (instance) (abs(payment_intents_clock_ahead_seconds)) > 10');
+  const row = /^\| `PaymentIntentsClock`.*$/m.exec(await readFile('docs/operations.md', 'utf8'))?.[0];
+  for (const text of [summary, row]) expect(text).toMatch(/more than 10 s(?:econds)? apart/);
+});
+
 test('every query of the dashboard and every alert is valid PromQL on existing series', async () => {
   for (const door of doors)
     await service.call('createPaymentIntent', { amount_units: 1 }, { door, authorization: authorization() });

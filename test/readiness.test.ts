@@ -26,3 +26,33 @@ test('a hanging database is not probed again before it answers', async () => {
   expect(await status).toBe('ready');
   expect(probes).toBe(2);
 });
+
+test('once ready, stays ready while the database fails for less than the tolerated time', async () => {
+  let isThere = false;
+  const probe = async () => isThere || Promise.reject(new Error('gone'));
+  const { check } = createReadiness(probe, 5_000);
+  // Never ready before.
+  expect(await check()).toBe('database_unreachable');
+  isThere = true;
+  expect(await check()).toBe('ready');
+  for (let i = 0; i < 2; i++) {
+    isThere = false;
+    expect(await check()).toBe('ready');
+    await vi.advanceTimersByTimeAsync(4_900);
+    expect(await check()).toBe('ready');
+    if (i === 1) break;
+    // An answer begins the time anew.
+    isThere = true;
+    expect(await check()).toBe('ready');
+  }
+  await vi.advanceTimersByTimeAsync(100);
+  expect(await check()).toBe('database_unreachable');
+});
+
+test('a database that answers and cannot store intents is reported at once', async () => {
+  let isWritable = true;
+  const { check } = createReadiness(async () => isWritable, 5_000);
+  expect(await check()).toBe('ready');
+  isWritable = false;
+  expect(await check()).toBe('database_not_writable');
+});

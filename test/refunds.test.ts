@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { type Address, concatHex, getAddress, type Hex, stringToHex } from 'viem';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { bridgedUsdcAddresses, networkFor } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createPreparedStatements } from '../src/database/prepared.ts';
@@ -399,6 +399,30 @@ describe('on the chain', async () => {
     await mine();
     await revert(reverted);
     expect((await confirm(other.id, reverted)).code).toBe('invalid_state');
+  });
+
+  test('a confirmation that is repeated does not wait for the lock of the chain', async () => {
+    const { id } = await newRefund();
+    const transaction_hash = await chain.transfer(asPrepared);
+    await mine();
+    const confirm = () => service.call('confirmRefund', { id, transaction_hash });
+    await confirm();
+    const holder = await openClient(service.location);
+    onTestFinished(() => holder.end());
+    await holder.query('begin; select from watched_chains for update');
+    expect((await confirm()).code).toBe('ok');
+    await holder.query('commit');
+  });
+
+  test('a confirmed transfer of a canceled refund is reported once when the merchant names it', async () => {
+    const refund = await newRefund();
+    const transaction_hash = await chain.transfer(asPrepared);
+    await mine(10);
+    await service.call('cancelRefund', { id: refund.id });
+    const { json } = await service.call('confirmRefund', { id: refund.id, transaction_hash });
+    expect(json).toMatchObject({ status: 'canceled', labels: ['after_cancel'] });
+    expect(await eventsOf(refund.id)).toEqual(['canceled', 'unexpected']);
+    expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(1_000);
   });
 
   test('of two refunds that are confirmed with one transfer at the same time, one gets it', async () => {

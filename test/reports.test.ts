@@ -3,7 +3,7 @@
 
 import { create } from '@bufbuild/protobuf';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
-import { beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test, vi } from 'vitest';
 import { createReportFolding, getSummary } from '../src/console/reports.ts';
 import type { ConsoleCaller } from '../src/console/rights.ts';
 import { GetSummaryRequestSchema, SummarySchema } from '../src/contract/gen/console/v1/console_service_pb.ts';
@@ -56,6 +56,18 @@ const linesOf = ({ days }: Awaited<ReturnType<typeof summarize>>): string[] =>
   );
 
 describe('a summary', () => {
+  test('of each further forty days counts as another request', async () => {
+    const charged = async (lastDay: string) => {
+      const charge = vi.fn();
+      const request = create(GetSummaryRequestSchema, { firstDay: '2026-01-01', lastDay, timeZone: 'UTC' });
+      await run(request, callerOf(merchant.id, 'testnet'), { context: { charge } } as never);
+      return charge.mock.calls.flat();
+    };
+    expect(await charged('2026-02-09')).toEqual([0]);
+    expect(await charged('2026-02-10')).toEqual([1]);
+    expect(await charged('2026-12-31')).toEqual([9]);
+  });
+
   test('uses the days of the time zone and the times of blocks', async () => {
     await receive(
       at('2026-11-23T22:59:59Z', 1),

@@ -6,6 +6,7 @@ import { networks } from '../src/contract/chains.ts';
 import { formatIdentifier, newUuid } from '../src/database/identifiers.ts';
 import { createOrm, migrate, ourMigrations, pendingMigrations } from '../src/database/orm.ts';
 import { findBrokenRules } from '../src/payment-intents/intent-rules.ts';
+import { openClient } from './support/open-client.ts';
 import { createTestDatabase, startService, type TestService } from './support/service.ts';
 import { useService } from './support/use-service.ts';
 
@@ -101,19 +102,20 @@ describe('the migrations', async () => {
   });
 });
 
+const running = (name: string, sql: string) => ({
+  name,
+  class: class extends Migration {
+    override up() {
+      this.addSql(sql);
+    }
+  },
+});
+
 test('an upgrade takes the time it needs, and commits each migration before the next one begins', async () => {
   const database = await createTestDatabase();
   await withOrm(database, async ({ em }) => {
     for (const name of ['statement_timeout', 'transaction_timeout'])
       await em.execute(`alter database ${database.database} set ${name} = '1s'`);
-  });
-  const running = (name: string, sql: string) => ({
-    name,
-    class: class extends Migration {
-      override up() {
-        this.addSql(sql);
-      }
-    },
   });
   const added = [
     running('one', 'create table one (); select pg_sleep(1.2)'),
@@ -123,6 +125,22 @@ test('an upgrade takes the time it needs, and commits each migration before the 
   expect(await withOrm(database, ({ em }) => em.execute(`select to_regclass('one') as "table"`))).toEqual([
     { table: 'one' },
   ]);
+  await database.drop();
+});
+
+test('an upgrade that waits for a lock lets others pass after three seconds, and tries again', async () => {
+  const database = await createTestDatabase();
+  const [holder, reader] = [await openClient(database), await openClient(database)];
+  await holder.query('begin; select from payment_intents');
+  const added = running('one', 'alter table payment_intents add column one int');
+  const migrated = migrate(database, [...ourMigrations, added]);
+  const waiting = `select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+  await expect.poll(async () => (await reader.query(waiting)).rowCount, { interval: 10 }).toBe(1);
+  // Behind the migration, which is behind the holder.
+  await reader.query('select from payment_intents');
+  await holder.query('rollback');
+  expect(await migrated).toEqual(['one']);
+  await Promise.all([holder.end(), reader.end()]);
   await database.drop();
 });
 

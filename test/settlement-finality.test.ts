@@ -1,6 +1,7 @@
 // When a payment is final: the second node, Polygon's finality, and reorganisations deeper than the stored headers.
 
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Address, encodeFunctionData, type Hex, parseAbi, zeroAddress, zeroHash } from 'viem';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bridgedUsdcAddresses, chainNamed, networkFor } from '../src/contract/chains.ts';
@@ -350,8 +351,14 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     const sameDay = Number((await chain.client.getBlock()).number);
     const tomorrow = Number((await chain.client.getBlock()).timestamp) + day;
     await watcher.catchUp(chain.mine(1, { timestamp: tomorrow }));
-    await grow(540);
-    const known = await headers();
+    await grow(4);
+    const doubtful = sameDay + 3;
+    await service.query('update block_headers set is_doubtful = true where number = $1', [doubtful]);
+    await grow(536);
+    const all = await headers();
+    // It is still to be read again.
+    expect(all.map(({ number }) => number)).toContain(doubtful);
+    const known = all.filter(({ number }) => number !== doubtful);
     const head = Number((await chain.client.getBlock()).number);
     const checkpoints = known.filter(({ isCheckpoint }) => isCheckpoint).map(({ number }) => number);
     expect(checkpoints).toEqual([start?.number, sameDay + 1]);
@@ -463,6 +470,37 @@ describe('stored block headers', { timeout: 120_000 }, () => {
     expect((await ledger.progress())?.cursor).toEqual(next);
     const states = await service.query('select state from transfers order by id');
     expect(states).toEqual([{ state: 'pending' }, { state: 'reorged' }]);
+  });
+
+  test('nothing expires and no authorization is released while a block is recorded', async () => {
+    await watch('only');
+    await watcher.catchUp(chain.mine(8));
+    const { ledger } = watcher;
+    const { cursor } = (await ledger.progress()) as Progress;
+    const lease = await leaseNumber(service);
+    const transactionHash: Hex = `0x${'ee'.repeat(32)}`;
+    // Confirmed in another block, so the nodes are asked for it.
+    await insertTransfers(service, service.merchant, [{ transactionHash, state: 'confirmed' }]);
+    const accounts = { token: chain.usdc, from: zeroAddress, to: zeroAddress } as const;
+    const place = { transactionHash, logIndex: 0, blockNumber: cursor.number, blockHash: cursor.hash };
+    const log = { ...accounts, ...place, amountUnits: 1n };
+    const found = { log, blockTime: cursor.time, named: undefined, owners: [], mayBeRefund: false };
+    const [asked, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<[]>()];
+    const recording = ledger.apply(lease, cursor, [found], undefined, () => {
+      asked.resolve();
+      return answer.promise;
+    });
+    await asked.promise;
+    const done: string[] = [];
+    const others = [
+      ledger.expireSome(lease, 0).then(() => done.push('expiry')),
+      ledger.releaseAuthorizations(lease, []).then(() => done.push('release')),
+    ];
+    await sleep(200);
+    expect(done).toEqual([]);
+    answer.resolve([]);
+    await Promise.all([recording, ...others]);
+    expect(done).toEqual(['expiry', 'release']);
   });
 
   test('nothing is changed under a lease that was lost', async () => {

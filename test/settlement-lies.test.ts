@@ -4,7 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type Address, concatHex, type Hex, padHex } from 'viem';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { transferWithAuthorization } from '../src/contract/eip-3009.ts';
 import { answerLies, type Lie, transportLies } from './support/lies.ts';
@@ -535,6 +535,22 @@ describe('after a node has denied a payment twice and is honest again:', () => {
     expect(node.isHonest()).toBe(true);
     await succeeds(intent);
     expect(watcher.changes.map(({ event }) => event)).not.toContain('payment_intent.reorged');
+  });
+
+  test('it is reverted if it is denied again a minute later, and not before', async () => {
+    const now = performance.now.bind(performance);
+    let laterMs = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + laterMs);
+    onTestFinished(() => clock.mockRestore());
+    await watchAnew([node.url], { deniedAgainMs: 'usual' });
+    const intent = await payment();
+    // The test itself takes less than the rest of the minute.
+    laterMs = 45_000;
+    await expect(watcher.verify()).rejects.toThrow('asked again');
+    node.lieInTurn(denial);
+    laterMs = 60_000;
+    await watcher.verify();
+    expect((await getIntent(intent.id)).payments[0].status).toBe('reorged');
   });
 
   test('a reverted payment returns at the next verification', async () => {

@@ -3,12 +3,13 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
+import { insertIntents } from './support/intent-rows.ts';
 import { type NodeRequest, startLyingNode } from './support/lying-node.ts';
 import { openClient } from './support/open-client.ts';
 import {
@@ -397,6 +398,31 @@ test('a node that only serves short ranges is rarely asked for longer ones', asy
   expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded' });
   await reading.release();
   await limited.close();
+});
+
+test('with more wallets than a node takes in one filter, ranges are read without a filter', async () => {
+  await insertIntents(service, {
+    merchantId: service.merchant.id,
+    count: 1_001,
+    firstAtMs: Date.now(),
+    columns: { expected_wallet: "decode(lpad(to_hex(n), 40, '0'), 'hex')" },
+  });
+  onTestFinished(async () => {
+    await service.query("delete from payment_intents where expected_wallet < '\\x01'::bytea");
+  });
+  const intent = await calls.createIntent();
+  await chain.mine(60);
+  await send(intent, 12_500_000n);
+  await chain.mine(60);
+  await watcher.release();
+  const limited = await startLyingNode(chain.url, { maxTopicValues: 1_000 });
+  onTestFinished(limited.close);
+  const reading = createTestWatcher(service, { urls: [limited.url] });
+  await reading.catchUp();
+  await reading.readAllAgain();
+  expect([reading.faults, limited.requests.filter(isRangeOfLogs).length > 1]).toEqual([[], true]);
+  expect(await calls.getIntent(intent.id)).toMatchObject({ status: 'succeeded' });
+  await reading.release();
 });
 
 test('only one of two watchers reads; after losing the lease it cannot change anything', async () => {

@@ -232,6 +232,18 @@ test('a stale pid file whose number now belongs to another process does not prev
   expect(await service.exit('SIGINT')).toMatchObject({ code: 0 });
 });
 
+test('the embedded database can be reached only through its socket, by its owner, and others cannot list its folder', async () => {
+  // The address for TCP.
+  expect(usedPidFile.split('\n')[5]).toBe('');
+  const modeOf = async (path: string) => (await stat(path)).mode & 0o777;
+  if (isRoot) expect(await modeOf(usedData)).toBe(0o711);
+  const dataDir = await copyUsedData();
+  const service = await start({ DATA_DIR: dataDir, ...api });
+  expect(await modeOf(join(dataDir, 'postgres'))).toBe(0o700);
+  expect(await modeOf(join(dataDir, 'postgres', '.s.PGSQL.5432'))).toBe(0o700);
+  await service.exit('SIGINT');
+});
+
 test('two services share one embedded database; the last one to stop stops it', async () => {
   const dataDir = join(folder, 'data');
   const begin = () => start({ DATA_DIR: dataDir, ...api });

@@ -4,7 +4,9 @@ import type { SignedPayment } from '../src/contract/x402.ts';
 import { PaymentIntentEntity } from '../src/database/entities/payment-intent.ts';
 import { parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
+import { createPreparedStatements } from '../src/database/prepared.ts';
 import { createPositioner } from '../src/events/position-events.ts';
+import { keepSums } from '../src/payment-intents/payment-sums.ts';
 import { createDeliveries, createDeliveryQueue } from '../src/webhooks/delivery-queue.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { openCalls } from './support/call.ts';
@@ -12,6 +14,7 @@ import { insertOf } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { startService, type TestService } from './support/service.ts';
 import { createMerchantCalls } from './support/settlement.ts';
+import { insertTransfers } from './support/transfer-rows.ts';
 import { nothingInFlight } from './support/webhook-worker.ts';
 import { nonceOf } from './support/x402.ts';
 
@@ -220,5 +223,25 @@ test('storing a signed payment costs the same, however many intents and open aut
     await expect.poll(() => rowsRead(service, table)).toBeGreaterThan(0);
     expect(await rowsRead(service, table), table).toBeLessThan(3 * count);
   }
+  await service.close();
+});
+
+test('the sums of an intent are kept from its 1,001st payment on', async () => {
+  const service = await startService({ ROLES: 'api' });
+  const ids = [];
+  for (let i = 0; i < 2; i++)
+    ids.push((await service.call('createPaymentIntent', { amount_units: 1 })).json.id);
+  await insertTransfers(
+    service,
+    service.merchant,
+    ids.map((paymentIntent) => ({ paymentIntent, amountUnits: 1 })),
+  );
+  const [few = '', many = ''] = ids.map((id) => parseIdentifier('pi', id));
+  const { run } = createPreparedStatements(service.served.em);
+  await keepSums(run, [
+    { id: few, paymentsCount: 1_000 },
+    { id: many, paymentsCount: 1_001 },
+  ]);
+  expect(await service.query('select payment_intent from payment_sums')).toEqual([{ payment_intent: many }]);
   await service.close();
 });

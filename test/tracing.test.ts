@@ -11,8 +11,10 @@ import type { Door } from './support/call.ts';
 import { startChain } from './support/chain.ts';
 import { type ReceivedSpan, startCollector } from './support/collector.ts';
 import { listenInTest } from './support/listen.ts';
-import { startService } from './support/service.ts';
+import { startProgram } from './support/program.ts';
+import { createTestDatabase, startService } from './support/service.ts';
 import { createMerchantCalls, idBytes } from './support/settlement.ts';
+import { anyPorts, bareEnvironment, databaseUrl, newSecrets } from './support/test-environment.ts';
 import { insertTransfers } from './support/transfer-rows.ts';
 
 const collector = await startCollector();
@@ -381,4 +383,22 @@ test('no span contains a key, a client secret, metadata or an idempotency key', 
     typeof value === 'bigint' ? String(value) : value,
   );
   expect(text).not.toMatch(/sk_testnet_|_secret_|mark-of/);
+});
+
+test('a collector that does not answer delays the end by two seconds', async () => {
+  const database = await createTestDatabase();
+  const program = startProgram([process.execPath, 'src/main.ts'], {
+    env: {
+      ...{ ...bareEnvironment(), ...anyPorts, ...newSecrets(), ROLES: 'api' },
+      ...{ DATABASE_URL: databaseUrl(database), DRAIN_DELAY: '0', OTEL_BSP_SCHEDULE_DELAY: '60000' },
+      OTEL_EXPORTER_OTLP_ENDPOINT: await listenInTest(http.createServer(() => {})),
+    },
+  });
+  const [ready] = await program.until(/^.*"message":"ready".*$/m);
+  const url = `http://127.0.0.1:${JSON.parse(ready).http}/v1/payment_intents`;
+  expect((await fetch(url, { method: 'POST', headers: { connection: 'close' } })).status).toBe(401);
+  expect(await program.end('SIGTERM')).toEqual([0, null]);
+  const [line = '{}'] = program.printed.output.match(/^.*the last spans could not be sent.*$/m) ?? [];
+  expect(JSON.parse(line).err.message).toBe('the collector did not answer within 2000 ms');
+  await database.drop();
 });

@@ -6,6 +6,7 @@ import type { MikroORM } from '@mikro-orm/postgresql';
 import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm } from '../src/database/orm.ts';
+import type { ClaimedDelivery } from '../src/webhooks/delivery-queue.ts';
 import type { AttemptResult } from '../src/webhooks/sender.ts';
 import { insertEventRows } from './support/event-rows.ts';
 import { type Answer, startReceiver } from './support/receiver.ts';
@@ -493,6 +494,44 @@ test('a failed endpoint is paused and then tried again', async () => {
     expect(performance.now() - beganAtMs).toBeLessThan(20_000);
     await nextTurn();
   }
+});
+
+test('a merchant may have at most a quarter of the free attempts, and a quarter of these is reserved', async () => {
+  await newDeliveries([await newEndpoint()], 1);
+  const [delivery] = await openWorker().queue.claim(nothingInFlight);
+  const { promise: hangs, resolve: end } = Promise.withResolvers<AttemptResult>();
+  const { queue, deliverer } = openWorker({ onSend: () => hangs });
+  const claim = vi.spyOn(queue, 'claim').mockImplementation(async ({ room }) => {
+    // Attempts to failing endpoints may use all of the room.
+    return Array.from({ length: room }, () => ({ ...(delivery as ClaimedDelivery), failures: 1 }));
+  });
+  while (await deliverer.deliverSome());
+  deliverer.forgetUnanswered();
+  end({ at: new Date(), durationMs: 0, statusCode: undefined, error: 'ended', response: undefined });
+  const limits = claim.mock.calls.map(([{ maxOfMerchant, merchantReserve }]) => [
+    maxOfMerchant,
+    merchantReserve,
+  ]);
+  // 768 attempts are free at first, and the last 128 in the end.
+  expect(limits).toEqual([...Array(5).fill([64, 16]), [32, 8]]);
+});
+
+test('a claim that took more than 15 seconds is not attempted: its lease could end first', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+  const endpoint = await newEndpoint();
+  await newDeliveries([endpoint], 1);
+  const { queue, deliverer } = openWorker();
+  const { claim } = queue;
+  vi.spyOn(queue, 'claim').mockImplementationOnce(async (limits) => {
+    const claimed = await claim(limits);
+    expect(claimed).toHaveLength(1);
+    vi.advanceTimersByTime(15_001);
+    return claimed;
+  });
+  expect(await deliverer.deliverSome()).toBe(false);
+  await deliverer.idle();
+  expect(arrivedAt(endpoint)).toEqual([]);
 });
 
 test('an endpoint that has failed often is paused for 15 seconds at most', async () => {

@@ -269,6 +269,13 @@ test('a redelivery makes at most the 10,000 oldest due, and costs 500 requests, 
     [merchant.id],
   );
   expect(rest).toEqual([{ n: 10_000, count: 3 }]);
+  // In parts, so that others do not wait for it.
+  const parts = await service.query(
+    `select count(*)::int as n from webhook_deliveries
+      where merchant_id = $1 and status = 'pending' group by xmin::text`,
+    [merchant.id],
+  );
+  expect(parts).toEqual(Array(10).fill({ n: 1_000 }));
   const refused = await call(merchant, 'POST', path);
   expect(refused.status).toBe(429);
   // 500 requests less the burst of 40, at 20 a second.

@@ -68,6 +68,8 @@ test.each([
   ['default_transaction_isolation', 'serializable'],
   ['client_min_messages', 'error'],
   ['synchronous_commit', 'off'],
+  ['synchronous_commit', 'local'],
+  ['standard_conforming_strings', 'off'],
   ['session_replication_role', 'replica'],
 ])('does not start with %s = %s, and names it in the message', async (name, value) => {
   await postgres.query(`create role other login; alter role other set ${name} = ${value.replace(/ /g, '')}`);
@@ -143,6 +145,21 @@ test('is not ready while writes fail, even if the probe succeeds', async () => {
     onFailedWrite(full);
     expect(await check()).toBe('database_not_writable');
   });
+  await postgres.query('grant temporary on database postgres to public');
+});
+
+test('a write that succeeds restores the trust in the probe', async () => {
+  await postgres.query('revoke temporary on database postgres from public');
+  const orm = createOrm({ url: postgres.url('writer', 'postgres') }, 2);
+  const { probe, onFailedWrite, onWrite } = createDatabaseProbe(orm.em);
+  const full = Object.assign(new Error('quota exceeded'), { code: '53100' });
+  onFailedWrite(full);
+  expect(await probe()).toBe(true);
+  onFailedWrite(full);
+  expect(await probe()).toBe(false);
+  onWrite();
+  expect(await probe()).toBe(true);
+  await orm.close();
   await postgres.query('grant temporary on database postgres to public');
 });
 

@@ -100,6 +100,25 @@ describe('plain ports', () => {
     await once(socket, 'close');
   });
 
+  test('a connection that has sent nothing gets no answer, which could be taken for that of a later request', async () => {
+    for (const service of [plain, secure]) expect(await talk(ports(service).http, '')).toBe('');
+    expect(await talk(ports(plain).http, 'GET / HTTP/1.1\r\nHost: x\r\n')).toMatch(/^HTTP\/1\.1 408 /);
+  });
+
+  test('a client that stays after its answer is cut off after HEADERS_TIMEOUT', async () => {
+    const open = async () => {
+      const text = await (await fetch(`${plain.operationsUrl}/metrics`)).text();
+      return /open_connections\{port="internal"\} (\d+)/.exec(text)?.[1];
+    };
+    await expect.poll(open).toBe('0');
+    const socket = net.connect({ port: ports(plain).grpc, host: '127.0.0.1', allowHalfOpen: true });
+    socket.resume().write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await once(socket, 'end');
+    expect(await open()).toBe('1');
+    await expect.poll(open).toBe('0');
+    socket.destroy();
+  });
+
   test('repeated mistakes are logged once and counted', async () => {
     const count = () =>
       warnings(plain).filter((message) => /an unknown protocol to GRPC_PORT/.test(String(message)));

@@ -23,8 +23,8 @@ export interface TestWatcherOptions {
   /** How long requests that a node refuses for its rate are retried. */
   patienceMs?: number;
   nodeChoice?: Partial<NodeChoiceTimes>;
-  /** How much later a payment has to be denied again. Default: at once. */
-  deniedAgainMs?: number;
+  /** How much later a payment has to be denied again; or as in the service. Default: at once. */
+  deniedAgainMs?: number | 'usual';
   /** How long its lease lasts. */
   leaseMs?: number;
   /** How far behind the newest block fast chains are read. Default: not at all. */
@@ -88,7 +88,7 @@ export function createTestWatcher(
     logger,
     ...(observer && { observer }),
     finalizedEveryMs: 0,
-    deniedAgainMs,
+    ...(deniedAgainMs !== 'usual' && { deniedAgainMs }),
     spreadMs,
     ...(nodeChoice && { nodeChoice }),
   });
