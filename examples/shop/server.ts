@@ -173,7 +173,10 @@ async function readBody(request: IncomingMessage): Promise<string> {
 
 /** Returns a file of the folder pages/, with the address of the payment service in it. */
 const page = (name: string) =>
-  readFileSync(join(import.meta.dirname, 'pages', name), 'utf8').replaceAll('{{PAYMENTS_URL}}', PAYMENTS_URL);
+  readFileSync(join(import.meta.dirname, 'pages', name), 'utf8').replaceAll(
+    '{{PAYMENTS_URL}}',
+    PAYMENTS_URL.replace(/\/+$/, ''),
+  );
 
 const files = new Map(
   [

@@ -87,6 +87,32 @@ describe.skipIf(!hasBrowser)('beside a service', () => {
     expect(await click()).toBe(secret);
   });
 
+  test('both buttons at once pay one order', async () => {
+    const placed = () => service.query('select id from payment_intents');
+    const before = (await placed()).length;
+    const [popup] = await Promise.all([
+      page.waitForEvent('popup'),
+      page.evaluate(`document.querySelector('#popup').click(); document.querySelector('#redirect').click()`),
+    ]);
+    await page.waitForURL('**/checkout*');
+    expect((await placed()).length - before).toBe(1);
+    await popup.close();
+  });
+
+  test('an order is shown even if the payment service cannot be reached, and its messages stay', async () => {
+    const { order_id } = await placeOrder(shop);
+    await page.route(`${service.publicUrl}/**`, (route) => route.abort());
+    await page.goto(`${shop.url}/orders/${order_id}`);
+    await page.waitForSelector('main[data-state="requires_payment"]');
+    await page.click('#pay');
+    const message = () => page.textContent('#message');
+    await expect.poll(message).toBe('The payment could not be started. Try again.');
+    await page.waitForResponse('**/state');
+    await page.waitForResponse('**/state');
+    expect(await message()).toBe('The payment could not be started. Try again.');
+    complaints.splice(0);
+  });
+
   test('an order can be paid where the browser blocks storage', async () => {
     await page.addInitScript(`if (location.pathname !== '/checkout') {
       const get = () => { throw new DOMException('', 'SecurityError'); };

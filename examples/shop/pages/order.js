@@ -1,7 +1,5 @@
 // The order's page. It shows the order as the shop's backend knows it.
 
-import { redirectToCheckout } from 'payment-intents-checkout';
-
 const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const path = location.pathname;
 const find = (id) => document.querySelector(`#${id}`);
@@ -69,13 +67,17 @@ function forgetOrder() {
   } catch {} // The browser blocks storage, so nothing is remembered.
 }
 
+/** Shown only while it is true. The messages of the buttons stay. */
+const unreachable = 'The shop cannot be reached. Trying again…';
+
 async function follow() {
   try {
     const answer = await fetch(`${path}/state`);
-    if (answer.ok) show(await answer.json());
-    find('message').textContent = '';
+    if (!answer.ok) throw new Error(`answered ${answer.status}`);
+    show(await answer.json());
+    if (find('message').textContent === unreachable) find('message').textContent = '';
   } catch {
-    find('message').textContent = 'The shop cannot be reached. Trying again…';
+    find('message').textContent = unreachable;
   }
   if (document.querySelector('main').dataset.state !== 'returned') setTimeout(follow, 1_500);
 }
@@ -87,6 +89,8 @@ find('pay').addEventListener('click', async () => {
       headers: { 'Content-Type': 'application/json' },
     });
     const { client_secret: clientSecret } = await answer.json();
+    // Loaded here, so that the order is shown even if the payment service cannot be reached.
+    const { redirectToCheckout } = await import('payment-intents-checkout');
     redirectToCheckout({ baseUrl, clientSecret, returnUrl: path });
   } catch {
     find('message').textContent = 'The payment could not be started. Try again.';

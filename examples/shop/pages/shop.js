@@ -1,11 +1,14 @@
 // The product's page. It gets the client_secret of one order, and no other secret.
 
-import { openCheckout, redirectToCheckout } from 'payment-intents-checkout';
-
 const baseUrl = document.querySelector('meta[name="payments-url"]').content;
 const message = document.querySelector('#message');
 const popupButton = document.querySelector('#popup');
 const redirectButton = document.querySelector('#redirect');
+// Loaded before the click: browsers open a popup only during it.
+const { openCheckout, redirectToCheckout } = await import('payment-intents-checkout').catch((error) => {
+  message.textContent = 'The payment page cannot be reached. Reload this page to try again.';
+  throw error;
+});
 /** Undefined if the browser blocks it. */
 const storage = (() => {
   try {
@@ -15,8 +18,19 @@ const storage = (() => {
 /** The order that was placed here and is not paid. A second click pays the same one, also after a reload. */
 let orderId = storage?.getItem('order') ?? undefined;
 
+/** The order that is being placed: both buttons pay the same one. */
+let placing;
+
+function clientSecret() {
+  if (orderId !== undefined) return askForSecret();
+  placing ??= askForSecret().finally(() => {
+    placing = undefined;
+  });
+  return placing;
+}
+
 /** Asks the shop's backend for the order's client_secret. The first call places the order. */
-async function clientSecret() {
+async function askForSecret() {
   const answer = await fetch(orderId === undefined ? '/orders' : `/orders/${orderId}/payment`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
