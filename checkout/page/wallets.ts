@@ -156,15 +156,17 @@ export class Wallet implements WalletLabel {
       if (/paused/i.test(words)) return 'paused';
       if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
       if (/revert/i.test(words)) return 'other';
-      throw reason;
+      // The wallet estimates the fee itself when it sends.
+      return 'unknown';
     });
+    if (gas === 'unknown') return { kind: 'enough' };
     if (gas === 'no-gas') return { kind: 'too-little-gas' };
     if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
-    const [price, balance] = await Promise.all([
+    const fee = await Promise.all([
       this.#hex('eth_gasPrice'),
       this.#hex('eth_getBalance', account, 'latest'),
-    ]);
-    const isTooLittle = hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price);
+    ]).catch(() => undefined);
+    const isTooLittle = fee !== undefined && hexToBigInt(fee[1]) < hexToBigInt(gas) * hexToBigInt(fee[0]);
     return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
   }
 

@@ -491,6 +491,19 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(wallet.sent).toHaveLength(1);
   });
 
+  test.each([
+    ['eth_estimateGas', { code: -32005, message: 'rate limited' }],
+    ['eth_gasPrice', { code: -32601, message: 'no such method' }],
+    ['eth_getBalance', { code: 4200, message: 'unsupported' }],
+  ])('that cannot answer %s can still send', async (method, error) => {
+    const { wallet, checkout } = await begin();
+    wallet.answer(method, () => {
+      throw Object.assign(new Error(error.message), error);
+    });
+    await checkout.connect('ready');
+    await checkout.press('pay', 'sent');
+  });
+
   test('whose transaction fails on the chain may pay again, and the page says so', async () => {
     const { account, wallet, checkout } = await begin();
     await checkout.connect('ready');
