@@ -28,8 +28,8 @@ const checkTransferEveryMs = 5_000;
 const opening: Opening = takeOpening();
 const root = document.getElementById('page') as HTMLElement;
 root.replaceChildren();
-const testWallet = document.querySelector('meta[name="test-wallet"]')?.getAttribute('content') ?? '';
-const standIns = testWallet.split(' ');
+const standIns =
+  document.querySelector('meta[name="test-wallet"]')?.getAttribute('content')?.split(' ') ?? [];
 const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 
 let feed: ReturnType<typeof followCheckout> | undefined;
@@ -102,6 +102,7 @@ function follow(secret: string): void {
       if (hasChanged) tellShop(opening, checkout);
     },
     onInvalid() {
+      tellShop(opening);
       rememberOpening({});
       change({ isInvalid: true });
     },

@@ -83,11 +83,15 @@ export function secretFromShop(opener: string, onLate: () => unknown): Promise<s
   });
 }
 
-/** Reports the intent's status to the window that opened this one. */
-export function tellShop({ opener }: Opening, { id, status, allowed_origins }: Checkout): void {
-  if (opener !== undefined && allowed_origins.includes(opener)) {
-    send(opener, { type: 'status', paymentIntent: id, status });
-  }
+/**
+ * Reports the intent's status to the window that opened this one. Without a checkout, the secret opens nothing:
+ * the next click in the shop opens another window.
+ */
+export function tellShop({ opener }: Opening, checkout?: Checkout): void {
+  if (opener === undefined) return;
+  if (checkout === undefined) send(opener, { type: 'failed' });
+  else if (checkout.allowed_origins.includes(opener))
+    send(opener, { type: 'status', paymentIntent: checkout.id, status: checkout.status });
 }
 
 function send(origin: string, message: { type: string; [field: string]: string }): void {

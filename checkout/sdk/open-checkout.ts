@@ -89,9 +89,13 @@ export interface CheckoutEnd {
 
 interface Popup {
   window: Window;
+  /** Where it was opened. */
+  url: string;
   outcome: Promise<'popup'>;
   /** Nothing more can be done in it: the payment could not be started, or its status is final. */
   isDone: boolean;
+  /** The checkout in it has answered. Until then it may show the browser's error page. */
+  isLoaded: boolean;
   /** Calls onEnd, once. */
   end(): void;
 }
@@ -123,6 +127,7 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
 
   if (current && !current.window.closed) {
     if (!current.isDone) {
+      if (!current.isLoaded) current.window.location.replace(current.url);
       current.window.focus();
       return current.outcome;
     }
@@ -146,7 +151,7 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
       return readClientSecret(given);
     });
   if (!isBlocked) {
-    current = follow(popup, new URL(baseUrl).origin, secret, options);
+    current = follow(popup, url, secret, options);
     return current.outcome;
   }
   leaveForCheckout(baseUrl, await secret, returnUrl);
@@ -156,14 +161,17 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
 /** Sends the secret when the popup asks for it, and calls the callbacks until the popup is closed. */
 function follow(
   popup: Window,
-  origin: string,
+  url: string,
   secret: Promise<string>,
   { onProcessing, onSuccess, onEnd, signal }: OpenCheckoutOptions,
 ): Popup {
+  const { origin } = new URL(url);
   const last: CheckoutEnd = { paymentIntent: undefined, status: undefined };
   const followed: Popup = {
     window: popup,
+    url,
     isDone: false,
+    isLoaded: false,
     outcome: secret.then(
       (text) => {
         last.paymentIntent ??= text.split('_secret_', 1)[0];
@@ -191,11 +199,14 @@ function follow(
   function receive({ source, origin: sender, data }: MessageEvent): void {
     if (source !== popup || sender !== origin || data?.from !== from) return;
     // The popup asks again if it was reloaded before the secret came.
+    followed.isLoaded = true;
     if (data.type === 'ready') {
       const send = (message: object) => popup.postMessage({ from, ...message }, origin);
       const fail = () => send({ type: 'failed' });
       secret.then((clientSecret) => send({ type: 'secret', clientSecret }), fail);
     }
+    // The secret opens nothing: the next click replaces this popup.
+    if (data.type === 'failed') followed.isDone = true;
     if (data.type === 'status') {
       const update: CheckoutUpdate = { paymentIntent: data.paymentIntent, status: data.status };
       Object.assign(last, update);

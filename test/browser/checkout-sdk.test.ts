@@ -275,6 +275,16 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(browser.context.pages()).toContain(popup);
   });
 
+  test('a popup that shows an error of the browser is loaded again by the next click', async () => {
+    await page.context().route(`${pay}/**`, (route) => route.abort());
+    await onPay(opening);
+    const popup = await click();
+    await page.context().unroute(`${pay}/**`);
+    await page.bringToFront();
+    await page.click('#pay');
+    await expect.poll(() => received(popup)).toEqual([theSecret]);
+  });
+
   test('the signal closes the popup, so that the next click opens one for another order', async () => {
     await onPay(`const stop = (window.stop = new AbortController());
       options.signal = stop.signal; ${opening}`);
@@ -499,6 +509,17 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       await popup.close();
       const end = ['onEnd', { paymentIntent: id, status: undefined }];
       await expect.poll(() => calls()).toEqual(['popup', end]);
+    });
+
+    test('a popup whose secret the service refuses is replaced by the next click', async () => {
+      await open(`'${secret}'`);
+      const popup = await click();
+      await popup.waitForSelector('main[data-view="invalid"]');
+      const { client_secret } = await paidIntent();
+      await open(`'${client_secret}'`);
+      const next = await click();
+      await next.waitForSelector('main[data-status="succeeded"]');
+      expect(popup.isClosed()).toBe(true);
     });
 
     test('the page says that the shop could not start the payment if the function rejects', async () => {
