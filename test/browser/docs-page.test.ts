@@ -214,6 +214,24 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       await expect.poll(() => top(id)).toBeGreaterThanOrEqual(0);
     });
 
+    test('says that it could not be loaded, and tries again when it is opened again', async () => {
+      const fresh = await page.context().newPage();
+      await fresh.route('**/docs/search.json', (route) => route.abort());
+      await fresh.goto(page.url());
+      const status = fresh.locator('dialog.search [role=status]');
+      await fresh.keyboard.press('/');
+      await expect
+        .poll(() => status.innerText())
+        .toBe('The search could not be loaded. Close it and try again.');
+      await fresh.unroute('**/docs/search.json');
+      await fresh.keyboard.press('Escape');
+      await fresh.locator('dialog.search').waitFor({ state: 'hidden' });
+      await fresh.keyboard.press('/');
+      await fresh.keyboard.type('amount_units');
+      await fresh.locator('dialog.search [aria-selected=true]').waitFor();
+      await fresh.close();
+    });
+
     test('is used by keyboard alone, and closed by Escape', async () => {
       const { hash } = new URL(page.url());
       await page.keyboard.press('/');

@@ -36,6 +36,7 @@
   };
 
   const find = () => {
+    if (index.length === 0) return;
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const scored = index.map((entry) => ({ entry, score: words.length > 0 ? scoreOf(entry, words) : 0 }));
     const found = scored.filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
@@ -56,8 +57,13 @@
   const open = async () => {
     dialog.showModal();
     input.select();
-    if (index.length === 0) index = await (await fetch('/docs/search.json')).json();
-    find();
+    if (index.length === 0) status.textContent = 'Loading';
+    try {
+      if (index.length === 0) index = await (await fetch('/docs/search.json')).json();
+      find();
+    } catch {
+      status.textContent = 'The search could not be loaded. Close it and try again.';
+    }
   };
 
   document.querySelector('.find')?.addEventListener('click', open);
