@@ -70,6 +70,7 @@ export function Page(props: PageProps) {
           ))}
         </div>
         {checkout && Step && <Step {...props} checkout={checkout} view={view} words={words} />}
+        {checkout && <Returned {...props} checkout={checkout} view={view} words={words} />}
         {view === 'unreachable' && (
           <Button action="retry" label={labels.reload} onClick={props.act.reload} look="main" />
         )}
@@ -250,7 +251,6 @@ function Ended(props: StepProps) {
       <WayBack {...props} look="main" />
       {props.facts.transfer?.hash && status !== 'succeeded' && <OwnTransaction {...props} />}
       {(status === 'succeeded' || payments.length > 0) && <Receipt {...props} />}
-      <Returned {...props} />
     </>
   );
 }

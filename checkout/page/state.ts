@@ -311,6 +311,7 @@ export function noticesOf(facts: Facts, view: ViewName): readonly Notice[] {
     // A wallet's window may stay open after its request is obsolete.
     ['wallet-still-asks', transfer?.isAskedAgain || (isAsked && (isSettling(checkout) || leftMs < 0))],
     ['partly-paid', isPartlyPaid && status === 'requires_payment'],
+    ['returned-before-the-rest', refunds.length > 0 && isOffering],
     ['underpaid', labels.includes('underpaid')],
     // Payments found late have the label `late`, too.
     ['late', isLate || (labels.includes('late') && !wasFoundLate) || labels.includes('after_cancel')],

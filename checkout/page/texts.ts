@@ -162,6 +162,8 @@ export const notices = {
     'There is a problem with the connection. This page may be out of date, and keeps trying. If you have paid, do not pay again.',
   'wallet-still-asks': () => 'If your wallet still asks you to confirm this payment, reject it there.',
   'partly-paid': ({ received, missing }) => `${received} has arrived. ${missing} is still missing.`,
+  'returned-before-the-rest': ({ merchant }) =>
+    `${merchant} has returned or is returning money that you paid. Ask them before you pay the rest.`,
   underpaid: ({ received, merchant }) =>
     `Only ${received} arrived, which is less than the price. Contact ${merchant} about it.`,
   late: ({ merchant }) =>

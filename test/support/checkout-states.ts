@@ -460,6 +460,24 @@ export const states: readonly State[] = [
     notices: ['partly-paid'],
     answer: paid({}, { amount_units: 4_000_000 }),
   },
+  {
+    name: 'returned-before-the-rest',
+    view: 'choose-wallet',
+    notices: ['partly-paid', 'returned-before-the-rest', 'returned'],
+    answer: paid(
+      {
+        refunds: [
+          {
+            ...payment,
+            transaction_hash: `0x${'cd'.repeat(32)}`,
+            status: 'confirmed',
+            amount_units: 4_000_000,
+          },
+        ],
+      },
+      { amount_units: 4_000_000 },
+    ),
+  },
   { name: 'taken-back', view: 'taken-back', answer: paid({ labels: ['reorged'] }, { status: 'reorged' }) },
   {
     name: 'succeeded',
