@@ -128,6 +128,15 @@ test('an upgrade takes the time it needs, and commits each migration before the 
   await database.drop();
 });
 
+test('an upgrade runs on a copy by logical replication, whose sequences begin anew', async () => {
+  const database = await createTestDatabase();
+  await withOrm(database, ({ em }) =>
+    em.execute(`select setval(pg_get_serial_sequence('schema_migrations', 'id'), 1)`),
+  );
+  expect(await migrate(database, [...ourMigrations, running('one', 'create table one ()')])).toEqual(['one']);
+  await database.drop();
+});
+
 test('an upgrade that waits for a lock lets others pass after three seconds, and tries again', async () => {
   const database = await createTestDatabase();
   const [holder, reader] = [await openClient(database), await openClient(database)];

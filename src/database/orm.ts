@@ -194,6 +194,11 @@ export async function migrate(
       const pending = await pendingMigrations(tx, migrations);
       const some = pending.length === migrations.length ? pending : pending.slice(0, 1);
       if (some.length > 0) {
+        // A copy by logical replication has the rows, but not the sequence that numbers them.
+        if (some.length < migrations.length)
+          await tx.execute(
+            `select setval(pg_get_serial_sequence('${migrationsTable}', 'id'), max(id)) from ${migrationsTable}`,
+          );
         await orm.migrator.up({ migrations: some, transaction: tx.getTransactionContext() });
       }
       return { some, isLast: some.length === pending.length };
