@@ -226,7 +226,7 @@ command(chain, 'status')
 
 command(chain, 'unwatch --mode testnet --chain base')
   .description(
-    "stop watching a chain: its intents expire by the service's clock again; asks for confirmation in a terminal",
+    "stop watching a chain: its open intents expire by the service's clock, and what is pending waits; asks for confirmation in a terminal",
   )
   .addOption(modeOption())
   .addOption(new Option('--chain <chain>', 'the chain').choices([...chainNames]).makeOptionMandatory())

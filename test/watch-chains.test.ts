@@ -393,7 +393,7 @@ describe('the command line', () => {
         from block_headers group by chain_id;
       commit`);
     await recording.end();
-    expect(await unwatched).toMatchObject({ stderr: '' });
+    expect(await unwatched).toMatchObject({ code: 0 });
     expect(await service.query('select from block_headers')).toEqual([]);
   });
 
@@ -403,7 +403,9 @@ describe('the command line', () => {
     const [id] = await insertTransfers(service, service.merchant, [{}]);
     const unwatch = () =>
       admin({}, 'chain', 'unwatch', '--mode', 'testnet', '--chain', 'base', '--yes', '--json');
-    expect(JSON.parse((await unwatch()).stdout)).toEqual({ mode: 'testnet', chain: 'base', watched: 'no' });
+    const { stdout, stderr } = await unwatch();
+    expect(JSON.parse(stdout)).toEqual({ mode: 'testnet', chain: 'base', watched: 'no' });
+    expect(stderr).toContain('on testnet base that are pending stay so until it is watched again');
     expect(await service.query('select from watched_chains')).toEqual([]);
     expect(await service.query('select from block_headers')).toEqual([]);
     expect(await service.query('select from transfers')).toHaveLength(id === undefined ? 0 : 1);

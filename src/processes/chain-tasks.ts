@@ -73,7 +73,8 @@ export async function unwatchChain({ orm }: Database, mode: ModeName, chain: Cha
     return count;
   });
   if (removed === 0) throw new AdministrationError(`${mode} ${chain} is not watched`);
-  return { json: { mode, chain, watched: 'no' } };
+  const note = `payments and signatures on ${mode} ${chain} that are pending stay so until it is watched again`;
+  return { json: { mode, chain, watched: 'no' }, note };
 }
 
 /** Pays an intent on a local chain. Throws AdministrationError if there is none. */

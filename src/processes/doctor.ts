@@ -330,7 +330,10 @@ async function checkChains(database: Database): Promise<string> {
   return [
     ...say(watched, 'watched'),
     ...say(beforeStart, 'watched from the start of a process with the role watcher'),
-    ...say(unwatched, "not watched: payments there are not seen, and intents expire by the service's clock"),
+    ...say(
+      unwatched,
+      "not watched: payments there are not seen, open intents expire by the service's clock, and what is pending waits",
+    ),
   ].join('; ');
 }
 
