@@ -156,16 +156,15 @@ export class Wallet implements WalletLabel {
       if (/paused/i.test(words)) return 'paused';
       if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
       if (/revert/i.test(words)) return 'other';
-      // The wallet estimates the fee itself when it sends.
-      return 'unknown';
+      return refusedToSay(reason);
     });
-    if (gas === 'unknown') return { kind: 'enough' };
+    if (gas === undefined) return { kind: 'enough' };
     if (gas === 'no-gas') return { kind: 'too-little-gas' };
     if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
     const fee = await Promise.all([
       this.#hex('eth_gasPrice'),
       this.#hex('eth_getBalance', account, 'latest'),
-    ]).catch(() => undefined);
+    ]).catch(refusedToSay);
     const isTooLittle = fee !== undefined && hexToBigInt(fee[1]) < hexToBigInt(gas) * hexToBigInt(fee[0]);
     return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
   }
@@ -214,6 +213,11 @@ export function inTime<T>(answer: Promise<T>): Promise<T> {
 
 /** True if the wallet reads with the page's own `fetch`, as some in-app browsers do: its policy refuses that. */
 export const cannotRead = (reason: unknown): boolean => reason instanceof TypeError;
+
+/** For a question that the wallet refuses: it estimates the fee itself when it sends. Throws any other failure. */
+function refusedToSay(reason: unknown): undefined {
+  if (codeOf(reason) === undefined) throw reason;
+}
 
 const unknownChain = 4902;
 const userRejected = 4001;

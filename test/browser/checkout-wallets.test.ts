@@ -273,6 +273,20 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect([await checkout.view('ready', 'choose-wallet'), await checkout.notices()]).toEqual(['ready', []]);
   });
 
+  test('that reports no account while the payer is asked is still connected by their consent', async () => {
+    const { wallet, checkout } = await begin();
+    await checkout.connect('ready');
+    await checkout.press('wallets', 'choose-wallet');
+    const held = holdBack();
+    wallet.answer('eth_requestAccounts', held.answer);
+    await checkout.connect('connecting');
+    wallet.answer('eth_accounts', () => []);
+    await wallet.disconnect();
+    wallet.answer('eth_accounts');
+    held.letGo();
+    await checkout.view('ready');
+  });
+
   test('that answers after the payer has left it changes nothing', async () => {
     const { wallet, checkout } = await begin();
     const held = holdBack();
