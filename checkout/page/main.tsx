@@ -28,8 +28,7 @@ const checkTransferEveryMs = 5_000;
 const opening: Opening = takeOpening();
 const root = document.getElementById('page') as HTMLElement;
 root.replaceChildren();
-const standIns =
-  document.querySelector('meta[name="test-wallet"]')?.getAttribute('content')?.split(' ') ?? [];
+const standIns = document.querySelector<HTMLMetaElement>('meta[name=test-wallet]')?.content.split(' ') ?? [];
 const isPhone = matchMedia('(pointer: coarse) and (max-width: 60rem)').matches;
 
 let feed: ReturnType<typeof followCheckout> | undefined;
@@ -41,8 +40,7 @@ let sessionNumber = 0;
 let choices = 0;
 let lastCheckedMs = Number.NEGATIVE_INFINITY;
 
-const shop = opening.secret === undefined ? 'working' : 'done';
-const facts: Facts = { ...factsAtFirst, nowMs: serverNowMs(), shop };
+const facts: Facts = { ...factsAtFirst, nowMs: serverNowMs(), shop: opening.secret ? 'done' : 'working' };
 
 function change(changes: Partial<Facts>): void {
   Object.assign(facts, changes);
@@ -225,8 +223,9 @@ async function onWalletChange(wallet: Wallet): Promise<void> {
   if (walletOfSession()?.id !== wallet.id) return;
   await attempt(async () => {
     const account = await wallet.account(true);
-    if (account === undefined) actions.leaveWallet();
-    else await connectWith(wallet, account);
+    if (account !== undefined) await connectWith(wallet, account);
+    // While the payer is asked, the wallet itself says whether they refuse.
+    else if (facts.session.step !== 'connecting') actions.leaveWallet();
   });
 }
 
@@ -264,7 +263,7 @@ async function askForTransfer(wallet: Wallet, isFeeChecked: boolean): Promise<vo
     storedSignatures.get(checkout.id) === undefined &&
     ['ready', ...(isFeeChecked ? [] : ['too-little-gas', 'ready-to-sign'])].includes(viewOf(facts));
   if (!isSame) {
-    change({ failure: 'changed' });
+    change({ failure: facts.connection === 'ok' ? 'changed' : 'not-asked' });
     void readMemory(checkout.id);
     void attempt(() => connectWith(wallet, account));
     return;

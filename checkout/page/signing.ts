@@ -75,7 +75,7 @@ export function createSigning({ facts, secret, change, refresh, readMemory, serv
       storedSignatures.get(checkout.id) === undefined &&
       isOpen(checkout, ['ready-to-sign']);
     if (!isSame) {
-      change({ signing: 'none', failure: 'changed' });
+      change({ signing: 'none', failure: facts.connection === 'ok' ? 'changed' : 'not-asked' });
       return readMemory(checkout.id);
     }
     const signature = await askToSign(wallet, account, checkout, serverNowMs());

@@ -73,6 +73,7 @@ type Failure =
   | 'reverted'
   | 'storage'
   | 'changed'
+  | 'not-asked'
   | 'sign-refused'
   | 'sign-too-little'
   | 'sign-contract'

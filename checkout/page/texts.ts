@@ -197,6 +197,7 @@ export const notices = {
   storage: () =>
     'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
   changed: () => 'Something changed while you were paying. Check the amount before you continue.',
+  'not-asked': () => 'The service did not answer, so your wallet was not asked. Try again.',
   'not-sent': () =>
     'Your signed payment could not be sent. You were not charged. Try again, or pay with the network fee.',
   'sign-refused': () =>

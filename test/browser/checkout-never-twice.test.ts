@@ -268,7 +268,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
       await device.context.setOffline(true);
       await checkout.connection('offline');
       await checkout.action('pay').evaluate(clickOn);
-      await checkout.notice('changed');
+      await checkout.notice('not-asked');
       expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
       device.allowFailedRequests();
     });
@@ -280,7 +280,7 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     await checkout.page.route('**/v1/checkout', (route) => route.abort('connectionrefused'));
     await checkout.press('pay');
     await checkout.connection('unreachable');
-    await checkout.notice('changed');
+    await checkout.notice('not-asked');
     expect(wallet.requestsOf('eth_sendTransaction')).toEqual([]);
     device.allowFailedRequests();
   });

@@ -603,6 +603,17 @@ export const states: readonly State[] = [
       await service(undefined);
     },
   },
+  {
+    name: 'not-asked',
+    view: 'ready',
+    notices: ['not-asked', 'unreachable'],
+    async act(stage) {
+      await connect(stage);
+      await stage.sees('ready');
+      await stage.service(undefined);
+      await stage.press('pay');
+    },
+  },
   { name: 'unreachable', view: 'unreachable', answer: 'none' },
   { name: 'outdated', view: 'outdated', answer: { status: 'on_hold' as 'processing' } },
   { name: 'test-wallet', view: 'test-wallet', standIns: 'base' },
