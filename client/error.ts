@@ -32,7 +32,7 @@ const brand = Symbol.for('payment-intents-client.PaymentIntentsError');
 export class PaymentIntentsError extends Error {
   /** Why the call failed. */
   readonly code: PaymentIntentsErrorCode;
-  /** True if the same call may succeed later with the same idempotency key. The client has retried it. */
+  /** True if the same call, with the same idempotency key, may succeed after the client's own tries. */
   readonly isRetryable: boolean;
   /** To repeat the call later and get the same answer. Empty if the call is safe to repeat without a key. */
   readonly idempotencyKey: string;

@@ -145,7 +145,7 @@ function jsonOf({ metadata, labels, recorded_at: _, ...line }: Line): string {
 // The ticket contains the id of its session, and is void once that is revoked.
 
 const ticketMs = 30_000;
-/** Maximum exports of a merchant that are open at the same time. */
+/** Maximum exports of a merchant that are open at the same time, of each process. */
 const maxOpen = 2;
 /** 400 days, of which one may be an hour longer. */
 const maxRangeMs = 400 * 86_400_000 + 3_600_000;

@@ -101,7 +101,7 @@ export class Batcher<Item, Result> {
 
   /**
    * Settles when the batch that took the item has succeeded or failed. If the signal aborts before a batch
-   * takes it, rejects with the signal's reason, and nothing is done for the item.
+   * takes it, rejects with the signal's reason. Nothing is done for the item, unless an earlier try failed.
    */
   add(item: Item, signal?: AbortSignal): Promise<Result> {
     const { maxWaiting, maxWaitMs, gatherMs = 0 } = this.#options;

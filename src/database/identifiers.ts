@@ -27,7 +27,7 @@ export function lowestUuid(ms: number): string {
   return uuidv7({ msecs, seq: 0, random: new Uint8Array(16) });
 }
 
-/** SQL: the lowest UUIDv7 of `age` ms before this machine's `now` or the database's, whichever is earlier. */
+/** SQL: a bound below the UUIDv7s of `age` ms before this machine's `now` or the database's, the earlier one. */
 export const lowestUuidOfAge = (age: string, now: string): string =>
   `(lpad(to_hex(greatest(0, least((extract(epoch from now()) * 1000)::bigint, ${now}::bigint) - ${age}::bigint)), 12, '0') || repeat('0', 20))::uuid`;
 

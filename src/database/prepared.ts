@@ -91,7 +91,7 @@ export function createPreparedStatements(em: EntityManager) {
   return {
     /** Runs one statement as its own transaction. */
     run,
-    /** Runs a merchant's read-only statement when it is the merchant's turn: see `inTurn`. */
+    /** Runs a merchant's statement, mostly a read, when it is the merchant's turn: see `inTurn`. */
     read: (merchantId: string, ...statement: Parameters<RunPrepared>): Promise<QueryResult> =>
       inTurn(em, 'reads', merchantId, () => run(...statement)),
     /**

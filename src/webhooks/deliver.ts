@@ -10,7 +10,7 @@ import type { Disabled, EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
-/** Maximum attempts in flight. Each holds a connection and at most about 100 KB. */
+/** Maximum attempts in flight. Each holds a connection, and an event's row and body of up to 70 KB each. */
 const maxInFlight = 768;
 /** Maximum of these for endpoints that are neither failing nor slow. */
 const maxPrompt = 512;

@@ -1,7 +1,8 @@
 // Everything recorded about one chain. Every change names the lease under which its data was read: a watcher
 // that has lost the lease cannot change anything.
 //
-// Everywhere the lock order is: lease, intents by id, refunds by id, authorizations and transfers, events.
+// The lock order is: lease, intents by id, refunds by id, authorizations and transfers, events. `ConfirmRefund`
+// locks transfers before its refund: it holds the lease's row and the intent.
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { createPreparedStatements, preparedStatement } from '../../database/prepared.ts';

@@ -1,6 +1,6 @@
 import type { Hash } from 'viem';
 
-/** Most transfers in one statement or transaction: a stranger decides how many are in a block. */
+/** Most transfers recorded or confirmed in one transaction: a stranger decides how many are in a block. */
 export const maxAtOnce = 500;
 
 /** Formats a hash or an address as a parameter of type `bytea`. */
