@@ -187,6 +187,14 @@ describe('a field of the wrong type or shape', () => {
 });
 
 describe('headers, methods, paths and lengths', () => {
+  test.each([['utf-8'], ['UTF-8'], ['utf8'], ['"utf-8"']])(
+    'JSON with the charset %s is read',
+    async (charset) => {
+      const headers = { 'Content-Type': `application/json; charset=${charset}` };
+      expect((await post('{"amount_units":1}', headers)).status).toBe(201);
+    },
+  );
+
   test.each<[string, Record<string, string>]>([
     ['no content type', { 'Content-Type': '' }],
     ['text', { 'Content-Type': 'text/plain' }],

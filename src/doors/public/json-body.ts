@@ -41,10 +41,11 @@ function assertJson(header: RawHeaders): void {
   const encoding = header.get('content-encoding') ?? 'identity';
   const [mediaType, ...parameters] =
     contentType === plainJson ? [plainJson] : contentType.toLowerCase().split(';');
-  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-8"?)?$/.test(parameter.trim()));
+  const isUtf8 = parameters.every((parameter) => /^(?:charset="?utf-?8"?)?$/.test(parameter.trim()));
   if (mediaType?.trim() !== plainJson || !isUtf8 || encoding.toLowerCase() !== 'identity') {
     throw new ServiceError('unsupported_media_type', {
-      message: 'The body has to be JSON without any content encoding. Send Content-Type: application/json.',
+      message:
+        'The body has to be JSON in UTF-8 without any content encoding. Send Content-Type: application/json.',
       httpHeaders: { Accept: plainJson },
     });
   }
