@@ -96,12 +96,19 @@ function lookedAt(merchants: readonly Merchant[], chosen: string) {
   return found && { id: found.id, name: found.name, mode };
 }
 
+/** With the end of the id, if others have the same name. */
+function namesOf(merchants: readonly Merchant[]): (merchant: Merchant) => string {
+  const known = Map.groupBy(merchants, ({ name }) => name);
+  return ({ id, name }) => ((known.get(name)?.length ?? 0) > 1 ? `${name} (…${id.slice(-6)})` : name);
+}
+
 const modes = Object.entries({ testnet: 'Test', mainnet: 'Live' } satisfies Record<Mode, string>);
 
 /** What is around every view: the way to the others, the search, and who is signed in. */
 function Shell({ session, onEnd, onChoose }: ShellProps) {
   const { isReadOnly, isOperator, merchants, merchant } = useScope();
   const { id, name, mode } = merchant;
+  const nameOf = namesOf(merchants);
   const url = useLocation();
   const [, section = '', one = ''] = url.pathname.split('/');
   const [, title, { All, One }] = [...sections, searching].find(([path]) => path === section) ?? home;
@@ -138,7 +145,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
               value={id}
               options={[
                 ...(merchants.some((each) => each.id === id) ? [] : [[id, name] as const]),
-                ...merchants.map((each) => [each.id, each.name] as const),
+                ...merchants.map((each) => [each.id, nameOf(each)] as const),
               ]}
               onChoose={(other) => onChoose(other, mode)}
             />

@@ -115,7 +115,13 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
   };
   const freeUnits = refundableUnits(intent, refunds);
   if (freeUnits !== undefined && freeUnits <= 0n) {
-    return key !== '' && <p role="status">Nothing is left to give back: another refund has taken it.</p>;
+    return (
+      key !== '' && (
+        <p role="status">
+          Nothing is left to give back: a refund, maybe this one, has taken it. It is listed here.
+        </p>
+      )
+    );
   }
   const units = unitsOf(amount, decimals);
   // Without an amount, the service takes all that is left, which it knows.
