@@ -86,7 +86,7 @@ export class Wallet implements WalletLabel {
 
   constructor({ id, name, icon }: WalletLabel, provider: EIP1193Provider) {
     this.id = id;
-    this.name = textOf(name).slice(0, maxNameLength) || 'Unnamed wallet';
+    this.name = textOf(name).trim().slice(0, maxNameLength) || 'Unnamed wallet';
     if (icon !== undefined && textOf(icon).startsWith('data:image/')) this.icon = icon;
     this.#provider = provider;
   }
