@@ -215,7 +215,8 @@ function ToSign({ refund: { id }, wallet }: SigningProps) {
           </>
         ) : (
           <p role="status">
-            This refund no longer needs a transfer. <Badge {...refundStates[refund.status]} />
+            This refund no longer needs a transfer. If your wallet still asks for it, reject it there.{' '}
+            <Badge {...refundStates[refund.status]} />
           </p>
         )
       }

@@ -74,7 +74,7 @@ function meantBy(text: string): string {
     '',
   );
   const [, hex = bare] = /^https?:\/\/\S+\/(0x(?:[0-9a-f]{64}|[0-9a-f]{40}))(?![0-9a-z])/i.exec(bare) ?? [];
-  return hex.replace(/^0X/, '0x');
+  return hex.replace(/^0X(?=[0-9a-f]{40})/i, '0x');
 }
 
 async function search(typed: string): Promise<Found> {

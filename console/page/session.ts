@@ -121,7 +121,8 @@ channel?.addEventListener('message', ({ data }) => {
 
 /** Remembers what another tab has answered. */
 function take({ session, chosen }: { session: Session; chosen: string }): Session {
-  chosenMerchant.set(chosen);
+  // A tab keeps what it looks at.
+  if (chosenMerchant.get() === '') chosenMerchant.set(chosen);
   return keep(session);
 }
 

@@ -223,6 +223,22 @@ describe.skipIf(!hasBrowser)('the console', () => {
       complaints = complaints.filter((text) => !text.includes('401'));
     });
 
+    test('of an operator goes on with another link, and with the mode that the tab shows', async () => {
+      const sessionId = await signIn('/payments', { merchant: undefined as never });
+      await page.getByLabel('Merchant').waitFor();
+      const tab = await context.newPage();
+      tab.on('dialog', (dialog) => dialog.accept());
+      const { link, sessionId: next } = await newLink({ merchant: undefined as never });
+      await tab.goto(link);
+      await tab.getByLabel('Mode').selectOption('mainnet');
+      await revokeSession(world.service.database.orm.em, sessionId);
+      const taken = `JSON.parse(sessionStorage.getItem('console-session') ?? '{}').id`;
+      await expect.poll(() => page.evaluate(taken)).toBe(next);
+      expect(await page.getByLabel('Mode').inputValue()).toBe('testnet');
+      await page.close();
+      complaints = complaints.filter((text) => !text.includes('401'));
+    });
+
     test('that is revoked while the page is open ends the session', async () => {
       const sessionId = await signIn('/payments');
       await revokeSession(world.service.database.orm.em, sessionId);
