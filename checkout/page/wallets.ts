@@ -154,18 +154,19 @@ export class Wallet implements WalletLabel {
       const words = wordsOf(reason);
       if (/blacklist/i.test(words)) return 'blacklisted';
       if (/paused/i.test(words)) return 'paused';
-      if (/insufficient funds|gas required exceeds/i.test(words)) return 'no-gas';
+      if (/insufficient funds|gas required exceeds|upfront cost|insufficient maxfeepergas/i.test(words))
+        return 'no-gas';
       if (/revert/i.test(words)) return 'other';
       return refusedToSay(reason);
     });
     if (gas === undefined) return { kind: 'enough' };
     if (gas === 'no-gas') return { kind: 'too-little-gas' };
     if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
-    const fee = await Promise.all([
-      this.#hex('eth_gasPrice'),
-      this.#hex('eth_getBalance', account, 'latest'),
-    ]).catch(refusedToSay);
-    const isTooLittle = fee !== undefined && hexToBigInt(fee[1]) < hexToBigInt(gas) * hexToBigInt(fee[0]);
+    const [price = '0x1', balance] = await Promise.all([
+      this.#hex('eth_gasPrice').catch(refusedToSay),
+      this.#hex('eth_getBalance', account, 'latest').catch(refusedToSay),
+    ]);
+    const isTooLittle = balance !== undefined && hexToBigInt(balance) < hexToBigInt(gas) * hexToBigInt(price);
     return { kind: isTooLittle ? 'too-little-gas' : 'enough' };
   }
 

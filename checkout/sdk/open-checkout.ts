@@ -127,7 +127,8 @@ export async function openCheckout(options: OpenCheckoutOptions): Promise<'popup
 
   if (current && !current.window.closed) {
     if (!current.isDone) {
-      if (!current.isLoaded) current.window.location.replace(current.url);
+      // With the same URL, an error page of that address would not be left.
+      if (!current.isLoaded) current.window.location.replace(current.url.replace('#', `?${Date.now()}#`));
       current.window.focus();
       return current.outcome;
     }

@@ -2,7 +2,7 @@
 
 import http from 'node:http';
 import { build } from 'esbuild';
-import type { Frame, Page } from 'playwright-core';
+import type { Frame, Page, Route } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type * as Sdk from '../../checkout/sdk/index.ts';
 import { parseIdentifier } from '../../src/database/identifiers.ts';
@@ -275,8 +275,12 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
     expect(browser.context.pages()).toContain(popup);
   });
 
-  test('a popup that shows an error of the browser is loaded again by the next click', async () => {
-    await page.context().route(`${pay}/**`, (route) => route.abort());
+  test.each<[string, Parameters<Route['fulfill']>[0] | undefined]>([
+    ['of the browser', undefined],
+    ['of a proxy', { status: 503, json: { error: { code: 'unavailable' } } }],
+  ])('a popup that shows an error %s is loaded again by the next click', async (_, answer) => {
+    const refuse = (route: Route) => (answer ? route.fulfill(answer) : route.abort());
+    await page.context().route(`${pay}/**`, refuse);
     await onPay(opening);
     const popup = await click();
     await page.context().unroute(`${pay}/**`);

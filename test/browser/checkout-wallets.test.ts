@@ -512,10 +512,19 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
   ])('that cannot answer %s can still send', async (method, error) => {
     const { wallet, checkout } = await begin();
     wallet.answer(method, () => {
-      throw Object.assign(new Error(error.message), error);
+      throw new WalletError(error.code, error.message);
     });
     await checkout.connect('ready');
     await checkout.press('pay', 'sent');
+  });
+
+  test('that does not say what gas costs is not asked to pay if the account has none', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_gasPrice', () => {
+      throw new WalletError(-32601, 'no such method');
+    });
+    wallet.answer('eth_getBalance', () => '0x0');
+    await checkout.connect('too-little-gas');
   });
 
   test('whose transaction fails on the chain may pay again, and the page says so', async () => {

@@ -216,7 +216,8 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
 
     test('says that it could not be loaded, and tries again when it is opened again', async () => {
       const fresh = await page.context().newPage();
-      await fresh.route('**/docs/search.json', (route) => route.abort());
+      const json = { error: { code: 'unavailable' } };
+      await fresh.route('**/docs/search.json', (route) => route.fulfill({ status: 503, json }));
       await fresh.goto(page.url());
       const status = fresh.locator('dialog.search [role=status]');
       await fresh.keyboard.press('/');

@@ -59,7 +59,11 @@
     input.select();
     if (index.length === 0) status.textContent = 'Loading';
     try {
-      if (index.length === 0) index = await (await fetch('/docs/search.json')).json();
+      if (index.length === 0) {
+        const answer = await fetch('/docs/search.json');
+        if (!answer.ok) throw answer;
+        index = await answer.json();
+      }
       find();
     } catch {
       status.textContent = 'The search could not be loaded. Close it and try again.';
