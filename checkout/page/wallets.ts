@@ -162,6 +162,7 @@ export class Wallet implements WalletLabel {
     if (gas === undefined) return { kind: 'enough' };
     if (gas === 'no-gas') return { kind: 'too-little-gas' };
     if (gas === 'blacklisted' || gas === 'paused' || gas === 'other') return { kind: 'refused', reason: gas };
+    // Whatever gas costs, an account without any coin cannot pay for it.
     const [price = '0x1', balance] = await Promise.all([
       this.#hex('eth_gasPrice').catch(refusedToSay),
       this.#hex('eth_getBalance', account, 'latest').catch(refusedToSay),
@@ -215,7 +216,7 @@ export function inTime<T>(answer: Promise<T>): Promise<T> {
 /** True if the wallet reads with the page's own `fetch`, as some in-app browsers do: its policy refuses that. */
 export const cannotRead = (reason: unknown): boolean => reason instanceof TypeError;
 
-/** For a question that the wallet refuses: it estimates the fee itself when it sends. Throws any other failure. */
+/** For a question that the wallet refuses: it estimates the fee when it sends. Throws any other failure. */
 function refusedToSay(reason: unknown): undefined {
   if (codeOf(reason) === undefined) throw reason;
 }

@@ -16,7 +16,7 @@ export function createBuckets(bucketSize: number, tokensPerInterval: number, int
 
 const perMinute = 10;
 
-/** Returns a function that counts a request under a key, and throws `rate_limited` above ten at once and ten a minute. */
+/** Returns a function that counts a request, and throws `rate_limited` above ten at once and ten a minute. */
 export function createMinuteLimit(tooMany: string): (key: string) => void {
   const buckets = createBuckets(perMinute, perMinute, 'minute');
   return (key) => {

@@ -6,7 +6,7 @@ import net from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type Answer, doors } from '../support/call.ts';
 import { choosePorts } from '../support/listen.ts';
-import { postJson } from '../support/service.ts';
+import { httpRequest, postJson } from '../support/service.ts';
 import { report, startLoad } from './support/load.ts';
 import { endAll, startProcess, untilReadyz, useCluster } from './support/process.ts';
 
@@ -59,18 +59,19 @@ test('after SIGTERM under load, the service is not ready, sends GOAWAY, answers 
 
 test('a connection that is idle at the signal gets one more answer, which tells it to close', async () => {
   const service = await startProcess(cluster);
-  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const newAgent = () => new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const [agent, ofPage] = [newAgent(), newAgent()];
   const url = `${service.publicUrl}/v1/payment_intents`;
   const create = () => postJson(url, cluster.apiKey, undefined, { agent });
-  expect((await create()).headers.connection).toBe('keep-alive');
+  const openPage = () => httpRequest(`${service.publicUrl}/docs`, { method: 'GET', agent: ofPage });
+  for (const { headers } of [await create(), await openPage()]) expect(headers.connection).toBe('keep-alive');
   const ended = service.end('SIGTERM');
   await untilReadyz(service, 503, 1_000);
   const last = await create();
   expect([last.status, last.headers.connection]).toEqual([201, 'close']);
-  const page = await fetch(`${service.publicUrl}/docs`);
-  expect([page.status, page.headers.get('connection')]).toEqual([200, 'close']);
-  await page.body?.cancel();
-  agent.destroy();
+  const page = await openPage();
+  expect([page.status, page.headers.connection]).toEqual([200, 'close']);
+  for (const each of [agent, ofPage]) each.destroy();
   expect(await ended).toEqual({ code: 0, signal: null });
 });
 
