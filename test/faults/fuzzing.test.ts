@@ -349,7 +349,8 @@ test('whole HTTP requests with bytes changed, the head included', async () => {
       socket.write(bytes);
     });
     const statuses = [...answer.matchAll(/HTTP\/1\.1 (\d+) /g)].map(([, status]) => Number(status));
-    expect(statuses.length).toBeGreaterThan(0);
+    // A connection that has sent nothing is closed without an answer.
+    expect(statuses.length > 0).toBe(bytes.length > 0);
     for (const status of statuses)
       expect([100, 201, 400, 401, 403, 404, 405, 408, 413, 415, 431]).toContain(status);
     return statuses.filter((status) => status === 201).length;
