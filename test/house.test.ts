@@ -53,7 +53,7 @@ test.each<[string, number, () => Place]>([
     42_715,
     () => ({ lines: sum(written), where: '' }),
   ],
-  ['lines of tests', 59_892, () => ({ lines: sum(tests), where: '' })],
+  ['lines of tests', 59_895, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [

@@ -1,3 +1,5 @@
+// The pace of background tasks: intervals, pauses after failures, wakes.
+
 import { pino } from 'pino';
 import { beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { type RepeaterOptions, startRepeater } from '../src/scheduling/repeater.ts';

@@ -496,6 +496,7 @@ describe('stored block headers', { timeout: 120_000 }, () => {
       ledger.expireSome(lease, 0).then(() => done.push('expiry')),
       ledger.releaseAuthorizations(lease, []).then(() => done.push('release')),
     ];
+    // Time in which they would have run.
     await sleep(200);
     expect(done).toEqual([]);
     answer.resolve([]);
