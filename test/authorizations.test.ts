@@ -407,14 +407,16 @@ describe('a facilitator', () => {
     expect((await payAndMine(order, await sign(order.account, order.offer))).status).toBe(200);
   });
 
+  /** Gives a facilitator at this address a signed payment. */
+  async function sendTo(url: string) {
+    const payment = readPayment(await headerOf(await newOrder())) as SignedPayment;
+    const { send } = createFacilitator({ url, token: undefined });
+    return send(payment, new AbortController().signal);
+  }
+
   test('whose certificate is not trusted was never sent the signature', async () => {
     const url = await listenInTest(createTlsServer(await makeCertificate('other.example')));
-    const order = await newOrder();
-    const signed = await sign(order.account, order.offer);
-    const payment = readPayment(paymentHeader(signed, order.offer)) as SignedPayment;
-    const { send } = createFacilitator({ url, token: undefined });
-    const answer = await send(payment, new AbortController().signal);
-    expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: true });
+    expect(await sendTo(url)).toMatchObject({ isAccepted: false, wasNeverSent: true });
   });
 
   test('that answers settlement_pending has not refused: the payer waits for the block', async () => {
@@ -459,10 +461,7 @@ describe('a facilitator', () => {
         response.writeHead(503).end();
       }),
     );
-    const order = await newOrder();
-    const payment = readPayment(await headerOf(order)) as SignedPayment;
-    const { send } = createFacilitator({ url, token: undefined });
-    const answer = await send(payment, new AbortController().signal);
+    const answer = await sendTo(url);
     expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'status 503' });
     expect(asked.length).toBeGreaterThan(1);
     expect(asked.length).toBeLessThanOrEqual(3);
@@ -479,10 +478,7 @@ describe('a facilitator', () => {
         response.writeHead(503).end();
       }),
     );
-    const order = await newOrder();
-    const payment = readPayment(await headerOf(order)) as SignedPayment;
-    const { send } = createFacilitator({ url, token: undefined });
-    const answer = await send(payment, new AbortController().signal);
+    const answer = await sendTo(url);
     expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'status 503' });
     expect(asked).toEqual(['/verify', '/verify']);
   });
@@ -493,11 +489,7 @@ describe('a facilitator', () => {
       server.close();
     });
     const url = await listenInTest(server);
-    const order = await newOrder();
-    const signed = await sign(order.account, order.offer);
-    const payment = readPayment(paymentHeader(signed, order.offer)) as SignedPayment;
-    const { send } = createFacilitator({ url, token: undefined });
-    const answer = await send(payment, new AbortController().signal);
+    const answer = await sendTo(url);
     expect(answer).toMatchObject({ isAccepted: false, wasNeverSent: false, reason: 'ECONNREFUSED' });
   });
 
