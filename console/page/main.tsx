@@ -16,14 +16,7 @@ import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
 import { go, Link, pathOf, useLocation } from './routing.tsx';
 import { Search } from './search.tsx';
-import {
-  chosenMerchant,
-  forgetSession,
-  isLike,
-  openSession,
-  type Session,
-  takeFromOtherTab,
-} from './session.ts';
+import { chosenMerchant, forgetSession, openSession, type Session, takeFromOtherTab } from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
 import { Endpoint, Endpoints } from './webhooks.tsx';
 
@@ -313,8 +306,7 @@ function App({ opened }: { opened: Session | string }) {
   const onEnd = async (reason: string, isWanted = false) => {
     if (!forgetSession(session)) return;
     // A new link may have been opened in another tab since.
-    const next = isWanted ? undefined : await takeFromOtherTab((other) => isLike(session, other));
-    setSession(next ?? reason);
+    setSession((isWanted ? undefined : await takeFromOtherTab(session)) ?? reason);
   };
   return <SignedIn key={session.token} session={session} onEnd={onEnd} />;
 }

@@ -127,13 +127,11 @@ function take({ session, chosen }: { session: Session; chosen: string }): Sessio
 }
 
 /** True if both show the same: nobody should go on in another mode, or with other rights, without a word. */
-export const isLike = (one: Session, other: Session): boolean =>
+const isLike = (one: Session, other: Session): boolean =>
   (['name', 'merchant', 'mode', 'is_operator', 'read_only'] as const).every((of) => one[of] === other[of]);
 
-/** Takes the session of another tab, if one has any that is wanted. */
-export function takeFromOtherTab(
-  isWanted: (session: Session) => boolean = () => true,
-): Promise<Session | undefined> {
+/** Takes the session of another tab, if one has any. `own`: only one that shows the same as this. */
+export function takeFromOtherTab(own?: Session): Promise<Session | undefined> {
   return new Promise((resolve) => {
     let best: { session: Session; chosen: string; touchedMs: number } | undefined;
     const end = () => {
@@ -142,7 +140,8 @@ export function takeFromOtherTab(
     };
     const onAnswer = ({ data }: MessageEvent) => {
       // A tab that was hidden for hours has a session that has ended.
-      if (data === 'who' || ended.has(data.session.token) || !isWanted(data.session)) return;
+      if (data === 'who' || ended.has(data.session.token)) return;
+      if (own !== undefined && !isLike(own, data.session)) return;
       if (best === undefined) {
         clearTimeout(timer);
         timer = setTimeout(end, othersMs);

@@ -124,21 +124,23 @@ const entryOf = (row: WebhookDelivery) => ({
 
 function EndpointActions({ endpoint: { id, enabled } }: { endpoint: WebhookEndpoint }) {
   const [said, setSaid] = useState('');
-  const test = async () => {
+  /** Nothing is said of an earlier action while this one may fail. */
+  const saying = (act: () => Promise<string>) => async () => {
     setSaid('');
+    setSaid(await act());
+  };
+  const test = saying(async () => {
     await api.pingWebhookEndpoint({ id });
-    setSaid('A test is on its way.');
-  };
-  const enable = async () => {
-    setSaid('');
+    return 'A test is on its way.';
+  });
+  const enable = saying(async () => {
     await api.updateWebhookEndpoint({ id, enabled: true });
-    setSaid('It is enabled.');
-  };
-  const sendFailed = async () => {
-    setSaid('');
+    return 'It is enabled.';
+  });
+  const sendFailed = saying(async () => {
     const { deliveriesCount: count } = await api.redeliverWebhookEndpoint({ id });
-    setSaid(count === 1 ? '1 delivery is being sent again.' : `${count} deliveries are being sent again.`);
-  };
+    return count === 1 ? '1 delivery is being sent again.' : `${count} deliveries are being sent again.`;
+  });
   return (
     <div class="actions">
       {enabled ? (
