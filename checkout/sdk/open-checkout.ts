@@ -199,8 +199,8 @@ function follow(
 
   function receive({ source, origin: sender, data }: MessageEvent): void {
     if (source !== popup || sender !== origin || data?.from !== from) return;
-    // The popup asks again if it was reloaded before the secret came.
     followed.isLoaded = true;
+    // The popup asks again if it was reloaded before the secret came.
     if (data.type === 'ready') {
       const send = (message: object) => popup.postMessage({ from, ...message }, origin);
       const fail = () => send({ type: 'failed' });

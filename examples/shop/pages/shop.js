@@ -18,15 +18,14 @@ const storage = (() => {
 /** The order that was placed here and is not paid. A second click pays the same one, also after a reload. */
 let orderId = storage?.getItem('order') ?? undefined;
 
-/** The order that is being placed: both buttons pay the same one. */
-let placing;
+/** The request that is under way: both buttons pay the same order. */
+let asking;
 
 function clientSecret() {
-  if (orderId !== undefined) return askForSecret();
-  placing ??= askForSecret().finally(() => {
-    placing = undefined;
+  asking ??= askForSecret().finally(() => {
+    asking = undefined;
   });
-  return placing;
+  return asking;
 }
 
 /** Asks the shop's backend for the order's client_secret. The first call places the order. */
