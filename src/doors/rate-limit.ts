@@ -22,9 +22,9 @@ export function createRateLimit(perSecondByPolicy: Readonly<Record<RatePolicy, n
   return (context, ratePolicy) => (policies.get(ratePolicy) as Policy)(context);
 }
 
-/** By key, by opened intent, or by address for requests that have neither. */
-function bucketKeyOf({ identity, openedIntent, clientAddress }: RequestContext): string {
-  return identity?.keyTypeId ?? openedIntent?.typeId ?? clientAddress?.() ?? 'unknown';
+/** By key, by opened intent, or by address or session for requests that have neither. */
+function bucketKeyOf({ identity, openedIntent, countedUnder }: RequestContext): string {
+  return identity?.keyTypeId ?? openedIntent?.typeId ?? countedUnder?.() ?? 'unknown';
 }
 
 /** Takes one request from the caller's allowance. */

@@ -38,8 +38,8 @@ export interface RequestContext {
   openedIntent?: OpenedIntent;
   /** The public id of the intent that the request creates or names, for the log. */
   paymentIntent?: string;
-  /** The client's address or network, under which its requests are counted. */
-  clientAddress?: () => string;
+  /** What requests without a key are counted under: the client's address or network, or a console's session. */
+  countedUnder?: () => string;
   /** Called once the credential is known to be issued here: before its lookup if possible, and after it. */
   onIssuedKey?: () => void;
   /** Exempts an answer of unlimited duration from the time limit. Its method limits the number of them. */

@@ -30,7 +30,7 @@ import { unavailableOr } from '../../requests/unavailable.ts';
 import { refuseByCatalogue } from '../internal/catalogue-errors.ts';
 import { admittedCaller, requestGateOf } from '../internal/request-gate.ts';
 import { isNamedIn, pathOf, queryOf } from '../node-headers.ts';
-import { isLastRequest, sendJson } from '../public/json-body.ts';
+import { isLastAnswer, sendJson } from '../public/json-body.ts';
 import type { loadConsolePages } from '../public/sites.ts';
 import type { TakeFromLimit } from '../rate-limit.ts';
 import { ClientGone, discardBody, readBody } from '../request-body.ts';
@@ -87,7 +87,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     });
     for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
     response.setHeader('X-Request-Id', context.requestId);
-    if (options.isDraining() && isLastRequest(request)) response.setHeader('Connection', 'close');
+    if (isLastAnswer(request, options.isDraining)) response.setHeader('Connection', 'close');
     const send = (status: number, body: object, headers: Readonly<Record<string, string>> = {}) =>
       sendJson(
         { request, response, context },
@@ -274,8 +274,7 @@ function serve(
     assertAccess(session, access);
     const caller = await callerOf(session, header, findMerchant);
     if (caller.merchant !== undefined) context.identity = caller.merchant;
-    // Without a merchant, an operator's calls are counted by session, too.
-    context.clientAddress = () => session.typeId;
+    context.countedUnder = () => session.typeId;
     takeFromLimit(context, ratePolicy);
     return caller;
   };

@@ -86,13 +86,13 @@ export function sendJson(
     : [];
   all.push('Cache-Control', 'no-store', 'X-Request-Id', context.requestId);
   for (const [name, value] of headers) all.push(name, value);
-  if (isDraining() && isLastRequest(request)) all.push('Connection', 'close');
+  if (isLastAnswer(request, isDraining)) all.push('Connection', 'close');
   (response as ServerResponse).writeHead(status, all);
   // As a string, which Node sends together with the head.
   response.end(body);
 }
 
-/** True if the answer may close the connection without the loss of another. HTTP/2 uses GOAWAY for this. */
-export function isLastRequest({ socket }: NodeRequest): boolean {
-  return socket instanceof PacedSocket && socket.isLastRequest;
+/** True if the answer has to close its connection, and loses no other by that. HTTP/2 uses GOAWAY for this. */
+export function isLastAnswer({ socket }: NodeRequest, isDraining: () => boolean): boolean {
+  return isDraining() && socket instanceof PacedSocket && socket.isLastRequest;
 }

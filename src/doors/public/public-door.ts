@@ -114,8 +114,7 @@ export function createPublicDoor(
     const isShared = route?.isForBrowsers ?? isForBrowsers(match);
     const site = match === undefined ? options.sites.find((candidate) => candidate.has(path)) : undefined;
     if (isShared || site !== undefined) {
-      context.clientAddress = () =>
-        clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
+      context.countedUnder = () => clientAddress(request.socket.remoteAddress, header.get('x-forwarded-for'));
     }
     const rpc = site?.name ?? route?.method.name;
     const shared = isShared ? browserHeaders : (site?.shared ?? none);

@@ -11,7 +11,7 @@ import { StartupError } from '../../config/startup-error.ts';
 import type { ChainName } from '../../contract/words.ts';
 import { ServiceError } from '../../requests/errors.ts';
 import { isNamedIn } from '../node-headers.ts';
-import { isLastRequest } from './json-body.ts';
+import { isLastAnswer } from './json-body.ts';
 import type { Site } from './public-door.ts';
 
 /** A site that any port can serve. */
@@ -204,7 +204,7 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Files> {
         // Weak, because it is the same for every coding.
         ETag: `W/${file.etag}`,
         'X-Request-Id': context.requestId,
-        ...(isDraining() && isLastRequest(request) ? { Connection: 'close' } : {}),
+        ...(isLastAnswer(request, isDraining) && { Connection: 'close' }),
       });
       if (isUnchanged || method === 'HEAD') response.end();
       else response.end(content);
