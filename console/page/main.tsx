@@ -2,7 +2,7 @@
 
 import '../../checkout/page/translatable.ts';
 import { type FunctionComponent, render } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
 import { Advice, api, callAs, changes, ScopeContext, useScope } from './api.ts';
@@ -14,7 +14,7 @@ import { Chains, Merchants } from './operator.tsx';
 import { Payment } from './payment.tsx';
 import { Payments } from './payments.tsx';
 import { Refunds } from './refunds.tsx';
-import { go, Link, pathOf, useLocation } from './routing.tsx';
+import { go, Link, pathOf, setFragment, useLocation } from './routing.tsx';
 import { Search } from './search.tsx';
 import { chosenMerchant, forgetSession, openSession, type Session, takeFromOtherTab } from './session.ts';
 import { UnattributedTransfer, UnattributedTransfers } from './unattributed.tsx';
@@ -47,32 +47,28 @@ interface SignedInProps {
   onEnd: (reason: string, isWanted?: boolean) => void;
 }
 
-type ShellProps = SignedInProps & { onChoose: (id: string, mode: string) => void };
-
 function SignedIn({ session, onEnd }: SignedInProps) {
   const { token, read_only: isReadOnly, is_operator: isOperator } = session;
   callAs({ token, onEnd });
   const loaded = useLoaded('merchants', async () => (await api.listMerchants({})).merchants, rarelyMs);
-  const [chosen, setChosen] = useState(isOperator ? chosenMerchant.get() : '');
-  const choose = (id: string, mode: string) => {
-    chosenMerchant.set(`${id} ${mode}`);
-    setChosen(`${id} ${mode}`);
-  };
-  const first = isOperator && chosen === '' ? lookedAt(loaded.value ?? [], chosen) : undefined;
-  useEffect(() => {
+  const { hash } = useLocation();
+  const looked = lookedAt(loaded.value ?? [], isOperator ? chosenIn(hash) : '');
+  const chosen = isOperator && loaded.value && looked && fragmentOf(looked);
+  useLayoutEffect(() => {
+    if (!chosen) return;
     // The choice stays, whichever merchant is the newest later.
-    if (first !== undefined) choose(first.id, first.mode);
-  }, [first]);
+    chosenMerchant.set(chosen);
+    setFragment(chosen);
+  }, [chosen, hash]);
   return (
     <Shown of={loaded}>
       {(merchants) => {
-        const looked = lookedAt(merchants, chosen);
         if (looked === undefined) return <p class="state">There is no merchant yet.</p>;
         callAs({ token, onEnd, ...(isOperator && { merchant: looked }) });
         const merchant = { ...looked, mode: session.mode ?? looked.mode };
         return (
           <ScopeContext.Provider value={{ isReadOnly, isOperator, merchants, merchant }}>
-            <Shell session={session} onEnd={onEnd} onChoose={choose} />
+            <Shell session={session} onEnd={onEnd} />
           </ScopeContext.Provider>
         );
       }}
@@ -80,12 +76,19 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   );
 }
 
-/** The merchant looked at before, or the newest. A chosen one that is not in the list is shown by its id. */
-function lookedAt(merchants: readonly Merchant[], chosen: string) {
-  const [chosenId, chosenMode] = chosen.split(' ');
+const fragmentOf = ({ id, mode }: { id: string; mode: string }): string => `#merchant=${id}&mode=${mode}`;
+
+/** What the address names, or what was looked at before. */
+const chosenIn = (hash: string): string =>
+  /^#merchant=mer_\w+&mode=(?:test|main)net$/.test(hash) ? hash : chosenMerchant.get();
+
+/** The chosen merchant, or the newest. A chosen one that is not in the list is shown by its id. */
+function lookedAt(merchants: readonly Merchant[], fragment: string) {
+  const chosen = new URLSearchParams(fragment.slice(1));
+  const chosenId = chosen.get('merchant');
   const unlisted = chosenId ? { id: chosenId, name: chosenId } : undefined;
   const found = merchants.find(({ id }) => id === chosenId) ?? unlisted ?? merchants[0];
-  const mode: Mode = chosenMode === 'mainnet' ? 'mainnet' : 'testnet';
+  const mode: Mode = chosen.get('mode') === 'mainnet' ? 'mainnet' : 'testnet';
   return found && { id: found.id, name: found.name, mode };
 }
 
@@ -98,7 +101,7 @@ function namesOf(merchants: readonly Merchant[]): (merchant: Merchant) => string
 const modes = Object.entries({ testnet: 'Test', mainnet: 'Live' } satisfies Record<Mode, string>);
 
 /** What is around every view: the way to the others, the search, and who is signed in. */
-function Shell({ session, onEnd, onChoose }: ShellProps) {
+function Shell({ session, onEnd }: SignedInProps) {
   const { isReadOnly, isOperator, merchants, merchant } = useScope();
   const { id, name, mode } = merchant;
   const nameOf = namesOf(merchants);
@@ -107,6 +110,7 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
   const [, title, { All, One }] = [...sections, searching].find(([path]) => path === section) ?? home;
   /** A key for each place, so that no state of a view carries over to another. */
   const place = `${id} ${mode} ${url.pathname}`;
+  const choose = (other: { id: string; mode: string }) => go(url.pathname + url.search + fragmentOf(other));
   const signOut = async () => {
     // Ends it in every tab.
     await api.endSession({});
@@ -140,9 +144,15 @@ function Shell({ session, onEnd, onChoose }: ShellProps) {
                 ...(merchants.some((each) => each.id === id) ? [] : [[id, name] as const]),
                 ...merchants.map((each) => [each.id, nameOf(each)] as const),
               ]}
-              onChoose={(other) => onChoose(other, mode)}
+              onChoose={(to) => choose({ id: to, mode })}
             />
-            <Choice isBare label="Mode" value={mode} options={modes} onChoose={(to) => onChoose(id, to)} />
+            <Choice
+              isBare
+              label="Mode"
+              value={mode}
+              options={modes}
+              onChoose={(to) => choose({ id, mode: to })}
+            />
           </div>
         ) : (
           <p class="whose">

@@ -3,13 +3,23 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
+/** A path with the current fragment, unless it has its own: there an operator's pages name their merchant. */
+const addressOf = (path: string): string => (path.includes('#') ? path : path + location.hash);
+
 /**
  * Goes to a path of the console. With `replaces`, it replaces the current entry of the browser's history. The
  * new entry has a state of its own, by which `LiveList` knows it.
  */
 export function go(path: string, { replaces = false } = {}): void {
-  history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', path);
+  history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', addressOf(path));
   // The browser reports only its own moves.
+  dispatchEvent(new Event('popstate'));
+}
+
+/** Gives this page another fragment. */
+export function setFragment(fragment: string): void {
+  if (location.hash === fragment) return;
+  history.replaceState(history.state, '', fragment);
   dispatchEvent(new Event('popstate'));
 }
 
@@ -50,7 +60,7 @@ export function Link({ to, isCurrent = false, isButton = false, children }: Link
   };
   return (
     <a
-      href={to}
+      href={addressOf(to)}
       onClick={onClick}
       class={isButton ? 'button' : undefined}
       aria-current={isCurrent ? 'page' : undefined}

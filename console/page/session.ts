@@ -44,9 +44,10 @@ const othersMs = 50;
 /** Returns the session of the link in the address bar, of this tab or of another; or why there is none. */
 export async function openSession(): Promise<Session | string> {
   const code = location.hash.slice(1);
-  if (code !== '') history.replaceState(null, '', location.pathname + location.search);
+  const isLink = code.startsWith('cl_');
+  if (isLink) history.replaceState(null, '', location.pathname + location.search);
   const own = read(stored.get(storedAs)) ?? (await takeFromOtherTab());
-  if (code.startsWith('cl_')) {
+  if (isLink) {
     // Somebody may have sent the link, so that the user acts in their name.
     const isWanted = own === undefined || confirm(`You are signed in as ${own.name}. Use this link instead?`);
     if (isWanted) return exchange(code);
