@@ -5,7 +5,7 @@ import { type FunctionComponent, render } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Merchant } from '../../src/contract/gen/console/v1/console_service_pb.ts';
 import type { Mode } from '../../src/contract/gen/words.ts';
-import { Advice, api, callAs, changes, ScopeContext, useScope } from './api.ts';
+import { Advice, api, callAs, ScopeContext, useScope } from './api.ts';
 import { dayOf, ownZone, spanOf, zoneWords } from './days.ts';
 import { ActionButton, Button, Choice, Field, useAction } from './forms.tsx';
 import { Home } from './home.tsx';
@@ -23,7 +23,7 @@ import { Endpoint, Endpoints } from './webhooks.tsx';
 interface Views {
   All: FunctionComponent<{ parameters: URLSearchParams }>;
   /** The view of the path followed by an id. */
-  One?: FunctionComponent<{ id: string }>;
+  One?: FunctionComponent<{ id: string; parameters: URLSearchParams }>;
   isOfOperators?: boolean;
 }
 
@@ -181,7 +181,7 @@ function Shell({ session, onEnd }: SignedInProps) {
         {one === '' || One === undefined ? (
           <All key={place} parameters={url.searchParams} />
         ) : (
-          <One key={place} id={one} />
+          <One key={place} id={one} parameters={url.searchParams} />
         )}
       </main>
     </>
@@ -218,11 +218,7 @@ function SearchBox({ text }: { text: string }) {
   }, []);
   const search = (event: Event) => {
     event.preventDefault();
-    if (typed.trim() === '') return;
-    const path = pathOf('/search', { q: typed.trim() });
-    // Searched again, because it may be there by now.
-    if (path === location.pathname + location.search) changes.dispatchEvent(new Event('change'));
-    else go(path);
+    if (typed.trim() !== '') go(pathOf('/search', { q: typed.trim() }));
   };
   return (
     <search>

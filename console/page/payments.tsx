@@ -32,7 +32,7 @@ type Name = (typeof filtered)[number];
 type Filter = Readonly<Record<Name, string>>;
 
 /** The number of a word of the address, which may have anything, such as `constructor`. */
-const numberOf = <T extends number>(words: Readonly<Record<string, T>>, word: string): T | 0 =>
+export const numberOf = <T extends number>(words: Readonly<Record<string, T>>, word: string): T | 0 =>
   (Object.hasOwn(words, word) && words[word]) || 0;
 
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
@@ -108,7 +108,9 @@ function Filters({ filter }: { filter: Filter }) {
 
 /** What the merchant calls it: its order, or the first text of its metadata. */
 export function orderOf({ metadata }: Pick<PaymentIntent, 'metadata'>): string {
-  const texts = Object.entries(metadata ?? {}).filter(([, value]) => typeof value === 'string');
+  const texts = Object.entries(metadata ?? {}).filter(
+    ([, value]) => typeof value === 'string' && /[^\s\p{Default_Ignorable_Code_Point}]/u.test(value),
+  );
   // Not `order_total` or `border`, if there is a number.
   const [, text] =
     texts.find(([key]) => /^order(?:[_ -]?(?:id|no|nr|number|ref|reference))?$/i.test(key)) ??

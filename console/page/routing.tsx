@@ -2,15 +2,20 @@
 
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { changes } from './api.ts';
 
 /** A path with the current fragment, unless it has its own: there an operator's pages name their merchant. */
 const addressOf = (path: string): string => (path.includes('#') ? path : path + location.hash);
 
 /**
- * Goes to a path of the console. With `replaces`, it replaces the current entry of the browser's history. The
- * new entry has a state of its own, by which `LiveList` knows it.
+ * Goes to a path of the console; loads the page's data again if it is there. With `replaces`, it replaces the
+ * current entry of the browser's history. The new entry has a state of its own, by which `LiveList` knows it.
  */
 export function go(path: string, { replaces = false } = {}): void {
+  if (addressOf(path) === location.pathname + location.search + location.hash) {
+    changes.dispatchEvent(new Event('change'));
+    return;
+  }
   history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', addressOf(path));
   // The browser reports only its own moves.
   dispatchEvent(new Event('popstate'));

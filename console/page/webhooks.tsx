@@ -2,16 +2,16 @@
 
 import { useState } from 'preact/hooks';
 import { AttentionKind } from '../../src/contract/gen/console/v1/console_service_pb.ts';
-import {
-  type WebhookDelivery,
-  WebhookDeliveryStatus,
-  type WebhookEndpoint,
+import type {
+  WebhookDelivery,
+  WebhookEndpoint,
 } from '../../src/contract/gen/payments/v1/webhook_endpoint_pb.ts';
 import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { api, useScope } from './api.ts';
 import { ActionButton, Choice, Opener } from './forms.tsx';
 import { Head, LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
-import { Link } from './routing.tsx';
+import { numberOf } from './payments.tsx';
+import { go, Link, pathOf } from './routing.tsx';
 import { Facts } from './tables.tsx';
 import { Delivery, deedsOf, Entries } from './timeline.tsx';
 import { Badge, Copyable, When } from './values.tsx';
@@ -55,16 +55,17 @@ function Health({ of: { enabled, disabledReason } }: { of: WebhookEndpoint }) {
   );
 }
 
-const statuses = Object.values(webhookDeliveryStatusWords).map(
-  (each) => [each, deliveryStates[each].label] as const,
+const statuses = Object.entries(webhookDeliveryStatusWords).map(
+  ([word, of]) => [word, deliveryStates[of].label] as const,
 );
 
-export function Endpoint({ id }: { id: string }) {
+export function Endpoint({ id, parameters }: { id: string; parameters: URLSearchParams }) {
   const { isReadOnly } = useScope();
   const endpoint = useLoaded(id, () => api.getWebhookEndpoint({ id }));
   const changesOf = () => api.getTimeline({ webhookEndpoint: id });
   const changed = useLoaded(`${id} changes`, changesOf, rarelyMs);
-  const [status, setStatus] = useState<WebhookDeliveryStatus>(WebhookDeliveryStatus.UNSPECIFIED);
+  const chosen = parameters.get('show') ?? '';
+  const status = numberOf(webhookDeliveryStatusWords, chosen);
   return (
     <Shown of={endpoint} isView>
       {(found) => (
@@ -90,9 +91,9 @@ export function Endpoint({ id }: { id: string }) {
           <p class="filters">
             <Choice
               label="Show"
-              value={status}
-              options={[[WebhookDeliveryStatus.UNSPECIFIED, 'Everything'], ...statuses]}
-              onChoose={(chosen) => setStatus(Number(chosen) as WebhookDeliveryStatus)}
+              value={chosen}
+              options={[['', 'Everything'], ...statuses]}
+              onChoose={(show) => go(pathOf(`/webhooks/${id}`, { show }), { replaces: true })}
             />
           </p>
           <LiveList

@@ -656,6 +656,11 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByRole('link', { name: 'Send again' }).click();
     await page.waitForSelector('h1.url');
     await page.locator('.badge', { hasText: 'Failed' }).waitFor();
+    await page.getByLabel('Show').selectOption('Delivered');
+    await see('Nothing.');
+    await page.reload();
+    await see('Nothing.');
+    await page.getByLabel('Show').selectOption('Everything');
     endpointStatus = 204;
     await press('Send all that failed');
     await press('Send them');
@@ -787,7 +792,7 @@ describe.skipIf(!hasBrowser)('the console', () => {
     const first = await page.locator('tbody tr').first().innerText();
     // The next poll finds nothing new.
     await page.waitForResponse((response) => response.status() === 304);
-    await world.createIntent({ metadata: { order_id: 'the newest' } });
+    await world.createIntent({ metadata: { order_id: ' \u2060', customer: 'the newest' } });
     await page.getByRole('button', { name: '1 new' }).waitFor();
     expect(await page.locator('tbody tr').first().innerText()).toBe(first);
     await press('1 new');
@@ -824,8 +829,10 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await see('Nothing has arrived yet.');
     const address = page.url();
     await page.getByLabel('Merchant').selectOption(other.merchantId);
-    await page.getByRole('link', { name: 'Refunds' }).click();
+    const entries = Number(await page.evaluate('history.length'));
+    await page.getByRole('link', { name: 'Refunds' }).dblclick();
     await see('No refund yet.');
+    expect(await page.evaluate('history.length')).toBe(entries + 1);
     // The address that an operator sends to another one.
     await page.goto(address);
     await see('Nothing has arrived yet.');
