@@ -202,6 +202,11 @@ describe('the view', () => {
       { nowMs: expiresAtMs + 1, transfer, transferPhase: 'asking' },
       'time-is-up',
     ],
+    [
+      'after the expiry, with a wallet whose answer was lost',
+      { nowMs: expiresAtMs + 1, transfer },
+      'time-is-up',
+    ],
   ])('%s', (_, fields, view) => {
     expect(viewOf(factsOf(fields))).toBe(view);
   });

@@ -143,8 +143,13 @@ export function viewOf(facts: Facts): ViewName {
   return whileUnpaid(facts, checkout);
 }
 
-/** Views in which the wallet shows a request. */
-const askingViews: readonly ViewName[] = ['confirm-in-wallet', 'reject-in-wallet', 'sign-in-wallet'];
+/** Views in which the wallet shows a request, or may still show one. */
+const askingViews: readonly ViewName[] = [
+  'confirm-in-wallet',
+  'reject-in-wallet',
+  'sign-in-wallet',
+  'unknown',
+];
 
 function whileUnpaid(facts: Facts, checkout: Checkout): ViewName {
   const onTheWay = whileOnTheWay(facts, checkout);
