@@ -432,6 +432,13 @@ describe.skipIf(!hasBrowser)('in Chromium', () => {
       expect(await form().locator('.result').innerText()).toContain('"field": "amount_units"');
       // The browser itself logs a failed request.
       expect(complaints.splice(0)).toEqual([expect.stringMatching(/400/)]);
+      const html = '<h1>Bad Gateway</h1>';
+      await page.route('**/v1/**', (route) =>
+        route.fulfill({ status: 502, contentType: 'text/html', body: html }),
+      );
+      await send(service.merchant.keys.testnet.apiKey, html);
+      await page.unroute('**/v1/**');
+      expect(complaints.splice(0)).toEqual([expect.stringMatching(/502/)]);
     });
 
     test('a mainnet key is not sent', async () => {
