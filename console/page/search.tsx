@@ -67,13 +67,13 @@ export function Search({ parameters }: { parameters: URLSearchParams }) {
 
 const pageSize = 50;
 
-/** Without the invisible characters around a copied text; of an explorer's link, its transaction or address. */
+/** Without invisible characters around it; of an explorer's link, its transaction, or the last address in it. */
 function meantBy(text: string): string {
   const bare = text.replaceAll(
     /^[\s\p{Default_Ignorable_Code_Point}]+|[\s\p{Default_Ignorable_Code_Point}]+$/gu,
     '',
   );
-  const [, hex = bare] = /^https?:\/\/\S+\/(0x(?:[0-9a-f]{64}|[0-9a-f]{40}))(?![0-9a-z])/i.exec(bare) ?? [];
+  const [, hex = bare] = /^https?:\/\/\S+[/=](0x(?:[0-9a-f]{64}|[0-9a-f]{40}))(?![0-9a-z])/i.exec(bare) ?? [];
   return hex.replace(/^0X(?=[0-9a-f]{40})/i, '0x');
 }
 

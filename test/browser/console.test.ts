@@ -740,6 +740,9 @@ describe.skipIf(!hasBrowser)('the console', () => {
       // The search is empty again once the page is there.
       await see('The money is there.');
     }
+    const { payments } = (await world.service.call('getPaymentIntent', { id })).json;
+    await search(`https://sepolia.basescan.org/token/0x${'ab'.repeat(20)}?a=${payments?.[0]?.from_address}`);
+    await page.getByRole('heading', { name: 'Transfers' }).waitFor();
     await search('EU:21');
     await see(/Nothing was found/);
     const entries = await page.evaluate('history.length');
