@@ -1,7 +1,7 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
 import { type Checkout, isKnown, missingUnits } from './checkout.ts';
-import type { notices, refusals, views } from './texts.ts';
+import type { failures, notices, refusals, views } from './texts.ts';
 
 /** A wallet as the payer sees it. The name and the icon come from the wallet, and are not trusted. */
 export interface WalletLabel {
@@ -62,25 +62,6 @@ type TransferPhase =
   | 'unknown'
   | 'sent';
 
-/** The last failure, until the payer goes on. */
-type Failure =
-  | 'rejected'
-  | 'transfer-rejected'
-  | 'wallet-busy'
-  | 'wallet-failed'
-  | 'device-old'
-  | 'chain-refused'
-  | 'reverted'
-  | 'storage'
-  | 'changed'
-  | 'not-asked'
-  | 'sign-refused'
-  | 'sign-too-little'
-  | 'sign-contract'
-  | 'sign-lapsed'
-  | 'sign-wallet'
-  | 'test-wallet';
-
 export interface Facts {
   checkout: Checkout | undefined;
   /** The server's time, in milliseconds since 1970. */
@@ -104,7 +85,8 @@ export interface Facts {
   isPaying: boolean;
   /** The wallet is asked for a signature, or the signature is sent to the service. */
   signing: 'none' | 'asking' | 'sending';
-  failure: Failure | undefined;
+  /** The last failure, until the payer goes on. */
+  failure: keyof typeof failures | undefined;
   /** Hashes of transactions that the payer says will not come back. */
   givenUp: readonly string[];
 }

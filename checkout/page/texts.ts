@@ -155,6 +155,37 @@ export const views = {
   ],
 } satisfies Record<string, (words: Words) => Said>;
 
+/** Why an attempt to pay has failed. */
+export const failures = {
+  rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
+  'transfer-rejected': () =>
+    'Your wallet says that you rejected the payment. If a hardware wallet or a phone still shows it, reject it there, too: otherwise you may pay twice.',
+  'wallet-busy': () =>
+    'Your wallet is already showing another request. Open your wallet and answer it first.',
+  'wallet-failed': () =>
+    'Something went wrong in your wallet. Nothing was sent. Try again, or choose another wallet.',
+  'device-old': () =>
+    'Your hardware wallet could not sign the payment. Nothing was sent. Update its Ethereum app, to 1.20 or newer on a Ledger, or choose another wallet.',
+  'chain-refused': ({ chain }) =>
+    `Your wallet did not switch to ${chain}. Switch the network in your wallet.`,
+  reverted: () =>
+    'The payment failed on the network. You paid the network fee, and no other money moved. You can pay again.',
+  storage: () =>
+    'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
+  changed: () => 'Something changed while you were paying. Check the amount before you continue.',
+  'not-asked': () => 'The service did not answer, so your wallet was not asked. Try again.',
+  'sign-refused': () =>
+    'The payment was not accepted, and you were not charged. Pay with the network fee, or choose another account in your wallet.',
+  'sign-too-little': ({ missing, token }) =>
+    `This account does not have ${missing}. You were not charged. Add ${token} to it, or choose another account in your wallet.`,
+  'sign-contract': ({ token }) =>
+    `${token} does not accept signatures from this account. You were not charged. Pay with the network fee, or choose another account in your wallet.`,
+  'sign-lapsed': () =>
+    'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
+  'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',
+  'test-wallet': () => 'The test wallet could not pay. The log of the service says why.',
+} satisfies Record<string, (words: Words) => string>;
+
 /** What the page says besides its view. */
 export const notices = {
   offline: () => 'You are offline. This page may be out of date. If you have paid, do not pay again.',
@@ -181,35 +212,9 @@ export const notices = {
   returned: ({ merchant, returned }) =>
     `${merchant} has returned ${returned}. The date and the account are below.`,
   hurry: () => 'Less than a minute is left. A payment that arrives later does not count.',
-  rejected: () => 'You rejected the request in your wallet. Nothing was sent.',
-  'transfer-rejected': () =>
-    'Your wallet says that you rejected the payment. If a hardware wallet or a phone still shows it, reject it there, too: otherwise you may pay twice.',
-  'wallet-busy': () =>
-    'Your wallet is already showing another request. Open your wallet and answer it first.',
-  'wallet-failed': () =>
-    'Something went wrong in your wallet. Nothing was sent. Try again, or choose another wallet.',
-  'device-old': () =>
-    'Your hardware wallet could not sign the payment. Nothing was sent. Update its Ethereum app, to 1.20 or newer on a Ledger, or choose another wallet.',
-  'chain-refused': ({ chain }) =>
-    `Your wallet did not switch to ${chain}. Switch the network in your wallet.`,
-  reverted: () =>
-    'The payment failed on the network. You paid the network fee, and no other money moved. You can pay again.',
-  storage: () =>
-    'Your browser does not let this page save anything, so it cannot protect you from paying twice. Leave private browsing, or send the payment by hand.',
-  changed: () => 'Something changed while you were paying. Check the amount before you continue.',
-  'not-asked': () => 'The service did not answer, so your wallet was not asked. Try again.',
   'not-sent': () =>
     'Your signed payment could not be sent. You were not charged. Try again, or pay with the network fee.',
-  'sign-refused': () =>
-    'The payment was not accepted, and you were not charged. Pay with the network fee, or choose another account in your wallet.',
-  'sign-too-little': ({ missing, token }) =>
-    `This account does not have ${missing}. You were not charged. Add ${token} to it, or choose another account in your wallet.`,
-  'sign-contract': ({ token }) =>
-    `${token} does not accept signatures from this account. You were not charged. Pay with the network fee, or choose another account in your wallet.`,
-  'sign-lapsed': () =>
-    'The payment that you signed was not sent in time, and can no longer arrive. You were not charged. Pay again.',
-  'sign-wallet': () => 'Your wallet did not sign. Nothing was sent. Try again, or pay with the network fee.',
-  'test-wallet': () => 'The test wallet could not pay. The log of the service says why.',
+  ...failures,
 } satisfies Record<string, (words: Words) => string>;
 
 /** Why the token refuses the payment. */
