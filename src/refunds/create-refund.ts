@@ -143,14 +143,7 @@ async function build(
 /** Returns the first refund as it was created. Throws if its request was different. */
 function replay(first: RefundRow, request: CreateRefundRequest): RefundRow {
   if (first.requestFingerprint !== fingerprintOf(request)) throw new ServiceError('idempotency_key_reused');
-  return {
-    ...first,
-    status: 'requires_transfer',
-    succeededAt: null,
-    canceledAt: null,
-    expiredAt: null,
-    labels: null,
-  };
+  return { ...first, ...asPrepared };
 }
 
 /** SHA-256, in hexadecimal, of the request. Equivalent requests have the same fingerprint. */
