@@ -74,16 +74,9 @@ export function createApplySteps(em: EntityManager) {
     ): Promise<IntentChange[]> {
       const changing = [...steps].filter(([, own]) => own.length > 0);
       if (changing.length === 0) return [];
-      // With the new count: the payments of an intent are read only if its count is above 0.
-      const payments = await readPayments(
-        inside,
-        changing.map(([row, own]) => ({
-          ...row,
-          paymentsCount:
-            own.findLast(({ fields }) => fields.paymentsCount !== undefined)?.fields.paymentsCount ??
-            row.paymentsCount,
-        })),
-      );
+      // Without their counts, which the steps may change: the payments of all are read.
+      const owners = changing.map(([{ id, merchantId, network }]) => ({ id, merchantId, network }));
+      const payments = await readPayments(inside, owners);
       const changes = await mapInSlices(changing, ([row, own]) =>
         changeOf(row, own, payments.get(row.id) ?? [], at, traceparent),
       );
