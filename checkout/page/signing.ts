@@ -5,8 +5,8 @@
 import { fromString, toUUIDBytes } from 'typeid-js';
 import type { Hex } from 'viem';
 import { bytesToHex, hexToNumber, hexToString, isHex } from 'viem/utils';
-import { authorizationTypes } from '../../src/contract/eip-3009.ts';
-import type { PaymentRequirements, RefusalReason } from '../../src/contract/x402.ts';
+import { authorizationTypes, nameSelector, versionSelector } from '../../src/contract/eip-3009.ts';
+import { type PaymentRequirements, type RefusalReason, timeoutSeconds } from '../../src/contract/x402.ts';
 import { type Checkout, missingUnits } from './checkout.ts';
 import type { TestAmount } from './parts.tsx';
 import { type Facts, isConnectedTo, isSettling, offeringViews, type ViewName, viewOf } from './state.ts';
@@ -152,13 +152,8 @@ const post = (secret: string, signature: string) =>
     signal: AbortSignal.timeout(timeoutMs),
   });
 
-/** The service's limits: how long an authorization may be valid, and how long before the intent it ends. */
-const maxTimeoutSeconds = 300;
-const marginSeconds = 60;
-
 /** x402's payment terms, built here: a browser would log the 402 answer with them as an error. */
 async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promise<PaymentRequirements> {
-  const secondsLeft = Math.floor((Date.parse(checkout.expires_at) - nowMs) / 1_000);
   const [name, version] = await Promise.all([
     textOf(wallet, checkout.token_address, nameSelector),
     textOf(wallet, checkout.token_address, versionSelector),
@@ -169,7 +164,7 @@ async function offerOf(wallet: Wallet, checkout: Checkout, nowMs: number): Promi
     amount: String(missingUnits(checkout)),
     asset: checkout.token_address,
     payTo: checkout.expected_wallet,
-    maxTimeoutSeconds: Math.min(maxTimeoutSeconds, secondsLeft - marginSeconds),
+    maxTimeoutSeconds: timeoutSeconds(Date.parse(checkout.expires_at), nowMs),
     extra: { name, version, assetTransferMethod: 'eip3009' },
   };
 }
@@ -181,10 +176,6 @@ async function textOf(wallet: Wallet, to: string, data: string): Promise<string>
   const length = hexToNumber(`0x${answer.slice(2 + 64, 2 + 128)}`);
   return hexToString(`0x${answer.slice(2 + 128, 2 + 128 + 2 * length)}`);
 }
-
-/** `name()` and `version()`. */
-const nameSelector = '0x06fdde03';
-const versionSelector = '0x54fd4d50';
 
 async function askToSign(wallet: Wallet, account: `0x${string}`, checkout: Checkout, nowMs: number) {
   const offer = await offerOf(wallet, checkout, nowMs);

@@ -1,5 +1,6 @@
 // What the page shows, as a pure function of what it knows. Nothing here touches the browser.
 
+import { lastOfferMs } from '../../src/contract/x402.ts';
 import { type Checkout, isKnown, missingUnits } from './checkout.ts';
 import type { failures, notices, refusals, views } from './texts.ts';
 
@@ -217,12 +218,9 @@ export function isReleased(before: Checkout | undefined, { authorization, ...now
   );
 }
 
-/** An intent that expires sooner than this cannot be paid by signature. The service has the same limit. */
-const minSignMs = 120_000;
-
 /** True if the payer can pay by signature, without the chain's own coin. */
 export function canSign({ nowMs }: Pick<Facts, 'nowMs'>, { gasless, expires_at }: Checkout): boolean {
-  return gasless === true && Date.parse(expires_at) - nowMs > minSignMs;
+  return gasless === true && Date.parse(expires_at) - nowMs > lastOfferMs;
 }
 
 function withWallet(facts: Facts, checkout: Checkout): ViewName {

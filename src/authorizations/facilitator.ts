@@ -7,8 +7,7 @@ import { Agent, request } from 'undici';
 import type { ChainFacilitator } from '../config/config.ts';
 import { type ChainSettings, facilitatorVariableOf } from '../contract/chains.ts';
 import type { PaymentRequirements, SignedPayment } from '../contract/x402.ts';
-import { networkName, objectIn, x402Version } from '../contract/x402.ts';
-import { maxTimeoutSeconds } from './offer.ts';
+import { maxTimeoutSeconds, networkName, objectIn, x402Version } from '../contract/x402.ts';
 
 const timeoutMs = 30_000;
 const maxAnswerBytes = 64 * 1024;

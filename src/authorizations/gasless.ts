@@ -5,7 +5,7 @@ import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
 import type { ChainFacilitator, ChainNodes, Config } from '../config/config.ts';
 import type { ChainSettings, Network } from '../contract/chains.ts';
-import { transferWithAuthorization } from '../contract/eip-3009.ts';
+import { nameSelector, transferWithAuthorization, versionSelector } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
 import { createTurns } from '../database/turns.ts';
 import { startRepeater } from '../scheduling/repeater.ts';
@@ -35,9 +35,6 @@ const maxRetryMs = 60_000;
 const maxAsking = 4;
 const maxCodes = 10_000;
 const codelessMs = 60_000;
-/** `name()` and `version()`. */
-const nameSelector = '0x06fdde03';
-const versionSelector = '0x54fd4d50';
 
 /** Asks facilitators what they support, now and every ten minutes; only in processes that answer requests. */
 export function offerGasless(

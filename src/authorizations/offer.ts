@@ -2,7 +2,7 @@
 
 import { isRightToken, type Network } from '../contract/chains.ts';
 import type { PaymentRequirements, RefusalReason, SignedPayment } from '../contract/x402.ts';
-import { networkName } from '../contract/x402.ts';
+import { lastOfferMs, networkName, timeoutSeconds } from '../contract/x402.ts';
 import type { PaymentIntentRow } from '../database/entities/payment-intent.ts';
 
 /** How a token names itself for signatures (EIP-712). */
@@ -11,11 +11,6 @@ export type TokenDomain = { name: string; version: string };
 /** Why a payment is refused: x402's reason, and a sentence for people. */
 export type PaymentRefusal = { reason: RefusalReason; message: string };
 
-/** An intent that expires sooner is no longer offered: signing, sending and landing would take too long. */
-const lastOfferMs = 120_000;
-export const maxTimeoutSeconds = 300;
-/** How long before its intent an offer ends. */
-const marginSeconds = 60;
 /** How much longer an authorization must be valid, so that a block can take it. */
 const minValidSeconds = 15;
 
@@ -37,14 +32,13 @@ export function offerOf(
   domain: TokenDomain,
   nowMs: number,
 ): PaymentRequirements {
-  const seconds = Math.floor((intent.expiresAt.getTime() - nowMs) / 1_000) - marginSeconds;
   return {
     scheme,
     network: networkName(network.chainId),
     amount: String(missingUnits(intent)),
     asset: network.tokenAddress,
     payTo: intent.expectedWallet,
-    maxTimeoutSeconds: Math.min(maxTimeoutSeconds, seconds),
+    maxTimeoutSeconds: timeoutSeconds(intent.expiresAt.getTime(), nowMs),
     extra: { ...domain, assetTransferMethod: 'eip3009' },
   };
 }

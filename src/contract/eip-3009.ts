@@ -12,6 +12,10 @@ export const transferWithAuthorization = '0xcf092995';
 /** `authorizationState(address,bytes32)`. */
 export const authorizationState = '0xe94a0102';
 
+/** `name()` and `version()`, of the domain of its signatures. */
+export const nameSelector = '0x06fdde03';
+export const versionSelector = '0x54fd4d50';
+
 export const authorizationTypes = {
   TransferWithAuthorization: [
     { name: 'from', type: 'address' },

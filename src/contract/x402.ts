@@ -6,6 +6,13 @@ import type { FieldViolation } from './error-catalogue.ts';
 
 export const x402Version = 2;
 
+export const maxTimeoutSeconds = 300;
+/** How long a payment may be valid: it ends a minute before its intent. */
+export const timeoutSeconds = (expiresAtMs: number, nowMs: number): number =>
+  Math.min(maxTimeoutSeconds, Math.floor((expiresAtMs - nowMs) / 1_000) - 60);
+/** An intent that expires sooner is no longer offered: signing, sending and landing would take too long. */
+export const lastOfferMs = 120_000;
+
 /** A way to pay. */
 export interface PaymentRequirements {
   scheme: string;
