@@ -4,7 +4,7 @@
 import type { Address, Hash } from 'viem';
 import { maxExpiryMinutes } from '../../database/entities/payment-intent.ts';
 import { inHalves } from '../../database/halves.ts';
-import { lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
+import { formatIdentifier, lowestUuid, parseIdentifier } from '../../database/identifiers.ts';
 import { preparedStatement, type RunPrepared } from '../../database/prepared.ts';
 import { mapInSlices, nextSlice } from '../../scheduling/slices.ts';
 import { bytes, hashOf, inChunks } from './values.ts';
@@ -69,18 +69,14 @@ export function createAttribution(
   /** The named intents that exist, by public id; undefined for one that could not be looked up. */
   const findNamed = async (transfers: readonly TransferToAttribute[], beforeRetry: () => Promise<void>) => {
     const named = new Map<string, { id: string; merchantId: string; wallet: Hash } | undefined>();
-    const publicIds = new Map<string, string>();
-    for (const { named: publicId } of transfers) {
-      const id = publicId && parseIdentifier('pi', publicId);
-      if (publicId && id) publicIds.set(id, publicId);
-    }
-    const failed = await ask(beforeRetry, [...publicIds.keys()], async (ids) => {
+    const wanted = transfers.flatMap((each) => (each.named && parseIdentifier('pi', each.named)) || []);
+    const failed = await ask(beforeRetry, [...new Set(wanted)], async (ids) => {
       const { rows } = await run(findIntents, [ids, networkIds]);
       for (const { id, merchant_id: merchantId, expected_wallet: wallet } of rows) {
-        named.set(publicIds.get(id) ?? '', { id, merchantId, wallet: hashOf(wallet) });
+        named.set(formatIdentifier('pi', id), { id, merchantId, wallet: hashOf(wallet) });
       }
     });
-    for (const id of failed) named.set(publicIds.get(id) ?? '', undefined);
+    for (const id of failed) named.set(formatIdentifier('pi', id), undefined);
     return named;
   };
 
