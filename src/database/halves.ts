@@ -8,19 +8,19 @@ import { preparedStatement, type RunPrepared } from './prepared.ts';
  * Nothing is halved if the database is at fault: a timeout is blamed on the statement only if the database
  * then answers another one. Errors for which `isFatal` is true are thrown at once.
  */
-export async function inHalves<T, R>(
+export async function inHalves<T>(
   items: readonly T[],
   how: {
-    work: (items: readonly T[]) => Promise<R>;
-    alone: (item: T, reason: unknown) => Promise<R>;
+    work: (items: readonly T[]) => Promise<void>;
+    alone: (item: T, reason: unknown) => Promise<void>;
     run: RunPrepared;
     isFatal: (reason: unknown) => boolean;
     beforeRetry: () => Promise<void>;
   },
-): Promise<R[]> {
-  const attempt = async (some: readonly T[], isSecond: boolean): Promise<R[]> => {
+): Promise<void> {
+  const attempt = async (some: readonly T[], isSecond: boolean): Promise<void> => {
     try {
-      return [await how.work(some)];
+      await how.work(some);
     } catch (reason) {
       if (how.isFatal(reason)) throw reason;
       if (isDatabaseUnavailable(reason) && !isStatementTimeout(reason)) throw reason;
@@ -29,11 +29,11 @@ export async function inHalves<T, R>(
       const [only] = some;
       if (some.length > 1) {
         const middle = some.length >> 1;
-        const first = await attempt(some.slice(0, middle), false);
-        return [...first, ...(await attempt(some.slice(middle), false))];
+        await attempt(some.slice(0, middle), false);
+        return attempt(some.slice(middle), false);
       }
       if (only === undefined) throw reason;
-      return isSecond ? [await how.alone(only, reason)] : attempt(some, true);
+      return isSecond ? how.alone(only, reason) : attempt(some, true);
     }
   };
   return attempt(items, false);
