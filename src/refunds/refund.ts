@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { timestampFromDate } from '@bufbuild/protobuf/wkt';
+import { concat, fromNumber, fromString, type Hex, padLeft } from 'ox/Hex';
 import { networkOf } from '../contract/chains.ts';
 import type { Payment } from '../contract/gen/payments/v1/payment_pb.ts';
 import { type Refund, RefundSchema } from '../contract/gen/payments/v1/refund_pb.ts';
@@ -38,7 +39,7 @@ export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund 
       chainId,
       to: network.tokenAddress,
       value: '0x0',
-      data: transactionData(id, row.destination, BigInt(row.amountUnits)),
+      data: transactionData(id, row.destination.toLowerCase() as Hex, BigInt(row.amountUnits)),
     },
     transfers: [...transfers],
     labels: row.labels ?? [],
@@ -46,12 +47,5 @@ export function toRefund(row: RefundRow, transfers: readonly Payment[]): Refund 
 }
 
 /** The call that returns the money, followed by the refund's id, which the token ignores. */
-function transactionData(id: string, destination: string, amountUnits: bigint): string {
-  const wordOf = (digits: string) => digits.toLowerCase().padStart(64, '0');
-  return (
-    transferSelector +
-    wordOf(destination.slice(2)) +
-    wordOf(amountUnits.toString(16)) +
-    Buffer.from(id, 'latin1').toString('hex')
-  );
-}
+const transactionData = (id: string, to: Hex, amountUnits: bigint): Hex =>
+  concat(transferSelector, padLeft(to, 32), fromNumber(amountUnits, { size: 32 }), fromString(id));
