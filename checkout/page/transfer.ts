@@ -42,7 +42,10 @@ export function onChangeOfAnotherTab(intentId: string, callback: () => void): ()
  * Runs `ask`, or resolves with why not: another tab of this browser asks a wallet for the same intent, or this
  * browser stores nothing.
  */
-export async function withWalletLock(intentId: string, ask: () => Promise<void>) {
+export async function withWalletLock(
+  intentId: string,
+  ask: () => Promise<void>,
+): Promise<'wallet-busy' | 'storage' | undefined> {
   const name = storedTransfers.keyOf(intentId);
   try {
     const probe = `${name}:probe`;

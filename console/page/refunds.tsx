@@ -294,8 +294,8 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
   }
   const sign = (wallet: Wallet) =>
     action.run(async () => {
-      const isAlone = await withWalletLock(id, () => send(wallet, id, unsent));
-      if (!isAlone) throw new Advice('Another tab is asking a wallet for this refund. Continue there.');
+      const refusal = await withWalletLock(id, () => send(wallet, id, unsent));
+      if (refusal !== undefined) throw new Advice(notAsked[refusal]);
     });
   return (
     <>
@@ -318,6 +318,13 @@ function WithWallet({ refund: { id, chainId } }: { refund: Refund }) {
     </>
   );
 }
+
+/** Why no wallet was asked. */
+const notAsked = {
+  'wallet-busy': 'Another tab is asking a wallet for this refund. Continue there.',
+  storage:
+    'Your browser lets this page save nothing, so it cannot protect you from returning the money twice. Leave private browsing, or send it from another wallet as below.',
+};
 
 /** Another name once the wallet has answered: it may have sent the transfer after the user said that it had not. */
 const nameOf = ({ askedAtMs, hash }: Transfer) => `${askedAtMs} ${hash}`;

@@ -476,7 +476,14 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await second.getByText('Sign it', { exact: true }).click();
       const sign = { name: 'Sign with Right', exact: true };
       await second.getByRole('button', sign).waitFor();
+      const held = holdBack();
+      wallets[0].answer('eth_requestAccounts', held.answer);
       await press('Sign with Right');
+      await wallets[0].asked('eth_requestAccounts');
+      await second.getByRole('button', sign).click();
+      await second.getByText('Another tab is asking a wallet for this refund. Continue there.').waitFor();
+      wallets[0].answer('eth_requestAccounts');
+      held.letGo();
       await second.getByText(/A wallet of this browser was asked to send it\./).waitFor();
       // Once one tab has given up, another may ask the wallet.
       await press('It has sent nothing: sign it again');
