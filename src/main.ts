@@ -44,10 +44,11 @@ async function main(): Promise<void> {
   const { logger, droppedLines } = await logToStandardOutput(config.logLevel, process.stdout.isTTY === true);
   for (const { problem, ...misspelt } of misspeltVariables(process.env)) logger.warn(misspelt, problem);
   let isOutdated = false;
-  const { stop, onHangup } = listenForSignals(logger, () => {
+  let onHangup = () => {
     isOutdated = config.tls !== undefined;
     if (!isOutdated) logger.info('SIGHUP ignored: no TLS files are configured');
-  });
+  };
+  const stop = listenForSignals(logger, () => onHangup());
   // Also if the signal comes during the start, which may hang as well.
   void stop.then(() => endAfter(config.drainTimeoutMs, logger));
 
@@ -85,7 +86,7 @@ async function main(): Promise<void> {
     });
     logger.info({ host: config.host, ...server.ports }, 'ready');
     stopLocalChains = runLocalChains(localChains, config, database.orm.em, server, logger);
-    if (config.tls !== undefined) onHangup(() => void reloadTls(server, logger));
+    if (config.tls !== undefined) onHangup = () => void reloadTls(server, logger);
     // The files were replaced during the start.
     if (isOutdated) await reloadTls(server, logger);
     if (demo !== undefined) {
@@ -146,31 +147,24 @@ function endAfter(drainTimeoutMs: number, logger: Logger): void {
 }
 
 /**
- * A signal to stop that comes more than a second after the first ends the process at once. An earlier one
- * counts as the same signal: the terminal sends it to all its processes and npm then forwards it. SIGHUP
- * makes the service read its files again. It stops the service only if the terminal that started it is gone.
+ * Resolves with the first signal to stop. One that comes more than a second later ends the process at once.
+ * An earlier one counts as the same signal: the terminal sends it to all its processes and npm then forwards
+ * it. SIGHUP makes the service read its files again. It stops the service only if the terminal that started it
+ * is gone.
  */
-function listenForSignals(logger: Logger, onEarlyHangup: () => void) {
-  let reload = onEarlyHangup;
+function listenForSignals(logger: Logger, onHangup: () => void): Promise<NodeJS.Signals> {
   const startedInTerminal = isatty(0);
-  const stop = new Promise<NodeJS.Signals>((resolve) => {
-    let firstAtMs: number | undefined;
+  let firstAtMs: number | undefined;
+  return new Promise((resolve) => {
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
-        if (signal === 'SIGHUP' && !(startedInTerminal && !isatty(0))) return reload();
+        if (signal === 'SIGHUP' && !(startedInTerminal && !isatty(0))) return onHangup();
         firstAtMs ??= performance.now();
         if (performance.now() - firstAtMs > 1_000) endNow(logger);
         resolve(signal);
       });
     }
   });
-  return {
-    /** The first signal to stop. */
-    stop,
-    onHangup(wanted: () => void) {
-      reload = wanted;
-    },
-  };
 }
 
 async function reloadTls(server: RunningServer, logger: Logger): Promise<void> {
