@@ -1,7 +1,7 @@
 // Spans of the work for requests, deliveries and chains. Until `tracing.ts` has started the SDK,
 // OpenTelemetry's API does nothing, so callers need not know whether traces are on.
 
-import type { Attributes, Span, SpanOptions, TextMapGetter } from '@opentelemetry/api';
+import type { Attributes, Span, SpanOptions } from '@opentelemetry/api';
 import { propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
 import manifest from '../../package.json' with { type: 'json' };
 import { type Trace, traceparentOf } from '../requests/trace.ts';
@@ -39,18 +39,12 @@ export function traceStatement<T>(
   return inSpans(spans, run);
 }
 
-const carrierGetter: TextMapGetter<Readonly<Record<string, string>>> = {
-  get: (carrier, name) => carrier[name],
-  keys: (carrier) => Object.keys(carrier),
-};
-
 /** Runs a webhook attempt in a span. `traceparent`: the trace of the change that the event reports. */
 export function traceDelivery<T extends { statusCode: number | undefined; error: string | undefined }>(
   { url, eventId, traceparent }: { url: string; eventId: string; traceparent: string | null },
   run: () => Promise<T>,
 ): Promise<T> {
-  const parent =
-    traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent }, carrierGetter);
+  const parent = traceparent === null ? ROOT_CONTEXT : propagation.extract(ROOT_CONTEXT, { traceparent });
   const attributes = {
     'http.request.method': 'POST',
     ...serverOf(new URL(url)),
