@@ -151,12 +151,11 @@ function databaseName(location: DatabaseLocation): string {
  */
 export async function pendingMigrations(em: EntityManager, all = ourMigrations): Promise<string[]> {
   // Rails, for one, has a table of this name, with other columns.
-  const [found] = await em.execute<{ table: string | null; ours: string[]; path: string }[]>(
+  const [{ table, ours, path }] = await em.execute<[{ table: string | null; ours: string[]; path: string }]>(
     `select to_regclass('${migrationsTable}')::text as table, current_setting('search_path') as path,
             array(select c.oid::regclass::text from pg_class c join pg_attribute a on a.attrelid = c.oid
                    where c.relname = '${migrationsTable}' and a.attname = 'executed_at') as ours`,
   );
-  const { table = null, ours = [], path } = found ?? {};
   if (table === null ? ours.length > 0 : !ours.includes(table)) {
     const reason =
       ours.length === 0
@@ -228,16 +227,16 @@ export async function migrate(
 async function missingRightError(orm: MikroORM, refusal: string, cause: unknown): Promise<StartupError> {
   const [row] = await orm.em
     .fork()
-    .execute<{ role: string; database: string; grantee: string }[]>(
+    .execute<[{ role: string; database: string; grantee: string }]>(
       'select current_user as role, current_database() as database, quote_ident(current_user) as grantee',
     );
   const [, schema] = /^permission denied for schema (.+)$/.exec(refusal) ?? [];
   const remedy =
     schema === undefined
       ? 'run migrate as the role that owns the tables'
-      : `its owner has to run "grant usage, create on schema ${schema} to ${row?.grantee}", or make ${row?.role} the owner of the database`;
+      : `its owner has to run "grant usage, create on schema ${schema} to ${row.grantee}", or make ${row.role} the owner of the database`;
   return new StartupError(
-    `the role ${row?.role} may not change the schema of the database ${row?.database} (${refusal}): ${remedy}`,
+    `the role ${row.role} may not change the schema of the database ${row.database} (${refusal}): ${remedy}`,
     { cause },
   );
 }

@@ -13,7 +13,7 @@ export const replicationRole = 'pg_read_all_stats';
 const maxUnarchived = 16;
 
 export async function readReplication(em: EntityManager): Promise<Replication> {
-  const [row] = await em.fork().execute<Replication[]>(
+  const [row] = await em.fork().execute<[Replication]>(
     `select not pg_is_in_recovery() as "isPrimary",
             current_setting('transaction_read_only') = 'off' as "acceptsWrites",
             case when not pg_is_in_recovery()
@@ -34,17 +34,15 @@ export async function readReplication(em: EntityManager): Promise<Replication> {
                        'lagSeconds', coalesce(max(extract(epoch from replay_lag)), 0))
                 from pg_stat_replication where state = 'streaming') end as standbys`,
   );
-  if (row === undefined) throw new Error('PostgreSQL returned nothing about replication');
   return row;
 }
 
 /** At least how far this machine's clock is ahead of the database's; negative if it is behind. */
 export async function readClockAheadMs(em: EntityManager): Promise<number> {
   const beganAtMs = Date.now();
-  const [row] = await em
+  const [{ ms }] = await em
     .fork()
-    .execute<{ ms: number }[]>('select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms');
-  const ms = row?.ms ?? beganAtMs;
+    .execute<[{ ms: number }]>('select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms');
   // The database's clock was read between `beganAtMs` and now.
   return Math.max(beganAtMs - ms, Math.min(Date.now() - ms, 0));
 }

@@ -55,15 +55,15 @@ export async function assertSettings(em: EntityManager): Promise<void> {
   const names = Object.keys(neededSettings) as (keyof typeof neededSettings)[];
   const [database] = await em
     .fork()
-    .execute<{ settings: Record<string, string>; encoding: string; path: string; schema: string | null }[]>(
+    .execute<[{ settings: Record<string, string>; encoding: string; path: string; schema: string | null }]>(
       `select json_object_agg(name, current_setting(name)) as settings, current_setting('server_encoding') as encoding,
               current_setting('search_path') as path, current_schema() as schema
          from unnest(?::text[]) as name`,
       [`{${names}}`],
     );
-  if (database?.encoding !== 'UTF8') {
+  if (database.encoding !== 'UTF8') {
     throw new StartupError(
-      `the database has the encoding ${database?.encoding}, which does not hold every text: create it with the encoding UTF8`,
+      `the database has the encoding ${database.encoding}, which does not hold every text: create it with the encoding UTF8`,
     );
   }
   if (database.schema === null) {
@@ -146,8 +146,8 @@ export async function probeDisk(entityManager: EntityManager): Promise<boolean> 
 async function isReadOnly(em: EntityManager): Promise<boolean> {
   const [row] = await em
     .fork()
-    .execute<{ read_only: boolean }[]>("select current_setting('transaction_read_only') = 'on' as read_only");
-  return row?.read_only === true;
+    .execute<[{ read_only: boolean }]>("select current_setting('transaction_read_only') = 'on' as read_only");
+  return row.read_only;
 }
 
 /** SQLSTATE `disk_full`. */

@@ -255,11 +255,10 @@ async function checkIntents({ orm }: Database, newest: number | 'all'): Promise<
 
 /** Keys of the first release stay valid. But anybody can make up such keys, and each one costs a query. */
 async function checkKeyFormats(database: Database): Promise<string> {
-  const [row] = await database.orm.em.fork().execute<{ old: number }[]>(
+  const [{ old }] = await database.orm.em.fork().execute<[{ old: number }]>(
     `select count(*)::int as old from api_keys
       where format = 'crc32' and revoked_at is null and (expires_at is null or expires_at > now())`,
   );
-  const old = row?.old ?? 0;
   return old === 0
     ? 'all have keyed check characters'
     : `${old} of the first release (format crc32 in "key list"): they stay valid; rotate them when convenient`;

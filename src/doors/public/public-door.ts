@@ -319,9 +319,8 @@ function compileRoutes({ services, scheme }: PublicDoorOptions): CompiledRoute[]
   return services.flatMap((service) =>
     httpRoutesOf(service.desc).map((route): CompiledRoute => {
       const { method, pathFields } = route;
-      const implementation = service.methods.get(method);
-      if (implementation === undefined)
-        throw new Error(`${service.desc.typeName}.${method.name} is not implemented`);
+      // `implementService` has refused a service without it.
+      const implementation = service.methods.get(method) as ServedMethod['implementation'];
       return {
         ...route,
         service,
