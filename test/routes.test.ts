@@ -66,7 +66,7 @@ test('the methods of an intent have the specified routes', () => {
     PaymentIntentService.method;
   const { id } = getPaymentIntent.input.field;
   const { id: idToCancel } = cancelPaymentIntent.input.field;
-  const collection = { path: '/v1/payment_intents', segments: ['v1', 'payment_intents'], pathFields: [] };
+  const collection = { path: '/v1/payment_intents', pathFields: [] };
   expect(httpRoutesOf(PaymentIntentService)).toEqual([
     {
       ...collection,
@@ -79,7 +79,6 @@ test('the methods of an intent have the specified routes', () => {
     {
       httpMethod: 'GET',
       path: '/v1/payment_intents/{id}',
-      segments: ['v1', 'payment_intents', id],
       pathFields: [id],
       method: getPaymentIntent,
       hasBody: false,
@@ -97,7 +96,6 @@ test('the methods of an intent have the specified routes', () => {
     {
       httpMethod: 'POST',
       path: '/v1/payment_intents/{id}/cancel',
-      segments: ['v1', 'payment_intents', idToCancel, 'cancel'],
       pathFields: [idToCancel],
       method: cancelPaymentIntent,
       hasBody: true,

@@ -6,14 +6,10 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { http } from './gen/google/api/annotations_pb.ts';
 import { isUnary } from './unary.ts';
 
-/** A part of a path between slashes: literal text, or the field that receives the value. */
-type PathSegment = string | DescField;
-
 export interface HttpRoute {
   httpMethod: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** The path as annotated: `/v1/payment_intents/{id}/cancel`. */
   path: string;
-  segments: readonly PathSegment[];
   /** The fields that the path's variables fill, in their order. */
   pathFields: readonly DescField[];
   method: DescMethodUnary;
@@ -56,15 +52,13 @@ function routeOf(method: DescMethodUnary): HttpRoute {
   if (rule.additionalBindings.length > 0) throw new Error('additional_bindings');
   const hasBody = rule.body === '*';
   if (hasBody && verb === 'get') throw new Error('GET with a body');
-  const segments = segmentsOf(path, method);
-  const pathFields = segments.filter((segment) => typeof segment !== 'string');
+  const pathFields = pathFieldsOf(path, method);
   if (new Set(pathFields).size < pathFields.length) throw new Error(`the path "${path}" takes a field twice`);
   const queryFields = hasBody ? [] : method.input.fields.filter((field) => !pathFields.includes(field));
   for (const field of queryFields) assertFitsQuery(field);
   return {
     httpMethod: verb.toUpperCase() as HttpRoute['httpMethod'],
     path,
-    segments,
     pathFields,
     method,
     hasBody,
@@ -73,22 +67,17 @@ function routeOf(method: DescMethodUnary): HttpRoute {
   };
 }
 
-function segmentsOf(path: string, method: DescMethodUnary): PathSegment[] {
+function pathFieldsOf(path: string, method: DescMethodUnary): DescField[] {
   if (!/^(?:\/(?:[A-Za-z0-9_.~-]+|\{[a-z0-9_]+\}))+$/.test(path)) {
     throw new Error(`the path "${path}" has more than literal segments and variables of one segment`);
   }
-  return path
-    .slice(1)
-    .split('/')
-    .map((segment) => {
-      if (!segment.startsWith('{')) return segment;
-      const name = segment.slice(1, -1);
-      const field = method.input.fields.find((candidate) => candidate.name === name);
-      if (field?.fieldKind !== 'scalar' || field.scalar !== ScalarType.STRING) {
-        throw new Error(`the path takes "${name}", which is not a string field of ${method.input.typeName}`);
-      }
-      return field;
-    });
+  return [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => {
+    const field = method.input.fields.find((candidate) => candidate.name === name);
+    if (field?.fieldKind !== 'scalar' || field.scalar !== ScalarType.STRING) {
+      throw new Error(`the path takes "${name}", which is not a string field of ${method.input.typeName}`);
+    }
+    return field;
+  });
 }
 
 /** A query can hold scalars, enums and times, each at most once. */

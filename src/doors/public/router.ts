@@ -11,7 +11,7 @@ export interface Match<Route> {
 /** Throws if two routes have the same HTTP method and match the same paths. */
 export function createRouter<Route extends HttpRoute>(routes: readonly Route[]) {
   /** Sorts a path before those that have a variable where it has a literal segment. */
-  const rankOf = ({ segments }: Route) => segments.map((each) => (typeof each === 'string' ? 0 : 1)).join('');
+  const rankOf = ({ path }: Route) => path.replace(/[^/]+/g, (part) => (part.startsWith('{') ? '1' : '0'));
   const inOrder = routes.toSorted((a, b) => rankOf(a).localeCompare(rankOf(b)));
   const forms = Map.groupBy(inOrder, ({ path }) =>
     path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, '([^/]+)'),
