@@ -57,8 +57,6 @@ export interface DoorOptions {
   requestTimeoutMs: number;
 }
 
-const neverAborted = new AbortController().signal;
-
 /** Serves a call and returns its answer. `decode` reads the message or throws the refusal. */
 export async function serveCall(
   { service: { authenticate }, implementation, operation }: ServedMethod,
@@ -77,9 +75,8 @@ export async function serveCall(
   if (connection !== undefined)
     context.identity ? strangers.noteValidKey(connection) : strangers.noteClientSecret(connection);
   const message = await decode(caller);
-  const run = (ended: AbortSignal) =>
-    implementation.run(message, caller, { context, header, signal: ended }) as Promise<Message>;
-  return signal === undefined ? run(neverAborted) : beforeAbort(signal, () => run(signal));
+  const run = () => implementation.run(message, caller, { context, header, signal }) as Promise<Message>;
+  return signal === undefined ? run() : beforeAbort(signal, run);
 }
 
 /** How a call of the method appears in a trace. gRPC-Web counts as gRPC there. */

@@ -97,7 +97,6 @@ export async function demoClientSecret({ orm: { em }, keyRing }: Database, { que
   const call = {
     context: newRequestContext('public'),
     header: new Headers({ 'idempotency-key': `${demoKeyPrefix}${ended}` }),
-    signal: new AbortController().signal,
   };
   const request = createMessage(CreatePaymentIntentRequestSchema, demoPayment);
   return (await create.run(request, identity, call)).clientSecret;

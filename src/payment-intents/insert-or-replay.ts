@@ -108,7 +108,7 @@ export function createPaymentIntentStore(
      */
     create: (
       intent: NewPaymentIntentRow,
-      { trace, signal }: { trace?: Trace | undefined; signal?: AbortSignal } = {},
+      { trace, signal }: { trace?: Trace | undefined; signal?: AbortSignal | undefined } = {},
     ) => group.add({ intent, trace }, signal).catch(refuse),
     /** Returns the intent that `create` would replay, or undefined if there is none. Stores nothing. */
     async findReplay(intent: NewPaymentIntentRow): Promise<StoredIntent | undefined> {

@@ -60,8 +60,7 @@ async function callFor<Request>(
   const { merchantId, mode } = await transfers.find(em, transfer);
   const merchantTypeId = formatIdentifier('mer', merchantId);
   const identity = { merchantId, mode, merchantTypeId, keyTypeId: '', payoutWallets: {} };
-  const { signal } = new AbortController();
-  const call = { context: newRequestContext('internal'), header: new Headers(), signal };
+  const call = { context: newRequestContext('internal'), header: new Headers() };
   return withChecks(method)
     .run(request, identity, call)
     .catch((reason) => {

@@ -21,7 +21,7 @@ interface Call {
   readonly context: RequestContext;
   readonly header: RequestHeader;
   /** Aborts when the client no longer waits for the answer. Work not started by then can be skipped. */
-  readonly signal: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A method's implementation and settings. It gets the caller that its service's authentication returns. */
@@ -47,7 +47,7 @@ export interface StreamMethod<Input = unknown, Output = unknown, Caller = Identi
    * Serves a request. The first message is sent as soon as it is available; the next is requested when the
    * client is ready for it. Errors are handled as in `Method`.
    */
-  run(request: Input, caller: Caller, call: Call): AsyncIterable<Output>;
+  run(request: Input, caller: Caller, call: Call & { signal: AbortSignal }): AsyncIterable<Output>;
 }
 
 /** One object per method of a service, by the method's name in the descriptor. */
