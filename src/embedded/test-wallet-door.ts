@@ -24,7 +24,8 @@ export function createTestWallet(options: TestWalletOptions): Site {
   return {
     name: 'test_wallet',
     has: (candidate) => candidate === path,
-    async serve({ request, header, response, context }, { isDraining, requestTimeoutMs, scheme }) {
+    async serve(exchange, { isDraining, requestTimeoutMs, scheme }) {
+      const { request, header, context } = exchange;
       if (request.method !== 'POST') {
         throw new ServiceError('method_not_allowed', { httpHeaders: { Allow: 'POST' } });
       }
@@ -35,14 +36,12 @@ export function createTestWallet(options: TestWalletOptions): Site {
         });
       }
       const opened = await options.admit(context, header);
-      const bytes = await readJsonBytes(request, header, response, requestTimeoutMs);
-      const amount = amountIn(parseJsonBody(bytes));
+      const amount = amountIn(parseJsonBody(await readJsonBytes(exchange, requestTimeoutMs)));
       // Loads viem, like the watcher of these chains.
       const { payFromTestWallet } = await import('./test-wallet.ts');
       const transaction_hash = await payFromTestWallet(options, opened, amount, context);
       const body = JSON.stringify({ transaction_hash });
-      const headers = answerHeaders(context);
-      sendJson({ request, response, context }, { status: 200, body, headers }, isDraining);
+      sendJson(exchange, { status: 200, body, headers: answerHeaders(context) }, isDraining);
     },
   };
 }

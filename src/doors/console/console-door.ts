@@ -78,6 +78,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     const context = newRequestContext('console');
     context.onIssuedKey = () => strangers.noteValidKey(request.socket);
     const path = pathOf(request);
+    const exchange = { path, request, response, connection: request.socket, context };
     const handler = handlers.get(path);
     const rpc = path === sessionPath ? 'ExchangeCode' : handler?.method.name;
     const name = pages.has(path) ? pages.name : path === exportPath ? 'Export' : rpc;
@@ -89,10 +90,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
     response.setHeader('X-Request-Id', context.requestId);
     if (isLastAnswer(request, options.isDraining)) response.setHeader('Connection', 'close');
     const send = (status: number, body: object, headers: Readonly<Record<string, string>> = {}) =>
-      sendJson(
-        { request, response, context },
-        { status, body: JSON.stringify(body), headers: Object.entries(headers) },
-      );
+      sendJson(exchange, { status, body: JSON.stringify(body), headers: Object.entries(headers) });
     const refuse = (reason: unknown) => {
       if (reason instanceof ClientGone) return;
       const error = toServiceError(reason);
@@ -105,9 +103,7 @@ export function createConsoleDoor(options: ConsoleDoorOptions): RequestListener 
       const header = assertOwnPage(request, scheme, origin);
       // An absolute URL is a request to a proxy.
       if (!request.url?.startsWith('/')) throw new ServiceError('not_found');
-      const connection = request.socket;
-      if (pages.has(path))
-        return pages.serve({ path, request, header, response, connection, context }, options);
+      if (pages.has(path)) return pages.serve({ ...exchange, header }, options);
       if (name === undefined) throw new ServiceError('not_found');
       const Allow = path === exportPath ? 'GET' : 'POST';
       if (request.method !== Allow) throw new ServiceError('method_not_allowed', { httpHeaders: { Allow } });

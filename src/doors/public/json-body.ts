@@ -16,9 +16,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
  * may have any type.
  */
 export async function readJsonBytes(
-  request: NodeRequest,
-  header: RawHeaders,
-  response: NodeResponse,
+  { request, header, response }: { request: NodeRequest; header: RawHeaders; response: NodeResponse },
   timeoutMs: number,
   { mayBeEmpty = false } = {},
 ): Promise<Buffer> {

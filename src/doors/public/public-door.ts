@@ -190,16 +190,16 @@ async function answerTo(exchange: Exchange, options: PublicDoorOptions): Promise
 
 /** Reads the message of a request. Throws `invalid_body` with every fault. */
 async function decodeRequest(
-  { request, header, response }: Exchange,
+  exchange: Exchange,
   route: CompiledRoute,
   match: Match<CompiledRoute>,
   caller: unknown,
-  options: PublicDoorOptions,
+  { requestTimeoutMs }: PublicDoorOptions,
 ): Promise<Message> {
-  if (!route.hasBody && hasBody(request, header))
-    await assertEmptyBody(header, request, options.requestTimeoutMs);
+  const { request, header } = exchange;
+  if (!route.hasBody && hasBody(request, header)) await assertEmptyBody(exchange, requestTimeoutMs);
   const { message, violations } = route.hasBody
-    ? await readMessage(route, header, request, response, options)
+    ? await readMessage(route, exchange, requestTimeoutMs)
     : messageFromQuery(route, request);
   // Refuses fields in the query. `CreatePaymentIntent` has ignored them since the first release.
   if (route.hasBody && route.method !== PaymentIntentService.method.createPaymentIntent)
@@ -261,24 +261,16 @@ function isForBrowsers(match: Match<CompiledRoute> | undefined): boolean {
   return [...(match?.byMethod.values() ?? [])].some((route) => route.isForBrowsers);
 }
 
-type DecodedRequest = ReturnType<CompiledRoute['input']['decode']>;
-
-async function readMessage(
-  route: CompiledRoute,
-  header: RawHeaders,
-  request: NodeRequest,
-  response: NodeResponse,
-  { requestTimeoutMs }: PublicDoorOptions,
-): Promise<DecodedRequest> {
-  if (!hasBody(request, header)) return route.input.decode({});
-  const bytes = await readJsonBytes(request, header, response, requestTimeoutMs, { mayBeEmpty: true });
+async function readMessage({ input, allowsNull }: CompiledRoute, exchange: Exchange, timeoutMs: number) {
+  if (!hasBody(exchange.request, exchange.header)) return input.decode({});
+  const bytes = await readJsonBytes(exchange, timeoutMs, { mayBeEmpty: true });
   const json = bytes.length === 0 ? {} : parseJsonBody(bytes);
   // Many clients write `null` for an absent body.
-  return route.input.decode(json === null && route.allowsNull ? {} : json);
+  return input.decode(json === null && allowsNull ? {} : json);
 }
 
 /** Accepts an empty body of unknown length, as proxies announce it. Throws `invalid_body` for any other. */
-async function assertEmptyBody(header: RawHeaders, request: NodeRequest, timeoutMs: number): Promise<void> {
+async function assertEmptyBody({ request, header }: Exchange, timeoutMs: number): Promise<void> {
   const isKnown = header.get('content-length') !== null || header.get('expect') !== null;
   if (!isKnown && (await readBody(request, timeoutMs)).length === 0) return;
   throw new ServiceError('invalid_body', {
@@ -286,7 +278,7 @@ async function assertEmptyBody(header: RawHeaders, request: NodeRequest, timeout
   });
 }
 
-function messageFromQuery(route: CompiledRoute, request: NodeRequest): DecodedRequest {
+function messageFromQuery(route: CompiledRoute, request: NodeRequest) {
   const violations: FieldViolation[] = [];
   const json = parseQuery(queryOf(request), route.queryFields, violations);
   const decoded = route.input.decode(json);
