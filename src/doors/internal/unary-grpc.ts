@@ -107,11 +107,11 @@ async function serve(
   try {
     const arrived = { context, header, connection: stream.session, signal: ended.signal };
     const answer = await serveCall(called, arrived, decode, options);
-    respond(stream, context, toBinary(method.output, answer), undefined);
+    respond(stream, context, toBinary(method.output, answer));
   } catch (reason) {
     const error = refusalOf(reason, context);
     outcome = context.error?.code ?? codeToString(error.code);
-    respond(stream, context, undefined, error);
+    respond(stream, context, error);
   } finally {
     clearTimeout(deadline);
   }
@@ -167,21 +167,16 @@ function readMessage(stream: ServerHttp2Stream, signal: AbortSignal): Promise<Bu
   });
 }
 
-function respond(
-  stream: ServerHttp2Stream,
-  context: RequestContext,
-  message: Uint8Array | undefined,
-  error: ConnectError | undefined,
-): void {
+function respond(stream: ServerHttp2Stream, context: RequestContext, answer: Uint8Array | ConnectError) {
   if (stream.destroyed || stream.closed) return;
   const headers = {
     ':status': 200,
     'content-type': 'application/grpc+proto',
     'x-request-id': context.requestId,
   };
-  if (error !== undefined) {
+  if (answer instanceof ConnectError) {
     // In one frame, as required for the retries of clients and of Envoy.
-    stream.respond({ ...headers, ...Object.fromEntries(trailerOf(error)) }, { endStream: true });
+    stream.respond({ ...headers, ...Object.fromEntries(trailerOf(answer)) }, { endStream: true });
     discardStream(stream);
     return;
   }
@@ -190,5 +185,5 @@ function respond(
     stream.sendTrailers({ 'grpc-status': '0' });
     discardStream(stream);
   });
-  stream.end(message && encodeEnvelope(0, message));
+  stream.end(encodeEnvelope(0, answer));
 }
