@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { loadConfig, misspeltVariables } from '../src/config/config.ts';
+import { consoleAddress, loadConfig, misspeltVariables } from '../src/config/config.ts';
 import { databaseTargetOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { serversOf } from '../src/database/client.ts';
@@ -26,6 +26,16 @@ describe('the configuration', () => {
     expect(() => loadConfig(far)).toThrow('CONSOLE_HOST 0.0.0.0 needs TLS_CERT_FILE');
     const withPath = { CONSOLE_PORT: '9465', CONSOLE_ORIGIN: `${CONSOLE_ORIGIN}/console` };
     expect(() => loadConfig(withPath)).toThrow('CONSOLE_ORIGIN must be a scheme, a host and a port');
+  });
+
+  test.each([
+    [{}, 'http://127.0.0.1:9465'],
+    [{ CONSOLE_HOST: '::1' }, 'http://[::1]:9465'],
+    [{ CONSOLE_HOST: 'localhost' }, 'http://localhost:9465'],
+    [{ CONSOLE_HOST: '::', TLS_CERT_FILE: 'cert.pem', TLS_KEY_FILE: 'key.pem' }, 'https://127.0.0.1:9465'],
+    [{ CONSOLE_HOST: '::1', CONSOLE_ORIGIN: 'https://console.example' }, 'https://console.example'],
+  ])('a link to the console leads to where it listens: %j', (env, address) => {
+    expect(consoleAddress(loadConfig(env as Record<string, string>))).toBe(address);
   });
 
   test('has the documented defaults', () => {

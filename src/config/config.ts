@@ -294,12 +294,19 @@ function parseRpcUrls(text: string): [string, ...string[]] {
   return urls;
 }
 
-/** Returns the console's address; undefined if the console is off. `port` is the port in use. */
+const loopbackHosts = ['127.0.0.1', '::1', 'localhost'];
+
+/**
+ * Returns the console's address, on this machine unless `CONSOLE_ORIGIN` says otherwise; undefined if the
+ * console is off. `port` is the port in use.
+ */
 export function consoleAddress(
   { console: settings, tls }: Pick<Config, 'console' | 'tls'>,
   port = settings?.port,
 ): string | undefined {
-  return settings && (settings.origin ?? `${tls ? 'https' : 'http'}://127.0.0.1:${port}`);
+  if (settings === undefined) return undefined;
+  const host = loopbackHosts.includes(settings.host) ? reachable(settings.host) : '127.0.0.1';
+  return settings.origin ?? `${tls ? 'https' : 'http'}://${host}:${port}`;
 }
 
 /** The embedded mode is for trying the service out, so its console is on by default. */
@@ -311,8 +318,7 @@ function readConsole(variables: Variables) {
   const origin = readAddress(variables, 'CONSOLE_ORIGIN');
   const isEmbedded = variables.given('DATABASE_URL') === undefined;
   if (variables.given('CONSOLE_PORT') === undefined && !isEmbedded) return undefined;
-  const isLocal = ['127.0.0.1', '::1', 'localhost'].includes(host);
-  if (!isLocal && variables.given('TLS_CERT_FILE') === undefined) {
+  if (!loopbackHosts.includes(host) && variables.given('TLS_CERT_FILE') === undefined) {
     variables.problems.push(
       `CONSOLE_HOST ${host} needs TLS_CERT_FILE: what the console shows must not travel in the clear`,
     );
