@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { consoleAddress, loadConfig, misspeltVariables } from '../src/config/config.ts';
+import { consoleAddress, loadConfig, misspeltVariables, reachable } from '../src/config/config.ts';
 import { databaseTargetOf } from '../src/config/database-location.ts';
 import { parseKeyRing } from '../src/config/key-ring.ts';
 import { serversOf } from '../src/database/client.ts';
@@ -125,6 +125,7 @@ describe('the configuration', () => {
     [{ OTEL_TRACES_EXPORTER: 'console' }, true],
     [{ OTEL_TRACES_EXPORTER: 'none', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, false],
     [{ OTEL_SDK_DISABLED: 'true', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, false],
+    [{ OTEL_SDK_DISABLED: 'TRUE', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }, false],
     [{ OTEL_SERVICE_NAME: 'payments' }, false],
   ])('%o: traces %s', (env, tracing) => {
     expect(loadConfig(env as Record<string, string>).tracing).toBe(tracing);
@@ -178,7 +179,10 @@ describe('the configuration', () => {
     [{ PUBLIC_URL: 'https:pay.example' }, /PUBLIC_URL must be an http/],
     [{ HEADERS_TIMEOUT: '31' }, /HEADERS_TIMEOUT must not be above REQUEST_TIMEOUT/],
     [{ RPC_URL_BASE: 'https://node,HTTPS://Node:443/' }, /RPC_URL_BASE .*listed twice/],
+    [{ RPC_URL_BASE: 'https://node/key,https://node/key/' }, /RPC_URL_BASE .*listed twice/],
     [{ TRUSTED_PROXIES: 'fe80::1%eth0' }, /TRUSTED_PROXIES must be/],
+    [{ TRUSTED_PROXIES: '10.0.0.1,proxy' }, /TRUSTED_PROXIES must be .*"proxy" is no address or network$/],
+    [{ WEBHOOK_ALLOW: '127.1' }, /WEBHOOK_ALLOW must be .*"127.1" is no host name, address or network$/],
     [{ X402_FACILITATOR_URL_BASE_TOKEN: 'a\nb' }, /_TOKEN has a character that no HTTP header can carry/],
   ])('a setting that would not do what was meant is refused: %j', (env, why) => {
     const base = { RPC_URL_BASE: 'http://node', X402_FACILITATOR_URL_BASE: 'http://facilitator' };
@@ -200,6 +204,7 @@ describe('the configuration', () => {
       LOG_LEVEL: 'loud',
       TLS_CERT_FILE: 'cert.pem',
       CLIENT_SECRET_KEYS: '1:c2hvcnQ=',
+      RPC_URL_BASE: 'https://node.example,wss://node.example/v2/nodekey',
     };
     expect(() => loadConfig(env)).toThrow(
       new RegExp(
@@ -212,11 +217,12 @@ describe('the configuration', () => {
           'DATABASE_POOL must',
           'HTTP_PORT must',
           'GRPC_PORT must',
+          'RPC_URL_BASE must .* entry 2',
           'DRAIN_TIMEOUT must',
         ].join('.*'),
       ),
     );
-    expect(() => loadConfig(env)).not.toThrow(/hunter2|c2hvcnQ/);
+    expect(() => loadConfig(env)).not.toThrow(/hunter2|c2hvcnQ|nodekey/);
   });
 
   test.each(['postgresql://127.0.0.1', 'postgresql://127.0.0.1/', 'postgresql://h/%zz', 'db', 'http://h/db'])(
@@ -258,6 +264,25 @@ describe('the configuration', () => {
       WEBHOOK_SECRET_KEYS: ring,
     });
     expect(config.secrets.CLIENT_SECRET_KEYS?.newestVersion).toBe(1);
+  });
+
+  test('with a DATABASE_URL webhooks reach this machine only if that is allowed', () => {
+    const allowed = (WEBHOOK_ALLOW?: string) =>
+      loadConfig({ DATABASE_URL: url, WEBHOOK_ALLOW }, []).webhookAllow;
+    expect(allowed()).toEqual({ hosts: [], networks: [] });
+    expect(allowed('Receiver.Internal, FD00::/8,10.1.2.3')).toEqual({
+      hosts: ['receiver.internal'],
+      networks: ['fd00::/8', '10.1.2.3/32'],
+    });
+  });
+
+  test.each([
+    ['0.0.0.0', '127.0.0.1'],
+    ['::', '[::1]'],
+    ['fd00::1', '[fd00::1]'],
+    ['pay.internal', 'pay.internal'],
+  ])('a service that listens on %s is reached at %s', (host, address) => {
+    expect(reachable(host)).toBe(address);
   });
 
   test.each([
