@@ -30,6 +30,7 @@ interface FeedObserver {
 export function followCheckout(secret: string, observer: FeedObserver) {
   let etag: string | undefined;
   let isEnded = false;
+  let isInvalid = false;
   let offsetMs = 0;
   let failures = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -40,7 +41,10 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     // Not when the answer is read: a page that stood still reads it late, and would show time that is over.
     const askedAtMs = Date.now();
     const answer = await requestCheckout(secret, etag, (serverMs) => (offsetMs = serverMs - askedAtMs));
-    if (answer.kind === 'invalid') return observer.onInvalid();
+    if (answer.kind === 'invalid') {
+      isInvalid = true;
+      return observer.onInvalid();
+    }
     failures = answer.kind === 'no-answer' ? failures + 1 : 0;
     try {
       report(answer);
@@ -80,7 +84,7 @@ export function followCheckout(secret: string, observer: FeedObserver) {
     next ??= asking.then(start);
     return next;
   };
-  const wake = () => void (document.hidden || refresh());
+  const wake = () => void (document.hidden || isInvalid || refresh());
   document.addEventListener('visibilitychange', wake);
   // The page is back from the browser's history, or the machine is back on its network.
   addEventListener('pageshow', ({ persisted }) => persisted && wake());

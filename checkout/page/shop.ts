@@ -1,8 +1,8 @@
 // How this tab was opened, and the way back to the shop. The client secret comes in the URL's fragment or
 // from the window that opened this one. It leaves the address bar at once, and is kept only in this tab's
-// sessionStorage; in the address bar if there is none. Messages to that window, and the link back, go only to
-// origins that the merchant has registered. One message is sent earlier: to the origin that says it opened
-// this window.
+// sessionStorage; in the address bar if there is none. The status, and the link back, go only to origins that
+// the merchant has registered. Two messages go to any origin that says it opened this window: that this page
+// is ready, and that the secret opens nothing.
 
 import { parseHttpUrl } from '../sdk/arguments.ts';
 import type { Checkout } from './checkout.ts';

@@ -232,6 +232,11 @@ describe.skipIf(!hasBrowser)('hostility:', () => {
       client_secret: `${client_secret.slice(0, -2)}${last}${client_secret.slice(-1)}`,
     });
     await checkout.view('invalid');
+    // It stays so, and is not asked for again whenever the tab is shown.
+    await checkout.page.evaluate(`dispatchEvent(new Event('online'))`);
+    await checkout.page.evaluate(`fetch('/checkout/icon.svg')`);
+    const asked = device.requests.filter(({ url }) => /v1.checkout|icon/.test(url));
+    expect(asked.map(({ url }) => url.slice(-11))).toEqual(['v1/checkout', expect.stringMatching('icon')]);
     device.allowFailedRequests();
   });
 
