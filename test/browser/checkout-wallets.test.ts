@@ -196,6 +196,16 @@ describe.skipIf(!hasBrowser)('a wallet', () => {
     expect(await world.transfersOf(account.address)).toBe(1);
   });
 
+  test('whose key delegates to code has no other owners, and a rejection is final', async () => {
+    const { wallet, checkout } = await begin();
+    wallet.answer('eth_getCode', () => `0xef0100${'63'.repeat(20)}`);
+    wallet.answer('eth_sendTransaction', reject);
+    await checkout.connect();
+    await checkout.press('pay');
+    await checkout.notice('transfer-rejected');
+    await checkout.view('ready');
+  });
+
   test('of several owners may have proposed the payment to the others although it rejects', async () => {
     const { wallet, checkout } = await begin();
     wallet.answer('eth_getCode', () => '0x6080');

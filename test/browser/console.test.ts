@@ -274,6 +274,11 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await page.getByLabel('Amount in USDC').fill('five');
     await press('Prepare the refund');
     await see('Write the amount as digits, such as 12.50.');
+    await page.getByLabel('Amount in USDC').fill('4,5');
+    await see('Prepares a refund of 4.50 USDC.');
+    // Thousands, where a comma separates them.
+    await page.getByLabel('Amount in USDC').fill('4,500');
+    await page.getByText('Prepares a refund').waitFor({ state: 'detached' });
     await page.getByLabel('Amount in USDC').fill('5');
     await press('Prepare the refund');
     await see(/The address must be/);
