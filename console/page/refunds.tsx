@@ -111,7 +111,7 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     const most = surplus > 0n && (freeUnits === undefined || surplus < freeUnits) ? surplus : all;
     setAmount(most === undefined ? '' : plainAmount(most, decimals));
     // Pressed twice, the button prepares one refund.
-    setKey(crypto.randomUUID());
+    setKey(newKey());
   };
   const freeUnits = refundableUnits(intent, refunds);
   if (freeUnits !== undefined && freeUnits <= 0n) {
@@ -169,6 +169,9 @@ export function RefundForm({ intent, refunds, onDone }: RefundFormProps) {
     </Opener>
   );
 }
+
+/** Not `crypto.randomUUID`, which pages without TLS do not have. */
+const newKey = (): string => crypto.getRandomValues(new Uint32Array(4)).join('-');
 
 /** The amount in the token's smallest unit, exact; undefined unless above zero. A comma is for cents. */
 function unitsOf(text: string, decimals: number): bigint | undefined {

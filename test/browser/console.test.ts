@@ -137,6 +137,17 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await see(hash);
     });
 
+    test('signs in behind a proxy without TLS, where a refund is prepared once, too', async () => {
+      const { id } = await createPaid();
+      // As browsers do where the address is neither https nor of this machine.
+      await page.addInitScript('delete Crypto.prototype.randomUUID; delete Navigator.prototype.clipboard;');
+      await signIn(`/payments/${id}`);
+      await press('Give money back');
+      await press('Use this address');
+      await press('Prepare the refund');
+      await see('The refund is prepared.');
+    });
+
     test('signs in a new tab of the same browser, and no other browser', async () => {
       await signIn();
       const tab = await openTab(`${url}/refunds`);
