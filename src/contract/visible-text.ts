@@ -4,10 +4,10 @@
 /**
  * C0, DEL and C1, which terminals obey; line separators; characters that change the direction of the text
  * around them; and invisible ones. The joiners U+200C and U+200D are kept, because Persian, Hindi and emoji
- * need them. So is U+FE0F after a symbol, which it turns into an emoji.
+ * need them. So is U+FE0F after a symbol, which it turns into an emoji, and in a keycap such as 1️⃣.
  */
 const invisible =
-  /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\u2800\ufff9-\ufffb]|(?![\u200c\u200d]|(?<=\p{Extended_Pictographic})\ufe0f)\p{Default_Ignorable_Code_Point}/u;
+  /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}\u2800\ufff9-\ufffb]|(?![\u200c\u200d]|(?<=\p{Extended_Pictographic})\ufe0f|(?<=[\d#*])\ufe0f\u20e3)\p{Default_Ignorable_Code_Point}/u;
 const everyInvisible = new RegExp(invisible, 'gu');
 /** Most text has none of these. This test takes a fraction of the time. */
 const unusual = /[^\n\x20-\x7e]/;
