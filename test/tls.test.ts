@@ -3,6 +3,7 @@ import http2 from 'node:http2';
 import https from 'node:https';
 import grpc from '@grpc/grpc-js';
 import { expect, onTestFinished, test, vi } from 'vitest';
+import { readTls } from '../src/config/config.ts';
 import { diagnose } from '../src/processes/doctor.ts';
 import { answerOf, grpcCall, requestBytes } from './support/call.ts';
 import { useCertificate } from './support/certificates.ts';
@@ -27,6 +28,12 @@ test('doctor wants a certificate that lasts for 14 days', async () => {
       if (check === 'TLS') return ok;
   };
   expect([await isOk(14), await isOk(13)]).toEqual([true, false]);
+});
+
+test('a certificate is due to be replaced when a sixth of its life is left', async () => {
+  const { endsMs, dueMs } = await readTls({ certFile, keyFile });
+  // It is valid for a day.
+  expect(endsMs - dueMs).toBe(4 * 3_600_000);
 });
 
 test('the public door speaks HTTP/1.1 under TLS', async () => {

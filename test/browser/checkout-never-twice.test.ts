@@ -244,6 +244,20 @@ describe.skipIf(!hasBrowser)('never twice:', () => {
     expect(await counts()).toEqual(once);
   });
 
+  test('a page that is back from the history knows what another tab has sent meanwhile', async () => {
+    const { account, intent, checkout } = await begin();
+    await checkout.connect();
+    // As if the page had been frozen: a change in its own tab causes no event either.
+    const sent = { from: account.address, wallet: '', askedAtMs: Date.now(), hash: `0x${'1'.repeat(64)}` };
+    await checkout.page.evaluate(([key, value]) => localStorage.setItem(key, value), [
+      `payment-intents-checkout:${intent.id}`,
+      JSON.stringify(sent),
+    ] as const);
+    await checkout.page.evaluate(`dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))`);
+    await checkout.view('sent');
+    expect(await checkout.offersNoPayment()).toBe(true);
+  });
+
   describe('offline', () => {
     test('after the transfer was sent: the page says so, offers nothing, and recovers', async () => {
       const { device, checkout, counts } = await paySoFar();
