@@ -1,18 +1,33 @@
 import fc from 'fast-check';
 import { base, baseSepolia, polygon, polygonAmoy } from 'viem/chains';
 import * as tokens from 'viem/tokens';
-import { getAddress, isAddress } from 'viem/utils';
+import { getAddress, isAddress, toEventSelector, toFunctionSelector } from 'viem/utils';
 import { describe, expect, test } from 'vitest';
 import {
   bridgedUsdcAddresses,
+  chainNamed,
   networkFor,
   networks,
   tokenContractAddresses,
 } from '../src/contract/chains.ts';
+import * as eip3009 from '../src/contract/eip-3009.ts';
 import { parseWalletAddress } from '../src/contract/wallet-address.ts';
 import { chainNames, modeNames } from '../src/contract/words.ts';
 
 const viemChains = { mainnet: { base, polygon }, testnet: { base: baseSepolia, polygon: polygonAmoy } };
+
+test('the functions and the event of EIP-3009 are found by the hashes of their signatures', () => {
+  const fields = 'address,address,uint256,uint256,uint256,bytes32';
+  const functions = ['transferWithAuthorization', 'receiveWithAuthorization'].flatMap((name) =>
+    ['uint8,bytes32,bytes32', 'bytes'].map((signature) =>
+      toFunctionSelector(`${name}(${fields},${signature})`).slice(2),
+    ),
+  );
+  expect(eip3009.authorizationSelectors).toEqual(functions);
+  expect(eip3009.transferWithAuthorization).toBe(`0x${functions[1]}`);
+  expect(eip3009.authorizationState).toBe(toFunctionSelector('authorizationState(address,bytes32)'));
+  expect(eip3009.authorizationUsedTopic).toBe(toEventSelector('AuthorizationUsed(address,bytes32)'));
+});
 
 describe('the table of chains agrees with viem', () => {
   test.each(modeNames.flatMap((mode) => chainNames.map((chain) => [mode, chain] as const)))(
@@ -24,6 +39,13 @@ describe('the table of chains agrees with viem', () => {
       expect((tokens.usdc.addresses as Record<number, string>)[chainId]).toBe(tokenAddress);
       expect(isAddress(tokenAddress)).toBe(true);
       expect(confirmationsRequired).toBe(chain === 'base' ? 10 : 12);
+      // What a payer's wallet is told of a chain that it does not know.
+      const { nativeCurrency, rpcUrls, blockExplorers } = viemChains[mode][chain];
+      expect(chainNamed(mode, chain)).toMatchObject({
+        feeToken: nativeCurrency.symbol,
+        publicRpcUrl: rpcUrls.default.http[0],
+        explorer: blockExplorers.default.url,
+      });
     },
   );
 
