@@ -104,7 +104,7 @@ const errorGuide = {
   browser_forbidden:
     'The request has an `Origin` header, so it comes from a web page. API keys belong on servers: call the API from yours, and give your page the `client_secret`.',
   invalid_body:
-    'The body is not JSON, or a field of the body or of the query breaks a rule. `details` lists the invalid fields, all at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow.',
+    'The body is not JSON, or a field of the body or of the query breaks a rule. `details` lists the invalid fields, all at once. The same code is the answer to a request that is not valid HTTP, and to headers (`431`) or a body (`408`) that are too large or too slow. After a `408`, send the same request again.',
   idempotency_key_reused:
     'An earlier request with this `Idempotency-Key` had another body. Retry with the body of that request, or send the new request with a new key.',
   idempotency_key_invalid: 'The `Idempotency-Key` is empty, too long, or has spaces or other characters.',
