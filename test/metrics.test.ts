@@ -120,6 +120,11 @@ test("how far this machine's clock is ahead of the database's", async () => {
   expect((await scrape()).get('payment_intents_clock_ahead_seconds')).toBeLessThan(60);
 });
 
+test('without TLS no certificate is due to be replaced', async () => {
+  const text = await (await fetch(`${service.operationsUrl}/metrics`)).text();
+  expect(text).toContain('\npayment_intents_tls_certificate_due_timestamp_seconds +Inf\n');
+});
+
 test('the public port has no metrics', async () => {
   expect((await fetch(`${service.publicUrl}/metrics`)).status).toBe(404);
 });
