@@ -8,6 +8,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { chainNamed } from '../src/contract/chains.ts';
 import { catalogue } from '../src/contract/error-catalogue.ts';
 import { readClockAheadMs } from '../src/database/replication.ts';
+import { createMetrics } from '../src/telemetry/metrics.ts';
 import { blockCreates } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { startChain, type TestChain } from './support/chain.ts';
@@ -118,6 +119,16 @@ test("how far this machine's clock is ahead of the database's", async () => {
   const aheadMs = await readClockAheadMs(service.database.orm.em).finally(() => vi.restoreAllMocks());
   expect(Math.round(aheadMs / 60_000)).toBe(60);
   expect((await scrape()).get('payment_intents_clock_ahead_seconds')).toBeLessThan(60);
+});
+
+test('a process that no longer watches a chain does not export its last reorganisation', async () => {
+  const metrics = createMetrics();
+  const chain = metrics.chain('testnet', 'base', { blockTimeMs: 200, faults: [], events: [] });
+  const depth = 'payment_intents_chain_reorganisation_depth_blocks{';
+  chain.reorganisation({ depth: 3, transfers: 0, isFinal: false });
+  expect((await metrics.text()).body).toContain(depth);
+  chain.leaseLost();
+  expect((await metrics.text()).body).not.toContain(depth);
 });
 
 test('without TLS no certificate is due to be replaced', async () => {

@@ -175,7 +175,7 @@ export async function firstFound<Row, Answer extends { nextPageToken: string }>(
   return answer;
 }
 
-/** A list, newest first, with buttons for more rows and for new ones: no row moves under the pointer. */
+/** A list, newest first, with buttons for more rows and for new ones: none of these moves the others. */
 export function LiveList<Row extends { id: string }, Answer extends { nextPageToken: string }>(
   props: LiveListProps<Row, Answer>,
 ) {

@@ -62,7 +62,7 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     metricsPort: integer('METRICS_PORT', 9464, 0, 65535),
     /** The console; undefined if it is off. */
     console: readConsole(variables),
-    /** Requests per second for each API key by policy, with a burst of twice that; 0 means no limit. */
+    /** Requests per second for each API key or client secret, with a burst of twice that; 0: no limit. */
     rateLimits: {
       creates: rateLimit,
       reads: integer('RATE_LIMIT_READS', rateLimit, 0, 1_000_000),
@@ -84,9 +84,9 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     /** Unattributed transfers below this amount are not recorded. In the token's smallest unit. */
     unattributedMinUnits: BigInt(integer('UNATTRIBUTED_MIN_UNITS', 10_000, 0, 999_999_999)),
     eventRetentionDays: integer('EVENT_RETENTION_DAYS', 30, 7, 3_650),
-    /** How long the ports stay open when the service stops, so that load balancers notice first. */
+    /** How long the ports stay open at a stop, so that load balancers notice; at most half of all time. */
     drainDelayMs: integer('DRAIN_DELAY', isEmbedded ? 0 : 2, 0, 3600) * 1000,
-    /** Longest time to finish requests in flight when the service stops, the delay included. */
+    /** Longest time to stop, the delay included. Requests in flight have one second less (tracing: 3). */
     drainTimeoutMs: integer('DRAIN_TIMEOUT', 10, 0, 3600) * 1000,
     databaseTimeouts: {
       connectTimeoutMs: integer('DATABASE_CONNECT_TIMEOUT', 5, 1, 3600) * 1000,

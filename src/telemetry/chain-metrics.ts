@@ -189,8 +189,9 @@ function metricsOf(
     reader: (place: number) => series.reader.set(of, place),
     /** Removes the metrics that only the lease holder exports. */
     leaseLost() {
-      const { reader, unconfirmed, headBlock, finalBlock, readBlock, verifiedBlock, headTime } = series;
-      const own = [reader, unconfirmed, headBlock, finalBlock, readBlock, verifiedBlock, headTime];
+      const { reader, unconfirmed, deepest, headBlock, finalBlock, readBlock, verifiedBlock, headTime } =
+        series;
+      const own = [reader, unconfirmed, deepest, headBlock, finalBlock, readBlock, verifiedBlock, headTime];
       for (const each of own) each.remove(of);
       expiry.forget(clock);
     },

@@ -37,8 +37,9 @@ export function createJsonCodec<Desc extends DescMessage>(
   return {
     decode: decoderOf<Desc>(codec),
     /**
-     * Encodes a message as JSON text. Leaves out unset optional and message fields, empty lists without the
-     * mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`. Writes everything else.
+     * Encodes a message as JSON text. Leaves out unset optional and message fields, empty optional texts,
+     * empty lists without the mark `keep_empty`, and empty fields with the mark `omit_empty` or `secret`.
+     * Writes everything else.
      */
     encode: (message: MessageShape<Desc>): string => codec.encode(message),
   };
