@@ -14,7 +14,7 @@ import { doors, pagesOf, type Request } from './support/call.ts';
 import { allPositioned } from './support/event-rows.ts';
 import { openClient } from './support/open-client.ts';
 import { createTestWatcher, endWatch, leaseNumber, sendPayment } from './support/settlement.ts';
-import { insertTransfers, type TransferSettings } from './support/transfer-rows.ts';
+import { insertTransfers, type Rows, type TransferSettings } from './support/transfer-rows.ts';
 import { useChain, useService } from './support/use-service.ts';
 
 const service = await useService({ ROLES: 'api,expiry' });
@@ -264,6 +264,28 @@ test('a refund whose transfer is being recorded is not canceled', async () => {
   await recording.query('commit');
   await recording.end();
   expect((await cancel).code).toBe('invalid_state');
+});
+
+test.each<[string, (refund: { id: string; payment_intent: string }) => Promise<unknown>]>([
+  ['retrieved', async ({ id }) => (await service.call('getRefund', { id })).json],
+  [
+    'listed',
+    async ({ payment_intent }) => (await service.call('listRefunds', { payment_intent })).json.refunds[0],
+  ],
+])('a refund whose transfer is recorded while it is %s has the status of its transfer', async (_, read) => {
+  const { json: refund } = await create(await paidIntent({}));
+  const id = uuidOf(refund.id);
+  const recording = await openClient(service.location);
+  await recording.query('begin; lock table transfers in access exclusive mode');
+  const answer = read(refund);
+  await sessionsWaiting(service, 1);
+  const rows: Rows = { query: (...of) => recording.query(...of) };
+  await insertTransfers(rows, service.merchant, [{ isRefund: true, amountUnits: 999 }]);
+  await recording.query('update transfers set refund = $1 where amount_units = 999 and refund is null', [id]);
+  await recording.query(`update refunds set status = 'processing' where id = $1`, [id]);
+  await recording.query('commit');
+  await recording.end();
+  expect(await answer).toMatchObject({ status: 'processing', transfers: [{ amount_units: 999 }] });
 });
 
 describe('on the chain', async () => {

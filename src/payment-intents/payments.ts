@@ -12,8 +12,9 @@ import {
   PaymentIntentEntity,
   type PaymentIntentRow,
 } from '../database/entities/payment-intent.ts';
+import { RefundEntity, type RefundRow } from '../database/entities/refund.ts';
 import { TransferEntity, type TransferRow } from '../database/entities/settlement.ts';
-import { entityColumns } from '../database/entity-columns.ts';
+import { type EntityColumns, entityColumns } from '../database/entity-columns.ts';
 import { jsonOfRows, preparedStatement, type RunPrepared } from '../database/prepared.ts';
 import { mapLargeInSlices } from '../scheduling/slices.ts';
 
@@ -47,13 +48,31 @@ export function createTransfersReader(em: EntityManager, of: keyof typeof belong
  * Returns a function that adds their newest payments to intents. An intent that has payments is returned as it
  * is when they are read: its sums and its status are those of its payments. `also` is read of it then, too.
  */
-export function createPaymentsReader(em: EntityManager, also = { columns: '', join: '' }) {
-  const now = entityColumns<PaymentIntentRow>(em, PaymentIntentEntity, ['status', ...laterProperties]);
-  const read = createReader(em, 'payment_intent', {
+export const createPaymentsReader = (em: EntityManager, also = { columns: '', join: '' }) =>
+  createOwnersReader(
+    em,
+    'payment_intent',
+    entityColumns<PaymentIntentRow>(em, PaymentIntentEntity, ['status', ...laterProperties]),
+    also,
+  );
+
+const laterOfRefund = ['status', 'succeededAt', 'canceledAt', 'expiredAt', 'labels'] as const;
+
+/** The same for refunds and their transfers. */
+export const createRefundsReader = (em: EntityManager) =>
+  createOwnersReader(em, 'refund', entityColumns<RefundRow>(em, RefundEntity, laterOfRefund));
+
+function createOwnersReader<Row extends Owner>(
+  em: EntityManager,
+  of: 'payment_intent' | 'refund',
+  now: EntityColumns<Row>,
+  also = { columns: '', join: '' },
+) {
+  const read = createReader(em, of, {
     columns: `, ${now.of('i')}${also.columns}`,
-    join: `cross join lateral (select * from payment_intents i where i.id = wanted.id limit 1) i ${also.join}`,
+    join: `cross join lateral (select * from ${of}s i where i.id = wanted.id limit 1) i ${also.join}`,
   });
-  return async (run: RunPrepared, rows: readonly PaymentIntentRow[]) => {
+  return async (run: RunPrepared, rows: readonly Row[]) => {
     const { payments, first } = await read(run, rows);
     return rows.map((row) => {
       const found = first.get(row.id);

@@ -31,7 +31,7 @@ import { eventText } from '../events/event.ts';
 import { findMerchant } from '../merchants/administration.ts';
 import { AdministrationError, type NamedKind, noneWith, uuidOf } from '../merchants/operator-ids.ts';
 import { presentPaymentIntent } from '../payment-intents/payment-intent.ts';
-import { createPaymentsReader, createTransfersReader } from '../payment-intents/payments.ts';
+import { createPaymentsReader, createRefundsReader } from '../payment-intents/payments.ts';
 import { toRefund } from '../refunds/refund.ts';
 import { byteaOf } from '../requests/filters.ts';
 import { toTransfer } from '../settlement/transfer.ts';
@@ -295,8 +295,8 @@ export const refunds = resources<RefundRow, RefundListOptions>({
     matching: [['t.status = ?::refund_status', status]],
   }),
   async textsOf(em, rows) {
-    const transfers = await createTransfersReader(em, 'refund')(createPreparedStatements(em).run, rows);
-    return rows.map((row) => refundCodec.encode(toRefund(row, transfers.get(row.id) ?? [])));
+    const found = await createRefundsReader(em)(createPreparedStatements(em).run, rows);
+    return found.map(({ row, payments }) => refundCodec.encode(toRefund(row, payments)));
   },
   rowOf: (row) => ({
     payment_intent: formatIdentifier('pi', row.paymentIntent),

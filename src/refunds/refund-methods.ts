@@ -17,7 +17,7 @@ import type { PreparedStatement, RunPrepared } from '../database/prepared.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { readScannedPage, Values } from '../database/scanned-page.ts';
 import { createApplySteps, holdChain } from '../payment-intents/change-payment-intents.ts';
-import { createTransfersReader } from '../payment-intents/payments.ts';
+import { createRefundsReader } from '../payment-intents/payments.ts';
 import { invalidState, ServiceError } from '../requests/errors.ts';
 import { byteaOf, hashViolations, wordViolations } from '../requests/filters.ts';
 import type { MethodsOf } from '../requests/method.ts';
@@ -41,7 +41,7 @@ function rowsOf({ transfers, metadata }: { transfers: readonly Payment[]; metada
 /** Finds refunds of a merchant and mode, and converts them. */
 function createRefundReader(em: EntityManager) {
   const columns = entityColumns<RefundRow>(em, RefundEntity);
-  const readTransfers = createTransfersReader(em, 'refund');
+  const readTransfers = createRefundsReader(em);
   const find = preparedStatement(
     'find_refund',
     `select ${columns.of('r')} from refunds r where r.id = $1 and r.merchant_id = $2 and r.mode = $3`,
@@ -58,9 +58,11 @@ function createRefundReader(em: EntityManager) {
       return row;
     },
     async present(run: RunPrepared, rows: readonly RefundRow[]): Promise<Refund[]> {
-      const transfers = await readTransfers(run, rows);
-      const weightOf = ({ id }: RefundRow) => 1 + (transfers.get(id)?.length ?? 0);
-      return mapLargeInSlices(rows, weightOf, (row) => toRefund(row, transfers.get(row.id) ?? []));
+      return mapLargeInSlices(
+        await readTransfers(run, rows),
+        ({ payments }) => 1 + payments.length,
+        ({ row, payments }) => toRefund(row, payments),
+      );
     },
   };
 }
