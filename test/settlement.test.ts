@@ -5,7 +5,7 @@ import { setTimeout } from 'node:timers/promises';
 import type { Address, Hex } from 'viem';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { bridgedUsdcAddresses } from '../src/contract/chains.ts';
-import { parseIdentifier } from '../src/database/identifiers.ts';
+import { formatIdentifier, parseIdentifier } from '../src/database/identifiers.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { startChain, type TestChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
@@ -540,3 +540,48 @@ test('a change that waited for another one is not dated before it', async () => 
   expect([canceled?.type, late?.type]).toEqual(['payment_intent.canceled', 'payment_intent.late_payment']);
   expect(late?.created_at.getTime()).toBeGreaterThanOrEqual(Date.parse(canceled_at));
 });
+
+test.each<[string, (lease: bigint, id: string, blockHash: Hex) => Promise<unknown>, object]>([
+  ['confirmed', (lease, id, hash) => watcher.ledger.confirmAll(lease, hash, [id]), { status: 'succeeded' }],
+  [
+    'reverted',
+    (lease, id) => watcher.ledger.revertTransfers(lease, [id]),
+    { status: 'requires_payment', amount_received_units: 0 },
+  ],
+])(
+  'a transfer that was attributed while its chain was not watched is %s with its intent',
+  async (_, change, end) => {
+    const intent = await calls.createIntent({ amount_units: 20_000 });
+    await calls.createIntent({ amount_units: 20_000 });
+    const hash = await pay(intent, 20_000n, { suffix: '0x' });
+    const [found] = await service.query<{ id: string; block: string }>(
+      `select id, encode(block_hash, 'hex') as block from transfers where transaction_hash = $1`,
+      [`\\x${hash.slice(2)}`],
+    );
+    const { id = '', block } = found ?? {};
+    const [row] = await service.query<{ lease_number: string }>(
+      `delete from watched_chains where chain = 'base' returning *`,
+    );
+    const blocker = await openClient(service.location);
+    await blocker.query('begin; lock table events in exclusive mode');
+    const attributing = service.call('attributeTransfer', {
+      id: formatIdentifier('tr', id),
+      payment_intent: intent.id,
+    });
+    await sessionsWaiting(service, 1);
+    await service.query(
+      'insert into watched_chains select * from jsonb_populate_record(null::watched_chains, $1)',
+      [JSON.stringify(row)],
+    );
+    const lease = BigInt(row?.lease_number ?? 0);
+    const changing = change(lease, id, `0x${block}`);
+    changing.catch(() => {});
+    await sessionsWaiting(service, 2);
+    await blocker.query('commit');
+    await blocker.end();
+    expect((await attributing).code).toBe('ok');
+    await expect(changing).rejects.toThrow();
+    await change(lease, id, `0x${block}`);
+    expect(await calls.getIntent(intent.id)).toMatchObject(end);
+  },
+);

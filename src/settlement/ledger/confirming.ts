@@ -10,7 +10,7 @@ import { mapInSlices } from '../../scheduling/slices.ts';
 import { confirm } from '../judgement.ts';
 import type { TransferLog } from '../node-answers.ts';
 import type { Change, LedgerContext } from './context.ts';
-import { recordedOf } from './reverting.ts';
+import { assertUnchanged, recordedOf } from './reverting.ts';
 import { bytes, hashOf, idsOf, inChunks } from './values.ts';
 
 /** A recorded transfer that is not reorged. `isPayment`: it belongs to an intent or a refund. */
@@ -34,7 +34,7 @@ export function createConfirming({
     const paid = new Set(rows.flatMap(({ payment_intent }) => payment_intent ?? []));
     const locked = await lock(inside, paid, refundIds);
     const at = new Date();
-    await inside(markConfirmed, [ids, bytes(blockHash)]);
+    assertUnchanged((await inside(markConfirmed, [ids, bytes(blockHash)])).rows, rows);
     const refunds = await refunding.confirm(inside, ids, refundIds, locked, at);
     const processing = [...locked.values()].filter(
       ({ id, status }) => paid.has(id) && status === 'processing',
@@ -93,7 +93,8 @@ function readRecorded(row: QueryResultRow): RecordedTransfer {
 
 const markConfirmed = preparedStatement(
   'mark_transfers_confirmed',
-  `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and block_hash = $2::bytea and state = 'pending'`,
+  `update transfers set state = 'confirmed' where id = any ($1::uuid[]) and block_hash = $2::bytea and state = 'pending'
+   returning id, payment_intent, refund`,
 );
 const transferColumns = `id, transaction_hash, log_index, block_number, block_hash, block_time, token_address, from_address, to_address, amount_units, coalesce(payment_intent, refund) is not null as is_payment`;
 /** Transfers due for confirmation at once. */

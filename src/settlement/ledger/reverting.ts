@@ -75,6 +75,23 @@ export async function recordedOf(run: RunPrepared, ids: readonly string[]): Prom
   return ids.length === 0 ? [] : (await run(findByIds, [ids])).rows;
 }
 
+/**
+ * Throws if a changed transfer was attributed since `before`, by a request from when the chain was not watched:
+ * there was no row for `holdChain` to lock. The next pass does the work.
+ */
+export function assertUnchanged(
+  changed: readonly Pick<RecordedRow, 'id' | 'payment_intent' | 'refund'>[],
+  before: readonly RecordedRow[],
+): void {
+  const known = new Map(before.map((row) => [row.id, row]));
+  for (const { id, payment_intent, refund } of changed) {
+    const row = known.get(id);
+    if (row?.payment_intent !== payment_intent || row?.refund !== refund) {
+      throw new Error('a transfer was attributed meanwhile');
+    }
+  }
+}
+
 /** Reverts transfers and recalculates their intents. */
 export async function revertRows(
   inside: RunPrepared,
@@ -88,7 +105,7 @@ export async function revertRows(
   const at = new Date();
   const affected = new Map([...locked].filter(([id]) => paid.has(id)));
   const open = [...affected.values()].filter(isOpen);
-  await inside(markReorged, [rows.map(({ id }) => id), open.map(({ id }) => id)]);
+  assertUnchanged((await inside(markReorged, [idsOf(rows), idsOf(open)])).rows, rows);
   const confirmed = new Set(
     rows.flatMap(({ state, payment_intent }) => (state === 'confirmed' ? payment_intent : [])),
   );
@@ -129,11 +146,13 @@ const markReorged = preparedStatement(
         set state = 'reorged',
             counts = counts and not is_refund and payment_intent <> all ($2::uuid[]),
             labels = case when is_refund or payment_intent = any ($2::uuid[]) then null else labels end
-      where id = any ($1::uuid[]) returning authorized_by
+      where id = any ($1::uuid[]) returning id, payment_intent, refund, authorized_by
+   ), released as (
+     update authorizations a set status = 'submitted' from reverted
+      where a.id = reverted.authorized_by
+        and not exists (
+          select from transfers t
+           where t.authorized_by = a.id and t.state <> 'reorged' and t.id <> all ($1::uuid[]))
    )
-   update authorizations a set status = 'submitted' from reverted
-    where a.id = reverted.authorized_by
-      and not exists (
-        select from transfers t
-         where t.authorized_by = a.id and t.state <> 'reorged' and t.id <> all ($1::uuid[]))`,
+   select id, payment_intent, refund from reverted`,
 );
