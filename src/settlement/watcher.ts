@@ -267,14 +267,16 @@ export class Watcher {
     }
     state.minDepthMs = (await identity.isLocalChain()) ? 0 : settings.minDepthMs;
     const progress = await ledger.progress();
-    state.cursor = progress?.cursor;
-    state.finalRead = progress?.finalNumber ?? 0;
-    state.readBefore = state.cursor?.number ?? 0;
-    observer.verified?.(progress?.verifiedNumber ?? 0);
+    // `chain unwatch` has just removed it.
+    if (progress === undefined) throw new LeaseLost();
+    state.cursor = progress.cursor;
+    state.finalRead = progress.finalNumber;
+    state.readBefore = progress.cursor.number;
+    observer.verified?.(progress.verifiedNumber);
     state.suspected = undefined;
     this.#expiredAtMs = performance.now();
     this.#verification.forgetDenials();
-    logger.info({ chain_id: settings.chainId, block: state.cursor?.number }, 'watching the chain');
+    logger.info({ chain_id: settings.chainId, block: progress.cursor.number }, 'watching the chain');
     return true;
   }
 
