@@ -26,7 +26,8 @@ const uuidOf = (id: string) => parseIdentifier('pi', id) ?? parseIdentifier('rf'
 
 /** An intent with payments, inserted with SQL. */
 async function paidIntent(...payments: TransferSettings[]): Promise<string> {
-  const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 })).json;
+  const { apiKey } = service.merchant.keys[payments[0]?.mode ?? 'testnet'];
+  const { id } = (await service.call('createPaymentIntent', { amount_units: 1_000 }, { apiKey })).json;
   const confirmed = payments.map((payment) => ({
     paymentIntent: id,
     state: 'confirmed' as const,
@@ -153,6 +154,16 @@ describe('a request', () => {
       expect((await create(other, { amount_units: 400 }, options)).code).toBe('idempotency_key_reused');
       expect((await service.call('listRefunds', { payment_intent: intent })).json.refunds).toHaveLength(1);
     }
+  });
+
+  test('with the idempotency key of a refund in the other mode creates a refund', async () => {
+    const [testnet, mainnet] = [await paidIntent({}), await paidIntent({ mode: 'mainnet' })];
+    const idempotencyKey = 'refund-modes';
+    const first = (await create(testnet, {}, { idempotencyKey })).json;
+    const { apiKey } = service.merchant.keys.mainnet;
+    const second = await create(mainnet, {}, { idempotencyKey, apiKey });
+    expect(second.json).toMatchObject({ payment_intent: mainnet, mode: 'mainnet' });
+    expect((await create(testnet, {}, { idempotencyKey })).json).toEqual(first);
   });
 
   test('with the same idempotency key for two intents at once creates one refund', async () => {
