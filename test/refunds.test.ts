@@ -149,7 +149,16 @@ describe('a request', () => {
       const again = await create(intent, { amount_units: 400 }, options);
       expect(again.json).toEqual(first.json);
       expect(again.replayed).toBe(true);
-      expect((await create(intent, { amount_units: 401 }, options)).code).toBe('idempotency_key_reused');
+      const others = [
+        { amount_units: 401 },
+        { destination: exchange },
+        { reason: 'x' },
+        { metadata: { x: 'x' } },
+      ];
+      for (const changed of others) {
+        const { code } = await create(intent, { amount_units: 400, ...changed }, options);
+        expect([changed, code]).toEqual([changed, 'idempotency_key_reused']);
+      }
       const other = await paidIntent({});
       expect((await create(other, { amount_units: 400 }, options)).code).toBe('idempotency_key_reused');
       expect((await service.call('listRefunds', { payment_intent: intent })).json.refunds).toHaveLength(1);
