@@ -87,6 +87,7 @@ const states: [string, string | undefined, () => TransferSettings][] = [
   ['open, too late', undefined, () => ({ blockTime: late() })],
   ['being paid', `status = 'processing', ${whole}`, () => ({ amountUnits: 1 })],
   ['paid', `${ended('succeeded')}, ${whole}`, () => ({ amountUnits: 1 })],
+  ['paid by what was reorged', `${ended('succeeded')}, labels = '{reorged}'`, () => ({ blockTime: late() })],
   ['expired', ended('expired'), () => ({})],
   ['canceled', ended('canceled'), () => ({})],
   ['canceled, in another token', ended('canceled'), () => ({ tokenAddress: bridged })],
