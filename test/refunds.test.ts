@@ -108,6 +108,18 @@ describe('what can be returned', () => {
     expect((await service.call('detachTransfer', { id: byHand })).json.status).toBe('unattributed');
   });
 
+  test.each<[string, TransferSettings]>([
+    ['pending', { state: 'pending' }],
+    ['in another token', { state: 'confirmed', tokenAddress: bridgedUsdcAddresses.usdbC }],
+  ])('a payment that is %s is detached, though refunds exceed the others', async (_, payment) => {
+    const intent = await paidIntent({});
+    const { id } = (await create(intent)).json;
+    await service.query('update refunds set amount_units = amount_units + 1 where id = $1', [uuidOf(id)]);
+    const [byHand = ''] = await insertTransfers(service, service.merchant, [payment]);
+    await service.call('attributeTransfer', { id: byHand, payment_intent: intent });
+    expect((await service.call('detachTransfer', { id: byHand })).json.status).toBe('unattributed');
+  });
+
   test('never exceeds the payments, even with concurrent refunds', async () => {
     const intent = await paidIntent({});
     const made = await Promise.all(Array.from({ length: 20 }, () => create(intent, { amount_units: 300 })));
