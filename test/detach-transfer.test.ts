@@ -3,6 +3,7 @@
 import type { Address } from 'viem';
 import { expect, onTestFinished, test } from 'vitest';
 import { parseIdentifier } from '../src/database/identifiers.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { type Door, doors, type TransferJson } from './support/call.ts';
 import { startChain } from './support/chain.ts';
 import { eventsOf } from './support/event-rows.ts';
@@ -71,6 +72,22 @@ test('what is done already is answered without the lock of the chain', async () 
   await holder.query('begin; select from watched_chains for update');
   const codes = [await attribute('json', attributed, intent), await detach('json', other)];
   expect(codes.map(({ code }) => code)).toEqual(['ok', 'ok']);
+});
+
+test('a transfer that went to another intent meanwhile is not detached', async () => {
+  const [before, after] = [await intentIn(undefined), await intentIn(undefined)];
+  const id = await received();
+  await attribute('json', id, before);
+  const blocker = await openClient(service.location);
+  onTestFinished(() => blocker.end());
+  await blocker.query('begin');
+  const move = 'update transfers set payment_intent = $1 where id = $2';
+  await blocker.query(move, [uuidOf(after), parseIdentifier('tr', id)]);
+  const detached = detach('json', id);
+  await sessionsWaiting(service, 1);
+  await blocker.query('commit');
+  expect((await detached).code).toBe('unavailable');
+  expect(await eventTypesOf(before)).toEqual(['processing']);
 });
 
 test('an intent that needs more accepts a transfer without allow_ended', async () => {
