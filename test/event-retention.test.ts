@@ -96,7 +96,7 @@ describe('removal', () => {
     );
   });
 
-  test('several processes remove each event once, with the attempts to deliver it', async () => {
+  test('several processes remove each event once, with its deliveries and their attempts', async () => {
     const merchant = await newMerchant();
     await storeEvents(
       service,
@@ -107,8 +107,14 @@ describe('removal', () => {
        select id, merchant_id, 1, now(), 5 from events where merchant_id = $1`,
       [merchant.id],
     );
+    await service.query(
+      `insert into webhook_deliveries (merchant_id, event_id, endpoint_id, id, status, created_at)
+       select merchant_id, id, id, id, 'delivered', now() from events where merchant_id = $1`,
+      [merchant.id],
+    );
     await Promise.all([removeAll(), removeAll(), removeAll()]);
     expect(await service.query('select from webhook_attempts limit 1')).toEqual([]);
+    expect(await service.query('select from webhook_deliveries limit 1')).toEqual([]);
     expect([await countOf('events', merchant), await countOf('removed_events', merchant)]).toEqual([
       0, 1_500,
     ]);
