@@ -177,16 +177,6 @@ describe('a request', () => {
     }
   });
 
-  test('with the idempotency key of a refund in the other mode creates a refund', async () => {
-    const [testnet, mainnet] = [await paidIntent({}), await paidIntent({ mode: 'mainnet' })];
-    const idempotencyKey = 'refund-modes';
-    const first = (await create(testnet, {}, { idempotencyKey })).json;
-    const { apiKey } = service.merchant.keys.mainnet;
-    const second = await create(mainnet, {}, { idempotencyKey, apiKey });
-    expect(second.json).toMatchObject({ payment_intent: mainnet, mode: 'mainnet' });
-    expect((await create(testnet, {}, { idempotencyKey })).json).toEqual(first);
-  });
-
   test('with the same idempotency key for two intents at once creates one refund', async () => {
     const intents = [await paidIntent({}), await paidIntent({})];
     const made = intents.map((intent) => create(intent, {}, { idempotencyKey: 'refund-both' }));
@@ -260,6 +250,16 @@ describe('a request', () => {
         expect((await service.call('listRefunds', {}, options)).json.refunds).toEqual([]);
       }
     }
+  });
+
+  test('with the idempotency key of a refund in the other mode creates a refund', async () => {
+    const [testnet, mainnet] = [await paidIntent({}), await paidIntent({ mode: 'mainnet' })];
+    const idempotencyKey = 'refund-modes';
+    const first = (await create(testnet, {}, { idempotencyKey })).json;
+    const { apiKey } = service.merchant.keys.mainnet;
+    const second = await create(mainnet, {}, { idempotencyKey, apiKey });
+    expect(second.json).toMatchObject({ payment_intent: mainnet, mode: 'mainnet' });
+    expect((await create(testnet, {}, { idempotencyKey })).json).toEqual(first);
   });
 });
 
@@ -557,7 +557,8 @@ describe('on the chain', async () => {
     await revert(first);
     await send();
     await mine();
-    expect((await get(refund.id)).transfers).toHaveLength(4);
+    const labels = (await get(refund.id)).transfers.map((transfer) => transfer.labels);
+    expect(labels).toEqual([undefined, undefined, ['twice'], ['twice']]);
   });
 
   test.each([
@@ -623,7 +624,9 @@ describe('on the chain', async () => {
     const { transfers } = await get(refund.id);
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(800);
     await revert(transfers[0]?.transaction_hash as string);
-    expect(await get(refund.id)).toMatchObject({ status: 'succeeded', transfers: [{}, { counts: true }] });
+    const left = await get(refund.id);
+    expect(left).toMatchObject({ status: 'succeeded', transfers: [{}, { counts: true }] });
+    expect(left.transfers[1]?.labels).toBeUndefined();
     expect((await intentOf(refund.payment_intent)).amount_refunded_units).toBe(400);
     expect((await eventsOf(refund.id)).join(' ')).toBe(
       'processing unexpected succeeded unexpected reorged processing succeeded',
@@ -702,6 +705,38 @@ describe('on the chain', async () => {
     await revert(payments[0]?.transaction_hash as string);
     expect(await get(refund.id)).toMatchObject({ status: 'succeeded', labels: ['payment_reorged'] });
     expect(await eventsOf(refund.id)).toEqual(['processing', 'succeeded', 'unexpected']);
+  });
+
+  test('a canceled refund is labeled, too, if its transfer is on the chain', async () => {
+    const refund = await newRefund({ amount_units: 400 });
+    const { json: other } = await create(refund.payment_intent, { amount_units: 400 });
+    for (const { id } of [refund, other]) await service.call('cancelRefund', { id });
+    await sendPrepared(refund);
+    const reverted = await sendPrepared(other);
+    await mine(10);
+    await revert(reverted);
+    const { payments } = await intentOf(refund.payment_intent);
+    await revert(payments[0]?.transaction_hash as string);
+    expect((await get(refund.id)).labels).toEqual(['after_cancel', 'payment_reorged']);
+    expect((await get(other.id)).labels).toBeUndefined();
+  });
+
+  test('a refund is not labeled if other payments cover it, or none of those that are reorged was confirmed', async () => {
+    const id = await settledIntent();
+    const pay = () => sendPayment(chain, { id, expected_wallet: wallet }, 1_000);
+    await pay();
+    await mine(10);
+    const { json: refund } = await create(id, { amount_units: 1_000 });
+    await sendPrepared(refund);
+    await mine(10);
+    await revert((await intentOf(id)).payments[0]?.transaction_hash as string);
+    expect((await get(refund.id)).labels).toBeUndefined();
+    // Sent by mistake: more is returned than was received.
+    await sendPrepared(refund);
+    await pay();
+    await mine();
+    await revert((await intentOf(id)).payments.at(-1)?.transaction_hash as string);
+    expect((await get(refund.id)).labels).toEqual(['twice']);
   });
 
   test("the payer's checkout shows the refund once it is on the chain", async () => {
