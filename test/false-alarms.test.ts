@@ -86,6 +86,14 @@ test('of transfers that no intent expects, one of exactly the least amount is re
   expect(await verified()).toEqual([10_000]);
 });
 
+test('a transfer of less that two intents expect is recorded', async () => {
+  await start();
+  const fields = { wallet_address: newWallet(), amount_units: 5_000 };
+  const [intent] = [await calls.createIntent(fields), await calls.createIntent(fields)];
+  await send(intent.expected_wallet, 5_000);
+  expect(await verified()).toEqual([5_000]);
+});
+
 test('a transfer some seconds before the first intent that names its wallet', async () => {
   await start({ secondsAgo: 10 });
   const wallet = newWallet();
