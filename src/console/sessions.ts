@@ -5,7 +5,6 @@ import type { EntityManager } from '@mikro-orm/postgresql';
 import type { KeyRing } from '../config/key-ring.ts';
 import type { ModeName } from '../contract/words.ts';
 import { type ConsoleSession, ConsoleSessionEntity } from '../database/entities/console.ts';
-import { keysChangedChannel } from '../database/entities/merchant.ts';
 import { entityColumns } from '../database/entity-columns.ts';
 import { formatIdentifier, newUuid } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement, type RunPrepared } from '../database/prepared.ts';
@@ -152,14 +151,12 @@ export async function listSessions(em: EntityManager): Promise<SessionSummary[]>
 /** Ends a session on every process, or makes its code invalid. Throws AdministrationError. */
 export async function revokeSession(em: EntityManager, sessionId: string): Promise<SessionSummary> {
   const id = uuidOf('cs', sessionId);
-  return em.fork().transactional(async (tx) => {
-    const session = await tx.findOne(ConsoleSessionEntity, { id });
-    if (session === null) throw noneWith('cs', sessionId);
-    session.revokedAt ??= new Date();
-    await tx.flush();
-    await tx.execute(`select pg_notify('${keysChangedChannel}', '')`);
-    return summarize(session);
-  });
+  const own = em.fork();
+  const session = await own.findOne(ConsoleSessionEntity, { id });
+  if (session === null) throw noneWith('cs', sessionId);
+  session.revokedAt ??= new Date();
+  await own.flush();
+  return summarize(session);
 }
 
 function summarize(session: ConsoleSession) {
