@@ -267,7 +267,7 @@ export class Watcher {
     }
     state.minDepthMs = (await identity.isLocalChain()) ? 0 : settings.minDepthMs;
     const progress = await ledger.progress();
-    // `chain unwatch` has just removed it.
+    // Just unwatched.
     if (progress === undefined) throw new LeaseLost();
     state.cursor = progress.cursor;
     state.finalRead = progress.finalNumber;

@@ -93,7 +93,7 @@ export function createTestWatcher(
     ...(nodeChoice && { nodeChoice }),
   });
   const isLost = ({ message }: Record<string, unknown>) =>
-    message === 'another process watches this chain now';
+    message === 'another process watches this chain now, or none does';
   const pass = async (run: () => Promise<boolean>): Promise<boolean> => {
     for (;;) {
       const lines = log.length;

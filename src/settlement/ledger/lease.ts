@@ -8,10 +8,10 @@ import { traceTransaction } from '../../telemetry/spans.ts';
 /** Several polling intervals. A watcher that waits longer may lose the lease, which is harmless. */
 const defaultLeaseMs = 6_000;
 
-/** Another watcher has the lease, or has reverted the chain: reload the state from the database. */
+/** Another watcher has the lease or has reverted the chain, or it is unwatched: reload the state from the database. */
 export class LeaseLost extends Error {
   constructor() {
-    super('another process watches this chain now');
+    super('another process watches this chain now, or none does');
     this.name = 'LeaseLost';
   }
 }
