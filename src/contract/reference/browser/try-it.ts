@@ -35,7 +35,7 @@
       const answer = await fetch(requestOf(form));
       const text = await answer.text();
       // A proxy answers for the service in a language of its own.
-      const isJson = answer.headers.get('Content-Type')?.startsWith('application/json');
+      const isJson = text !== '' && answer.headers.get('Content-Type')?.startsWith('application/json');
       const body = isJson ? JSON.stringify(JSON.parse(text), null, 2) : text;
       const shown = headersShown.filter((name) => answer.headers.has(name));
       const headers = shown.map((name) => `${name}: ${answer.headers.get(name)}`);
