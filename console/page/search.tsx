@@ -73,7 +73,9 @@ function meantBy(text: string): string {
     /^[\s\p{Default_Ignorable_Code_Point}]+|[\s\p{Default_Ignorable_Code_Point}]+$/gu,
     '',
   );
-  const [, hex = bare] = /^https?:\/\/\S+[/=](0x(?:[0-9a-f]{64}|[0-9a-f]{40}))(?![0-9a-z])/i.exec(bare) ?? [];
+  const lastOf = (digits: number) =>
+    RegExp(`^https?://\\S+[/=](0x[0-9a-f]{${digits}})(?![0-9a-z])`, 'i').exec(bare);
+  const [, hex = bare] = lastOf(64) ?? lastOf(40) ?? [];
   return hex.replace(/^0X(?=[0-9a-f]{40})/i, '0x');
 }
 
