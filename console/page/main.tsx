@@ -53,13 +53,13 @@ function SignedIn({ session, onEnd }: SignedInProps) {
   const loaded = useLoaded('merchants', async () => (await api.listMerchants({})).merchants, rarelyMs);
   const { hash } = useLocation();
   const looked = lookedAt(loaded.value ?? [], isOperator ? chosenIn(hash) : '');
-  const chosen = isOperator && loaded.value && looked && fragmentOf(looked);
+  const fragment = isOperator && loaded.value && looked && fragmentOf(looked);
   useLayoutEffect(() => {
-    if (!chosen) return;
+    if (!fragment) return;
     // The choice stays, whichever merchant is the newest later.
-    chosenMerchant.set(chosen);
-    setFragment(chosen);
-  }, [chosen, hash]);
+    chosenMerchant.set(chosenIn(fragment));
+    setFragment(fragment);
+  }, [fragment, hash]);
   return (
     <Shown of={loaded}>
       {(merchants) => {
@@ -78,17 +78,18 @@ function SignedIn({ session, onEnd }: SignedInProps) {
 
 const fragmentOf = ({ id, mode }: { id: string; mode: string }): string => `#merchant=${id}&mode=${mode}`;
 
-/** What the address names, or what was looked at before. */
-const chosenIn = (hash: string): string =>
-  /^#merchant=mer_\w+&mode=(?:test|main)net$/.test(hash) ? hash : chosenMerchant.get();
+/** The merchant and the mode that the address names, or that were looked at before. */
+function chosenIn(hash: string): string {
+  const [, id, mode] = /^#merchant=(mer_\w+)&mode=((?:test|main)net)$/.exec(hash) ?? [];
+  return id === undefined ? chosenMerchant.get() : `${id} ${mode}`;
+}
 
 /** The chosen merchant, or the newest. A chosen one that is not in the list is shown by its id. */
-function lookedAt(merchants: readonly Merchant[], fragment: string) {
-  const chosen = new URLSearchParams(fragment.slice(1));
-  const chosenId = chosen.get('merchant');
+function lookedAt(merchants: readonly Merchant[], chosen: string) {
+  const [chosenId, chosenMode] = chosen.split(' ');
   const unlisted = chosenId ? { id: chosenId, name: chosenId } : undefined;
   const found = merchants.find(({ id }) => id === chosenId) ?? unlisted ?? merchants[0];
-  const mode: Mode = chosen.get('mode') === 'mainnet' ? 'mainnet' : 'testnet';
+  const mode: Mode = chosenMode === 'mainnet' ? 'mainnet' : 'testnet';
   return found && { id: found.id, name: found.name, mode };
 }
 
@@ -110,7 +111,9 @@ function Shell({ session, onEnd }: SignedInProps) {
   const [, title, { All, One }] = [...sections, searching].find(([path]) => path === section) ?? home;
   /** A key for each place, so that no state of a view carries over to another. */
   const place = `${id} ${mode} ${url.pathname}`;
-  const choose = (other: { id: string; mode: string }) => go(url.pathname + url.search + fragmentOf(other));
+  // In a list that is closed, each arrow key chooses another.
+  const choose = (other: { id: string; mode: string }) =>
+    go(url.pathname + url.search + fragmentOf(other), { replaces: true });
   const signOut = async () => {
     // Ends it in every tab.
     await api.endSession({});

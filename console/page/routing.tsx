@@ -4,8 +4,9 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { changes } from './api.ts';
 
-/** A path with the current fragment, unless it has its own: there an operator's pages name their merchant. */
-const addressOf = (path: string): string => (path.includes('#') ? path : path + location.hash);
+/** A path with the fragment that names an operator's merchant, unless it has its own. */
+const addressOf = (path: string): string =>
+  path.includes('#') || !location.hash.startsWith('#merchant=') ? path : path + location.hash;
 
 /**
  * Goes to a path of the console; loads the page's data again if it is there. With `replaces`, it replaces the
@@ -21,9 +22,9 @@ export function go(path: string, { replaces = false } = {}): void {
   dispatchEvent(new Event('popstate'));
 }
 
-/** Gives this page another fragment. */
+/** Gives this page another fragment, but not in place of a link's code, which loads it anew. */
 export function setFragment(fragment: string): void {
-  if (location.hash === fragment) return;
+  if (location.hash === fragment || location.hash.startsWith('#cl_')) return;
   history.replaceState(history.state, '', fragment);
   dispatchEvent(new Event('popstate'));
 }

@@ -75,10 +75,14 @@ export function forgetSession({ token }: Session): boolean {
   return true;
 }
 
+let chosen = stored.get(chosenAs);
 /** What an operator looked at last in this tab, or in the one that this tab's session came from. */
 export const chosenMerchant = {
-  get: (): string => stored.get(chosenAs),
-  set: (chosen: string): void => stored.set(chosenAs, chosen),
+  get: (): string => chosen,
+  set(now: string): void {
+    chosen = now;
+    stored.set(chosenAs, now);
+  },
 };
 
 let current: Session | undefined;

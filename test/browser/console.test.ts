@@ -137,17 +137,6 @@ describe.skipIf(!hasBrowser)('the console', () => {
       await see(hash);
     });
 
-    test('signs in behind a proxy without TLS, where a refund is prepared once, too', async () => {
-      const { id } = await createPaid();
-      // As browsers do where the address is neither https nor of this machine.
-      await page.addInitScript('delete Crypto.prototype.randomUUID; delete Navigator.prototype.clipboard;');
-      await signIn(`/payments/${id}`);
-      await press('Give money back');
-      await press('Use this address');
-      await press('Prepare the refund');
-      await see('The refund is prepared.');
-    });
-
     test('signs in a new tab of the same browser, and no other browser', async () => {
       await signIn();
       const tab = await openTab(`${url}/refunds`);
@@ -248,6 +237,15 @@ describe.skipIf(!hasBrowser)('the console', () => {
       expect(await page.getByLabel('Mode').inputValue()).toBe('testnet');
       await page.close();
       complaints = complaints.filter((text) => !text.includes('401'));
+    });
+
+    test('that is opened in an open tab of an operator asks, and is used', async () => {
+      await signIn('/', { merchant: undefined as never });
+      await page.getByLabel('Merchant').waitFor();
+      page.removeAllListeners('dialog');
+      page.on('dialog', (dialog) => dialog.accept());
+      await page.goto((await newLink({ merchant: undefined as never, name: 'Ben Okafor' })).link);
+      await see('Ben Okafor');
     });
 
     test('that is revoked while the page is open ends the session', async () => {
@@ -418,6 +416,19 @@ describe.skipIf(!hasBrowser)('the console', () => {
     // Its button is gone.
     await expect.poll(() => page.evaluate('document.activeElement.id')).toBe('content');
     expect((await world.service.call('getRefund', { id: json.id })).json.status).toBe('canceled');
+  });
+
+  test('a refund is prepared behind a proxy without TLS, too', async () => {
+    const { id } = await createPaid();
+    // As browsers do where the address is neither https nor of this machine.
+    await page.addInitScript('delete Crypto.prototype.randomUUID; delete Navigator.prototype.clipboard;');
+    await signIn(`/payments/${id}`);
+    await press('Give money back');
+    await press('Use this address');
+    await press('Prepare the refund');
+    await see('The refund is prepared.');
+    const { refunds } = (await world.service.call('listRefunds', { payment_intent: id })).json;
+    await world.service.call('cancelRefund', { id: refunds?.[0]?.id });
   });
 
   describe('a refund that waits for its transfer', () => {
@@ -849,16 +860,18 @@ describe.skipIf(!hasBrowser)('the console', () => {
     await tab.getByText('Nothing has arrived yet.').waitFor();
     expect(await page.getByRole('button', { name: 'Cancel this payment' }).count()).toBe(0);
     expect(await page.getByRole('link', { name: 'Chains' }).count()).toBe(0);
-    await page.getByLabel('Merchant').selectOption(other.merchantId);
-    await see('Not found, or this session may not see it.');
-    await page.goBack();
-    await see('Nothing has arrived yet.');
     const address = page.url();
-    await page.getByLabel('Merchant').selectOption(other.merchantId);
+    await page.getByRole('link', { name: 'Skip to the content' }).press('Enter');
+    await page.waitForURL(address);
     const entries = Number(await page.evaluate('history.length'));
     await page.getByRole('link', { name: 'Refunds' }).dblclick();
+    await page.getByLabel('Merchant').selectOption(other.merchantId);
     await see('No refund yet.');
     expect(await page.evaluate('history.length')).toBe(entries + 1);
+    await page.goBack();
+    await see('Nothing has arrived yet.');
+    await page.getByLabel('Merchant').selectOption(other.merchantId);
+    await see('Not found, or this session may not see it.');
     // The address that an operator sends to another one.
     await page.goto(address);
     await see('Nothing has arrived yet.');
