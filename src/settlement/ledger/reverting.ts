@@ -79,18 +79,14 @@ export async function recordedOf(run: RunPrepared, ids: readonly string[]): Prom
  * Throws if a changed transfer was attributed since `before`, by a request from when the chain was not watched:
  * there was no row for `holdChain` to lock. The next pass does the work.
  */
-export function assertUnchanged(
-  changed: readonly Pick<RecordedRow, 'id' | 'payment_intent' | 'refund'>[],
-  before: readonly RecordedRow[],
-): void {
-  const known = new Map(before.map((row) => [row.id, row]));
-  for (const { id, payment_intent, refund } of changed) {
-    const row = known.get(id);
-    if (row?.payment_intent !== payment_intent || row?.refund !== refund) {
-      throw new Error('a transfer was attributed meanwhile');
-    }
-  }
+export function assertUnchanged(changed: readonly Owned[], before: readonly Owned[]): void {
+  const ownerOf = ({ id, payment_intent, refund }: Owned) => `${id} ${payment_intent} ${refund}`;
+  const known = new Set(before.map(ownerOf));
+  if (!changed.every((row) => known.has(ownerOf(row))))
+    throw new Error('a transfer was attributed meanwhile');
 }
+
+type Owned = Pick<RecordedRow, 'id' | 'payment_intent' | 'refund'>;
 
 /** Reverts transfers and recalculates their intents. */
 export async function revertRows(
