@@ -1088,13 +1088,16 @@ test('a facilitator is offered while it is asked again, and no longer once it sa
   const [isOffered, isWithdrawn] = [loggedOnce(), loggedOnce()];
   const logger = pino({ level: 'silent' });
   Object.assign(logger, { info: isOffered.log, warn: isWithdrawn.log });
-  const nodesOf = (name: ChainName) => ({ ...chainNamed('testnet', name), urls: [chain.url] as const });
+  const nodesOf = (name: ChainName) => ({
+    ...chainNamed('testnet', name),
+    urls: [chain.url] as const,
+    facilitator: { url },
+  });
   const [base, polygon] = [nodesOf('base'), nodesOf('polygon')];
   const timers = vi.spyOn(globalThis, 'setTimeout');
   onTestFinished(() => timers.mockRestore());
-  const facilitatorOf = ({ chainId }: typeof base) => ({ chainId, url, token: undefined });
   const gasless = offerGasless(
-    { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
+    { chainNodes: [base], roles: new Set(['api']) },
     { onAdded() {}, onAllOffered() {} },
     logger,
   );
@@ -1102,7 +1105,7 @@ test('a facilitator is offered while it is asked again, and no longer once it sa
   await isOffered.logged;
   await expect.poll(() => timers.mock.calls.map(([, ms]) => ms)).toContain(600_000);
   // All are asked again when another is added.
-  gasless.add(polygon, facilitatorOf(polygon));
+  gasless.add(polygon);
   await isHeld.promise;
   expect(gasless.on(base.networks[0]?.id ?? 0)).toBeDefined();
   kinds.length = 0;
@@ -1123,18 +1126,21 @@ async function offerOnBase() {
   );
   const own = await startLyingNode(chain.url);
   onTestFinished(own.close);
-  const nodesOf = (name: ChainName) => ({ ...chainNamed('testnet', name), urls: [own.url] as const });
-  const facilitatorOf = ({ chainId }: { chainId: number }) => ({ chainId, url, token: undefined });
+  const nodesOf = (name: ChainName) => ({
+    ...chainNamed('testnet', name),
+    urls: [own.url] as const,
+    facilitator: { url },
+  });
   const [base, polygon] = [nodesOf('base'), nodesOf('polygon')];
   const offering = offerGasless(
-    { chainNodes: [base], facilitators: [facilitatorOf(base)], roles: new Set(['api']) },
+    { chainNodes: [base], roles: new Set(['api']) },
     { onAdded() {}, onAllOffered() {} },
     pino({ level: 'silent' }),
   );
   onTestFinished(offering.stop);
   const offered = () => offering.on(chain.network.id);
   await expect.poll(offered).toBeDefined();
-  return { offered, verifies, addAnother: () => offering.add(polygon, facilitatorOf(polygon)) };
+  return { offered, verifies, addAnother: () => offering.add(polygon) };
 }
 
 test('a facilitator that no longer accepts our token is not offered', async () => {

@@ -53,7 +53,6 @@ describe('the configuration', () => {
       trustedProxies: [],
       roles: new Set(['api', 'watcher', 'deliveries', 'expiry']),
       chainNodes: [],
-      facilitators: [],
       publicUrl: undefined,
       unattributedMinUnits: 10_000n,
       eventRetentionDays: 30,
@@ -191,7 +190,10 @@ describe('the configuration', () => {
     const X402_FACILITATOR_URL_BASE_TOKEN = 'token\n';
     const PUBLIC_URL = 'https://pay.example/\n';
     const read = loadConfig({ ...base, X402_FACILITATOR_URL_BASE_TOKEN, PUBLIC_URL }, []);
-    expect([read.facilitators[0]?.token, read.publicUrl]).toEqual(['token', 'https://pay.example']);
+    expect([read.chainNodes[0]?.facilitator?.token, read.publicUrl]).toEqual([
+      'token',
+      'https://pay.example',
+    ]);
   });
 
   test('lists all problems at once, without secrets', () => {

@@ -231,7 +231,7 @@ test('every query of the dashboard and every alert is valid PromQL on existing s
   const chain = await startChain();
   const nodes = { ...chainNamed('testnet', 'base'), urls: [chain.url] as const };
   await service.server.watch([nodes], 50);
-  service.server.addFacilitator(nodes, { chainId: nodes.chainId, url: chain.url, token: undefined });
+  service.server.addFacilitator({ ...nodes, facilitator: { url: chain.url } });
   await payOnce(chain);
   const isMeasured = (name: string) => name.startsWith('payment_intents_chain_unconfirmed_oldest_seconds{');
   let samples: string[] = [];

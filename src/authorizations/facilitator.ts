@@ -35,7 +35,7 @@ interface FacilitatorAnswer {
 /** The facilitator does not accept our token, perhaps only for now. */
 export class TokenRefused extends Error {}
 
-export function createFacilitator({ url, token }: Pick<ChainFacilitator, 'url' | 'token'>) {
+export function createFacilitator({ url, token }: ChainFacilitator) {
   const ask = async (path: string, body?: object) => {
     const { statusCode, body: answered } = await request(`${url}${path}`, {
       method: body === undefined ? 'GET' : 'POST',

@@ -3,7 +3,7 @@
 import { LRUCache } from 'lru-cache';
 import { decode, encode } from 'ox/AbiParameters';
 import type { Logger } from 'pino';
-import type { ChainFacilitator, ChainNodes, Config } from '../config/config.ts';
+import type { ChainNodes, Config } from '../config/config.ts';
 import type { ChainSettings, Network } from '../contract/chains.ts';
 import { nameSelector, transferWithAuthorization, versionSelector } from '../contract/eip-3009.ts';
 import type { RefusalReason, SignedPayment } from '../contract/x402.ts';
@@ -38,7 +38,7 @@ const codelessMs = 60_000;
 
 /** Asks facilitators what they support, now and every ten minutes; only in processes that answer requests. */
 export function offerGasless(
-  { chainNodes, facilitators, roles }: Pick<Config, 'chainNodes' | 'facilitators' | 'roles'>,
+  { chainNodes, roles }: Pick<Config, 'chainNodes' | 'roles'>,
   observer: { onAdded(chain: ChainSettings): void; onAllOffered(): void },
   logger: Logger,
 ) {
@@ -63,20 +63,18 @@ export function offerGasless(
     offered.set(id, candidate.connected);
     return true;
   };
-  const add = ({ urls, ...settings }: ChainNodes, { url, token }: ChainFacilitator) => {
+  const add = ({ urls, facilitator: given, ...settings }: ChainNodes) => {
+    if (given === undefined) return;
     const { chainId, tokens } = settings;
     const nodes = urls.map((each) => new Node({ url: each, chainId, tokens }));
-    const facilitator = createFacilitator({ url, token });
+    const facilitator = createFacilitator(given);
     const inTurn = createTurns(maxAsking, 'payments by a signature');
     candidates.push(
       ...settings.networks.map((network) => ({ settings, network, nodes, facilitator, inTurn })),
     );
     observer.onAdded(settings);
   };
-  for (const facilitator of roles.has('api') ? facilitators : []) {
-    const nodes = chainNodes.find(({ chainId }) => chainId === facilitator.chainId);
-    if (nodes !== undefined) add(nodes, facilitator);
-  }
+  if (roles.has('api')) for (const nodes of chainNodes) add(nodes);
   const refreshing = startRepeater({
     name: 'facilitators',
     async work() {
@@ -94,8 +92,8 @@ export function offerGasless(
     /** The chain of a network, if payers can pay by a signature in its token now. */
     on: (network: number) => offered.get(network),
     /** Adds a chain, such as a local one that has started. */
-    add(nodes: ChainNodes, facilitator: ChainFacilitator) {
-      add(nodes, facilitator);
+    add(nodes: ChainNodes) {
+      add(nodes);
       refreshing.wake();
     },
     stop: refreshing.stop,

@@ -23,12 +23,14 @@ export type Config = ReturnType<typeof loadConfig>;
 export type DatabaseTimeouts = Config['databaseTimeouts'];
 /** The rate limits that a method's requests may count against. */
 export type RatePolicy = keyof Config['rateLimits'];
-export type ChainFacilitator = Config['facilitators'][number];
+export type ChainFacilitator = NonNullable<ChainNodes['facilitator']>;
 
 /** A chain and its nodes. */
 export interface ChainNodes extends ChainSettings {
   /** The first reads, the second confirms; a revert asks all. They may hold keys: never print them whole. */
   urls: readonly [string, ...string[]];
+  /** The x402 facilitator that sends payments by a signature, and its token. */
+  facilitator?: { url: string; token?: string | undefined } | undefined;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -74,8 +76,6 @@ export function loadConfig(env: Environment, requiredSecrets: readonly SecretNam
     roles: readRoles(variables),
     /** The watched chains, each with its nodes. */
     chainNodes: readChainNodes(variables),
-    /** The x402 facilitators, at most one for each chain. */
-    facilitators: readFacilitators(variables),
     /** The public port's address for payers, without a trailing slash. Default: the one requested. */
     publicUrl: readAddress(variables, 'PUBLIC_URL'),
     /** Modes in which intents may also be created on unwatched chains. */
@@ -275,7 +275,8 @@ function readChainNodes(variables: Variables): ChainNodes[] {
   return chains.flatMap((chain) => {
     const form = 'a list of addresses of nodes, separated by commas';
     const urls = variables.parsed(chain.rpcVariable, form, parseRpcUrls);
-    return urls === undefined ? [] : [{ ...chain, urls }];
+    const facilitator = readFacilitator(variables, chain);
+    return urls === undefined ? [] : [{ ...chain, urls, facilitator }];
   });
 }
 
@@ -332,24 +333,22 @@ function readConsole(variables: Variables) {
 }
 
 /** Services that send signed authorizations, at most one for each chain. */
-function readFacilitators(variables: Variables) {
-  return chains.flatMap(({ chainId, rpcVariable }) => {
-    const variable = facilitatorVariableOf({ rpcVariable });
-    // A value read from a file often ends with a line break.
-    const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
-    const url = readAddress(variables, variable);
-    if (url === undefined) {
-      if (token !== undefined) variables.problems.push(`${variable}_TOKEN needs ${variable} to be set`);
-      return [];
-    }
-    if (variables.given(rpcVariable) === undefined) {
-      variables.problems.push(`${variable} needs ${rpcVariable} to be set`);
-    }
-    if (/[^\x20-\x7e]/.test(token ?? '')) {
-      variables.problems.push(`${variable}_TOKEN has a character that no HTTP header can carry`);
-    }
-    return [{ chainId, url, token }];
-  });
+function readFacilitator(variables: Variables, { rpcVariable }: ChainSettings) {
+  const variable = facilitatorVariableOf({ rpcVariable });
+  // A value read from a file often ends with a line break.
+  const token = variables.given(`${variable}_TOKEN`)?.trim() || undefined;
+  const url = readAddress(variables, variable);
+  if (url === undefined) {
+    if (token !== undefined) variables.problems.push(`${variable}_TOKEN needs ${variable} to be set`);
+    return undefined;
+  }
+  if (variables.given(rpcVariable) === undefined) {
+    variables.problems.push(`${variable} needs ${rpcVariable} to be set`);
+  }
+  if (/[^\x20-\x7e]/.test(token ?? '')) {
+    variables.problems.push(`${variable}_TOKEN has a character that no HTTP header can carry`);
+  }
+  return { url, token };
 }
 
 /** Returns the address without trailing slashes; undefined if it is unset or invalid. */

@@ -2,7 +2,7 @@
 
 import type { EntityManager } from '@mikro-orm/postgresql';
 import type { Logger } from 'pino';
-import type { ChainFacilitator, ChainNodes, Config } from '../config/config.ts';
+import type { ChainNodes, Config } from '../config/config.ts';
 import { chainNamed, type Network, networkFor } from '../contract/chains.ts';
 import { type ChainName, chainNames } from '../contract/words.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
@@ -34,7 +34,7 @@ export function planLocalChains({ databaseUrl, roles, chainNodes }: Config): Loc
 /** The server that watches the started chains. */
 interface LocalChainsServer {
   watch(nodes: readonly ChainNodes[], pollMs?: number): Promise<void>;
-  addFacilitator(nodes: ChainNodes, facilitator: ChainFacilitator): void;
+  addFacilitator(nodes: ChainNodes): void;
 }
 
 /** Runs the chains, watched by the server. Returns a function to end them after the server has stopped. */
@@ -70,7 +70,7 @@ export function runLocalChains(
     const addFacilitator = async (node: ChainNodes) => {
       const { url, stop } = await startFacilitator(node);
       ends.push(stop);
-      server.addFacilitator(node, { chainId: node.chainId, url, token: undefined });
+      server.addFacilitator({ ...node, facilitator: { url } });
     };
     await Promise.all(nodes.map(addFacilitator)).catch((reason) => {
       if ((reason as { code?: string }).code !== 'ERR_MODULE_NOT_FOUND') throw reason;

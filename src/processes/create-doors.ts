@@ -40,7 +40,7 @@ export async function createDoors(
   // Only on a developer's own machine and without TLS: the page is at http://localhost or http://127.0.0.1.
   const allowsTryIt = database.embedded && scheme === 'http';
   const sites = await Promise.all([loadDocumentation(allowsTryIt, publicUrl), loadCheckoutPage(localChains)]);
-  if (config.facilitators.length > 0 || localChains.length > 0) {
+  if (config.chainNodes.some(({ facilitator }) => facilitator) || localChains.length > 0) {
     sites.push(createPayDoor({ admit: admitPayer, pay: payCheckout, publicUrl }));
   }
   if (localChains.length > 0) {

@@ -62,8 +62,8 @@ export async function* diagnose(
   };
   const { host, console, tls } = config;
   if (tls !== undefined) yield await attempt('TLS', () => checkCertificate(tls));
-  for (const facilitator of config.facilitators) {
-    yield await attempt('facilitator', () => checkFacilitator(facilitator));
+  for (const { facilitator, ...settings } of config.chainNodes) {
+    if (facilitator) yield await attempt('facilitator', () => checkFacilitator(settings, facilitator));
   }
   const databaseConfig: Config = { ...config, databasePool: 2 };
   // Reading every intent can take a long time.
@@ -98,10 +98,9 @@ async function* checkEmbedded(config: Config, intents: number | 'all'): AsyncGen
   yield { check: 'database', ok: true, message };
 }
 
-async function checkFacilitator({ chainId, url, token }: ChainFacilitator): Promise<string> {
-  const settings = chains.find((each) => each.chainId === chainId) as ChainSettings;
-  const name = `${settings.mode} ${settings.chain}: ${new URL(url).host}`;
-  const problem = await createFacilitator({ url, token }).problemWith(settings);
+async function checkFacilitator(settings: ChainSettings, facilitator: ChainFacilitator): Promise<string> {
+  const name = `${settings.mode} ${settings.chain}: ${new URL(facilitator.url).host}`;
+  const problem = await createFacilitator(facilitator).problemWith(settings);
   if (problem === undefined) return `${name} takes x402 version 2 with the scheme exact`;
   throw new StartupError(`${name} ${problem}; payers cannot pay by a signature`);
 }
