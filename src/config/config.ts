@@ -332,7 +332,7 @@ function readConsole(variables: Variables) {
   return { port: variables.integer('CONSOLE_PORT', embeddedConsolePort, 0, 65535), host, origin };
 }
 
-/** Services that send signed authorizations, at most one for each chain. */
+/** The service that sends the signed authorizations of a chain, if there is one. */
 function readFacilitator(variables: Variables, { rpcVariable }: ChainSettings) {
   const variable = facilitatorVariableOf({ rpcVariable });
   // A value read from a file often ends with a line break.
