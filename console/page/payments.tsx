@@ -7,7 +7,7 @@ import { api } from './api.ts';
 import { spanOf } from './days.ts';
 import { Choice, Field } from './forms.tsx';
 import { LiveList } from './loading.tsx';
-import { go, Link, pathOf } from './routing.tsx';
+import { go, Link, numberIn, pathOf } from './routing.tsx';
 import { Table } from './tables.tsx';
 import { Badge, chainLabel, chainOf, Labels, Money, When } from './values.tsx';
 import { intentStates, labelWords, stateOf } from './words.ts';
@@ -31,10 +31,6 @@ const filtered = [
 type Name = (typeof filtered)[number];
 type Filter = Readonly<Record<Name, string>>;
 
-/** The number of a word of the address, which may have anything, such as `constructor`. */
-export const numberOf = <T extends number>(words: Readonly<Record<string, T>>, word: string): T | 0 =>
-  (Object.hasOwn(words, word) && words[word]) || 0;
-
 export function Payments({ parameters }: { parameters: URLSearchParams }) {
   const filter = Object.fromEntries(filtered.map((name) => [name, parameters.get(name) ?? ''])) as Filter;
   const key = JSON.stringify(filter);
@@ -49,9 +45,9 @@ export function Payments({ parameters }: { parameters: URLSearchParams }) {
         name={`payments ${key}`}
         ask={(page) =>
           api.listPaymentIntents({
-            status: numberOf(paymentIntentStatusWords, filter.status),
-            chain: numberOf(chainWords, filter.chain),
-            lane: numberOf(laneWords, filter.lane),
+            status: numberIn(paymentIntentStatusWords, filter.status),
+            chain: numberIn(chainWords, filter.chain),
+            lane: numberIn(laneWords, filter.lane),
             label: filter.label,
             succeededFrom: paid.from,
             succeededBefore: paid.before,

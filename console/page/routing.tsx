@@ -13,11 +13,12 @@ const addressOf = (path: string): string =>
  * current entry of the browser's history. The new entry has a state of its own, by which `LiveList` knows it.
  */
 export function go(path: string, { replaces = false } = {}): void {
-  if (addressOf(path) === location.pathname + location.search + location.hash) {
+  const address = addressOf(path);
+  if (address === location.pathname + location.search + location.hash) {
     changes.dispatchEvent(new Event('change'));
     return;
   }
-  history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', addressOf(path));
+  history[replaces ? 'replaceState' : 'pushState'](Math.random(), '', address);
   // The browser reports only its own moves.
   dispatchEvent(new Event('popstate'));
 }
@@ -44,6 +45,10 @@ export function pathOf(path: string, parameters: Readonly<Record<string, string>
   const given = Object.entries(parameters).filter(([, value]) => value !== '');
   return given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`;
 }
+
+/** The number of a word of the address, which may have anything, such as `constructor`; 0 if it is no word. */
+export const numberIn = <T extends number>(words: Readonly<Record<string, T>>, word: string): T | 0 =>
+  (Object.hasOwn(words, word) && words[word]) || 0;
 
 interface LinkProps {
   /** If false, only the text is shown. */

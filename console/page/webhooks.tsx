@@ -10,8 +10,7 @@ import { webhookDeliveryStatusWords } from '../../src/contract/gen/words.ts';
 import { api, useScope } from './api.ts';
 import { ActionButton, Choice, Opener } from './forms.tsx';
 import { Head, LiveList, rarelyMs, Shown, useLoaded } from './loading.tsx';
-import { numberOf } from './payments.tsx';
-import { go, Link, pathOf } from './routing.tsx';
+import { go, Link, numberIn, pathOf } from './routing.tsx';
 import { Facts } from './tables.tsx';
 import { Delivery, deedsOf, Entries } from './timeline.tsx';
 import { Badge, Copyable, When } from './values.tsx';
@@ -65,7 +64,7 @@ export function Endpoint({ id, parameters }: { id: string; parameters: URLSearch
   const changesOf = () => api.getTimeline({ webhookEndpoint: id });
   const changed = useLoaded(`${id} changes`, changesOf, rarelyMs);
   const chosen = parameters.get('show') ?? '';
-  const status = numberOf(webhookDeliveryStatusWords, chosen);
+  const status = numberIn(webhookDeliveryStatusWords, chosen);
   return (
     <Shown of={endpoint} isView>
       {(found) => (
