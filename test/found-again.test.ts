@@ -4,7 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { expect, onTestFinished, test } from 'vitest';
 import { newUuid, parseIdentifier } from '../src/database/identifiers.ts';
 import { createOrm, endSessions } from '../src/database/orm.ts';
-import { createMetadataIndexing } from '../src/payment-intents/metadata-index.ts';
+import { createMetadataIndexing, metadataDigest } from '../src/payment-intents/metadata-index.ts';
+import { sessionsWaiting } from './support/blocker.ts';
 import { type Door, doors, pagesOf, type Request } from './support/call.ts';
 import { insertIntents, insertOf } from './support/intent-rows.ts';
 import { openClient } from './support/open-client.ts';
@@ -213,47 +214,94 @@ test.each<[Request, string, RegExp]>([
   }
 });
 
-test('an intent that commits after later ones is found, too', async () => {
+/** A service whose metadata is only indexed when the test says so, and a transaction that has not ended. */
+async function startUnindexed() {
   const quiet = await startService({ ROLES: 'api' });
   const orm = createOrm(quiet.location, 1);
   const slow = await openClient(quiet.location);
-  try {
-    const enter = createMetadataIndexing(orm.em);
-    const createIntent = async (order_id: string) =>
-      (await quiet.call('createPaymentIntent', { amount_units: 1, metadata: { order_id } })).json.id;
-    const find = async (metadata_value: string) =>
-      (
-        await quiet.call('listPaymentIntents', { metadata_key: 'order_id', metadata_value })
-      ).json.payment_intents.map(({ id }) => id);
-
-    const early = await createIntent('early');
-    await slow.query('begin');
-    await slow.query(`update payment_intents set metadata = '{"order_id":"slow"}' where id = $1`, [
-      uuidOf(early),
-    ]);
-    const later = await createIntent('later');
-    await enter();
-    expect([await find('later'), await find('slow')]).toEqual([[later], []]);
-    await slow.query('commit');
-    await enter();
-    expect([await find('slow'), await find('early')]).toEqual([[early], []]);
-  } finally {
+  onTestFinished(async () => {
     await slow.end();
     await endSessions(orm);
     await quiet.close();
-  }
+  });
+  await slow.query('begin');
+  return {
+    quiet,
+    slow,
+    orm,
+    enter: createMetadataIndexing(orm.em),
+    insert: (count: number, ageMs: number, columns = {}) =>
+      quiet.query(
+        ...insertOf({ merchantId: quiet.merchant.id, count, firstAtMs: Date.now() - ageMs, columns }),
+      ),
+    find: async (metadata_value: string) =>
+      (
+        await quiet.call('listPaymentIntents', { metadata_key: 'order_id', metadata_value })
+      ).json.payment_intents.map(({ id }) => id),
+  };
+}
+
+const slowUpdate = `update payment_intents set metadata = '{"order_id":"slow"}' where id = $1`;
+
+test('an intent that commits after later ones is found, too', async () => {
+  const { quiet, slow, enter, find } = await startUnindexed();
+  const createIntent = async (order_id: string) =>
+    (await quiet.call('createPaymentIntent', { amount_units: 1, metadata: { order_id } })).json.id;
+  const early = await createIntent('early');
+  await slow.query(slowUpdate, [uuidOf(early)]);
+  const later = await createIntent('later');
+  await enter();
+  expect([await find('later'), await find('slow')]).toEqual([[later], []]);
+  await slow.query('commit');
+  await enter();
+  expect([await find('slow'), await find('early')]).toEqual([[early], []]);
 });
 
 test('the metadata of new intents is indexed in one run, that of a backlog in several', async () => {
-  const quiet = await startService({ ROLES: 'api' });
-  onTestFinished(() => quiet.close());
-  const enter = createMetadataIndexing(quiet.database.orm.em);
-  const insert = (count: number, firstAtMs: number) =>
-    quiet.query(...insertOf({ merchantId: quiet.merchant.id, count, firstAtMs }));
-  await insert(9_000, Date.now() - 600_000);
+  const { enter, insert } = await startUnindexed();
+  await insert(9_000, 600_000);
   expect([await enter(), await enter(), await enter()]).toEqual([true, true, false]);
-  await insert(9_000, Date.now() - 20_000);
+  await insert(9_000, 20_000);
   expect(await enter()).toBe(false);
+});
+
+test('a run of several statements reads the intents of the last minute again only once', async () => {
+  const { orm, enter, insert } = await startUnindexed();
+  const rowsRead = async () => {
+    await orm.em.execute('select pg_stat_force_next_flush()');
+    const of = `select idx_tup_fetch::int as n from pg_stat_user_tables where relname = 'payment_intents'`;
+    return (await orm.em.execute<{ n: number }[]>(of))[0]?.n ?? 0;
+  };
+  await insert(10_000, 40_000);
+  await enter();
+  const before = await rowsRead();
+  await insert(10_000, 20_000);
+  await enter();
+  expect((await rowsRead()) - before).toBeLessThan(20_100);
+});
+
+test('an intent that commits between two statements of a run is found after the next run', async () => {
+  const { quiet, slow, enter, insert, find } = await startUnindexed();
+  await insert(5_000, 20_000, { metadata: `'{"order_id":"order-' || n || '"}'` });
+  const [early] = await quiet.query<{ id: string }>('select id from payment_intents order by id limit 1');
+  await slow.query(slowUpdate, [early?.id]);
+  const holder = await openClient(quiet.location);
+  onTestFinished(() => holder.end());
+  // The first statement waits for a digest that another enters.
+  await holder.query('begin');
+  const digest = metadataDigest({ key: 'order_id', value: 'order-1' });
+  await holder.query(
+    `insert into payment_intent_metadata
+     select merchant_id, mode, $1, id from payment_intents where metadata ->> 'order_id' = 'order-1'`,
+    [digest],
+  );
+  const run = enter();
+  await sessionsWaiting(quiet, 1);
+  await slow.query('commit');
+  await holder.query('rollback');
+  await run;
+  await enter();
+  expect(await find('slow')).toHaveLength(1);
 });
 
 test('the first ten text values of metadata are indexed, in the byte order of their keys', async () => {

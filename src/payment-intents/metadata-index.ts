@@ -42,23 +42,23 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
   const { run } = createPreparedStatements(em);
   let nextSize = maxBatchSize;
   return async () => {
-    for (const endsAtMs = performance.now() + maxRunMs; ; ) {
+    for (let isFirst = true, endsAtMs = performance.now() + maxRunMs; ; isFirst = false) {
       const size = nextSize;
       // If this times out, the next try is smaller.
       nextSize = Math.max(minBatchSize, size >> 1);
-      const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs])).rows;
+      const [row] = (await run(enterIntents, [size, insertMs + maxWaitMs, isFirst])).rows;
       nextSize = Math.min(maxBatchSize, 2 * size);
       const hasMore = row?.fresh >= size;
-      const isBacklog = Number(row?.behind_ms) > backlogAgeMs;
-      if (!hasMore || isBacklog || performance.now() > endsAtMs) return hasMore;
+      if (!hasMore || Number(row?.behind_ms) > backlogAgeMs || performance.now() > endsAtMs) return hasMore;
     }
   };
 }
 
 /**
- * Enters the intents after the position, and earlier ones that the previous statement could not see because
- * their transactions had not committed. A row has only the low 32 bits of its transaction's id. The
- * comparison of ages is cheap, and excludes nearly all rows that the previous statement saw.
+ * Enters the intents after the position. The first statement of a run also enters earlier ones that the first
+ * of the previous run could not see because their transactions had not committed. If each statement read the
+ * last minute again, the work would grow with the square of the creates. A row has only the low 32 bits of
+ * its transaction's id. The comparison of ages is cheap, and excludes nearly all rows that were seen.
  */
 const enterIntents = preparedStatement(
   'enter_metadata',
@@ -75,7 +75,7 @@ const enterIntents = preparedStatement(
    ), late as materialized (
      select i.id, i.merchant_id, i.mode, i.metadata
        from progress p join payment_intents i on i.id >= p.since and i.id <= p.position
-      where age(i.xmin) <= p.youth
+      where $3::boolean and age(i.xmin) <= p.youth
         and not pg_visible_in_snapshot(
               (p.newest - ((p.newest - i.xmin::text::bigint) & 4294967295))::text::xid8, p.snapshot)
    ), entered as (
@@ -92,7 +92,8 @@ const enterIntents = preparedStatement(
      on conflict do nothing
    )
    update metadata_progress m
-      set position = coalesce((select id from fresh order by id desc limit 1), m.position), snapshot = pg_current_snapshot()::text
+      set position = coalesce((select id from fresh order by id desc limit 1), m.position),
+          snapshot = case when $3 then pg_current_snapshot()::text else m.snapshot end
      from progress where m.id = 1
    returning (select count(*)::int from fresh) as fresh, ${nowMs} - ${positionMs('m.position')} as behind_ms`,
 );

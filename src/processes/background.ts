@@ -120,6 +120,7 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
   const expire = createExpiry(em, logUnreadable(logger));
   let expiredAtMs = Date.now();
   const removeEvents = createEventRemoval(em, config.eventRetentionDays);
+  const indexMetadata = createMetadataIndexing(em, config.queue.maxWaitMs);
   return [
     repeat(options, 'expiry', expireEveryMs, async () => {
       const { expired, lagMs, hasMore } = await expire().catch((reason) => {
@@ -134,13 +135,7 @@ function startExpiry(em: EntityManager, options: BackgroundOptions, onEvent: () 
     repeat(options, 'remove old events', removeEveryMs, removeEvents, removePaceMs),
     repeat(options, 'remove old audit entries', removeEveryMs, createAuditRemoval(em), removePaceMs),
     repeat(options, 'fold reports', foldReportsEveryMs, createReportFolding(em)),
-    repeat(
-      options,
-      'index metadata',
-      indexMetadataEveryMs,
-      createMetadataIndexing(em, options.config.queue.maxWaitMs),
-      indexMetadataPaceMs,
-    ),
+    repeat(options, 'index metadata', indexMetadataEveryMs, indexMetadata, indexMetadataPaceMs),
   ];
 }
 
