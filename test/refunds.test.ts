@@ -184,6 +184,22 @@ describe('a request', () => {
     expect(codes).toEqual(['idempotency_key_reused', 'ok']);
   });
 
+  test('without an idempotency key, whose answer is lost, is not said to be safe to repeat', async () => {
+    const id = await paidIntent({});
+    // Ends the session when it commits.
+    await service.query(
+      `create function end_session() returns trigger language plpgsql as 'begin perform pg_terminate_backend(pg_backend_pid()); return null; end'`,
+    );
+    await service.query(
+      'create constraint trigger end_session after insert on refunds deferrable initially deferred for each row execute function end_session()',
+    );
+    onTestFinished(async () => void (await service.query('drop function end_session() cascade')));
+    const lost = { code: 'unavailable', message: expect.stringMatching(/may have been created: list the/) };
+    expect(await create(id)).toMatchObject(lost);
+    const keyed = await create(id, {}, { idempotencyKey: 'lost' });
+    expect(keyed).toMatchObject({ code: 'unavailable', message: expect.stringMatching(/with the same/) });
+  });
+
   const wallet = service.merchant.wallets.testnet.base;
   test.each<[Request, string, RegExp]>([
     [{ amount_units: 0 }, 'amount_units', /integer from 1/],

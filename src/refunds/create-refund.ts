@@ -24,6 +24,7 @@ import { byteaOf } from '../requests/filters.ts';
 import { parseIdempotencyKey } from '../requests/idempotency-key.ts';
 import type { Method } from '../requests/method.ts';
 import type { Identity } from '../requests/request-context.ts';
+import { mayHaveRun } from '../requests/unavailable.ts';
 import { toRefund } from './refund.ts';
 import { asPrepared } from './refunding.ts';
 import { readReturnedMoney } from './returned-money.ts';
@@ -65,6 +66,9 @@ export function createRefund(
         // A refund of another intent has taken the key meanwhile.
         if (rowCount !== 1) throw new ServiceError('idempotency_key_reused');
         return { row, isReplayed: false };
+      }).catch((reason) => {
+        if (idempotencyKey !== undefined || !mayHaveRun(reason)) throw reason;
+        throw new ServiceError('unavailable', { message: mayBeCreated, cause: reason });
       });
       context.paymentIntent = formatIdentifier('pi', row.paymentIntent);
       if (isReplayed) context.replayed = true;
@@ -72,6 +76,9 @@ export function createRefund(
     },
   };
 }
+
+const mayBeCreated =
+  'The service cannot answer right now. The refund may have been created: list the refunds of the payment intent before you create it again.';
 
 function violations(request: CreateRefundRequest) {
   const { paymentIntent, amountUnits = 1n, destination, reason, metadata = {} } = request;
