@@ -1,12 +1,13 @@
 // Delivers webhooks: claims due deliveries, sends them, records outcomes, in any number of processes.
 
+import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
 import type { KeyRing } from '../config/key-ring.ts';
 import { formatIdentifier } from '../database/identifiers.ts';
 import { eventText } from '../events/event.ts';
 import { traceDelivery } from '../telemetry/spans.ts';
 import type { ClaimedDelivery, DeliveryQueue } from './delivery-queue.ts';
-import type { Disabled, EndpointHealth } from './endpoint-health.ts';
+import type { EndpointHealth } from './endpoint-health.ts';
 import type { AttemptResult, Sender } from './sender.ts';
 import { signedHeaders } from './signature.ts';
 
@@ -57,13 +58,15 @@ export function createDeliverer(
   /** The attempts, by their delivery. */
   const inFlight = new Map<ClaimedDelivery, Promise<void>>();
   let isLeaving = false;
-  const slow = new Set<string>();
-  const prompt = new Set<string>();
+  const slow = new LRUCache<string, true>({ max: maxRemembered });
+  const prompt = new LRUCache<string, true>({ max: maxRemembered });
   /** End of each endpoint's pause, by `performance.now()`. */
   const pauses = new Map<string, number>();
 
-  const notePace = (endpointId: string, isSlow: boolean) =>
-    remember(isSlow ? slow : prompt, isSlow ? prompt : slow, endpointId);
+  const notePace = (endpointId: string, isSlow: boolean) => {
+    (isSlow ? slow : prompt).set(endpointId, true);
+    (isSlow ? prompt : slow).delete(endpointId);
+  };
 
   const attempt = async (delivery: ClaimedDelivery): Promise<void> => {
     const { event, endpointId, url, failures, secrets } = delivery;
@@ -87,10 +90,7 @@ export function createDeliverer(
     const pauseMs = pauseAfter(failures, failurePauseMs);
     if (result.error !== undefined) pauses.set(endpointId, performance.now() + pauseMs);
     try {
-      const disabled = await noteHealth(health, delivery, result);
-      if (disabled === undefined) return;
-      onDisabled?.();
-      logDisabled(logger, delivery, disabled);
+      if (await noteHealth(health, delivery, result, logger)) onDisabled?.();
     } catch (reason) {
       logger.warn({ err: reason, ...idsOf(delivery) }, "could not note a webhook endpoint's health");
     }
@@ -161,15 +161,24 @@ function countsOf(ids: readonly string[]): Map<string, number> {
 const pauseAfter = (failures: number, firstMs: number) =>
   Math.min(firstMs * 2 ** Math.min(failures, 10), maxFailurePauseMs);
 
-/** Counts the attempt for its endpoint. Returns why the endpoint was disabled, if it was. */
+/** Counts the attempt for its endpoint. Returns true if that has disabled the endpoint. */
 async function noteHealth(
   health: EndpointHealth,
-  { endpointId, url, failures }: ClaimedDelivery,
+  delivery: ClaimedDelivery,
   { error, statusCode }: AttemptResult,
-): Promise<Disabled | undefined> {
-  if (error !== undefined) return health.failed(endpointId, url, statusCode);
-  if (failures > 0) await health.succeeded(endpointId);
-  return undefined;
+  logger: Logger,
+): Promise<boolean> {
+  const { endpointId, url, failures } = delivery;
+  if (error === undefined) {
+    if (failures > 0) await health.succeeded(endpointId);
+    return false;
+  }
+  const disabled = await health.failed(endpointId, url, statusCode);
+  if (disabled === undefined) return false;
+  const { reason, deliveries } = disabled;
+  const about = { ...idsOf(delivery), failed_deliveries: deliveries };
+  logger.warn(about, `a webhook endpoint was disabled: ${reason}`);
+  return true;
 }
 
 const idsOf = ({ event, endpointId }: ClaimedDelivery) => ({
@@ -196,20 +205,4 @@ function logGivenUp(
     },
     'a webhook delivery has failed: no retries left',
   );
-}
-
-function logDisabled(logger: Logger, delivery: ClaimedDelivery, { reason, deliveries }: Disabled): void {
-  logger.warn(
-    { ...idsOf(delivery), failed_deliveries: deliveries },
-    `a webhook endpoint was disabled: ${reason}`,
-  );
-}
-
-/** Moves an endpoint to the end of one of two sets. */
-function remember(one: Set<string>, other: Set<string>, endpointId: string): void {
-  one.delete(endpointId);
-  other.delete(endpointId);
-  one.add(endpointId);
-  const [oldest] = one;
-  if (one.size > maxRemembered && oldest !== undefined) one.delete(oldest);
 }

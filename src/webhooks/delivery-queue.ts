@@ -69,9 +69,9 @@ interface InFlight {
   byEndpoint: ReadonlyMap<string, number>;
   byMerchant: ReadonlyMap<string, number>;
   /** Slow endpoints. They are limited like those whose last attempt failed. */
-  slow: ReadonlySet<string>;
+  slow: { has(endpointId: string): boolean; keys(): Iterable<string> };
   /** Endpoints whose last answer was fast. */
-  prompt: ReadonlySet<string>;
+  prompt: { has(endpointId: string): boolean };
   /** Endpoints for which nothing is claimed now. */
   paused: ReadonlyMap<string, unknown>;
   /** Maximum attempts in flight for a healthy endpoint, and for a failing or slow one. */
@@ -128,7 +128,7 @@ export function createDeliveryQueue(em: EntityManager) {
   });
 
   const knownEndpoints = ({ byEndpoint, slow, prompt, paused, maxHealthy }: InFlight) => {
-    const ids = new Set([...byEndpoint.keys(), ...slow, ...paused.keys()]);
+    const ids = new Set([...byEndpoint.keys(), ...slow.keys(), ...paused.keys()]);
     return Object.fromEntries(
       [...ids].map((id) => {
         const attempts = paused.has(id) ? maxHealthy : (byEndpoint.get(id) ?? 0);

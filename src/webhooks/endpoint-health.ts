@@ -13,7 +13,7 @@ const gone = 410;
 
 export type EndpointHealth = ReturnType<typeof createEndpointHealth>;
 
-export interface Disabled {
+interface Disabled {
   reason: string;
   /** Pending deliveries that failed because of this. */
   deliveries: number;
