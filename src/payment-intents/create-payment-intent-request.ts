@@ -83,7 +83,7 @@ export function parseCreatePaymentIntentRequest(
     );
   }
 
-  const metadata = withoutNegativeZero(request.metadata ?? {});
+  const { metadata = {} } = request;
   const metadataProblem = findMetadataProblem(metadata);
   if (metadataProblem !== undefined) violate('metadata', metadataProblem);
 
@@ -99,7 +99,7 @@ export function parseCreatePaymentIntentRequest(
       expiresInMinutes: Math.min(Math.max(minutes, minExpiryMinutes), maxExpiryMinutes),
       walletOverride,
       expectedWallet,
-      metadata,
+      metadata: withoutNegativeZero(metadata),
     },
   };
 }
@@ -165,18 +165,9 @@ export function findMetadataProblem(metadata: JsonObject): string | undefined {
   return undefined;
 }
 
-/** Replaces -0 in a binary request: the database would return 0, so a replay would differ. */
+/** Replaces -0 in valid metadata: the database would return 0, so a replay would differ. */
 export function withoutNegativeZero(metadata: JsonObject): JsonObject {
-  return hasNegativeZero(metadata, 1) ? JSON.parse(JSON.stringify(metadata)) : metadata;
-}
-
-function hasNegativeZero(value: JsonValue, nesting: number): boolean {
-  if (typeof value !== 'object' || value === null) return Object.is(value, -0);
-  // Deeper nesting is refused.
-  return (
-    nesting <= maxMetadataNesting &&
-    Object.values(value).some((member) => hasNegativeZero(member, nesting + 1))
-  );
+  return JSON.parse(JSON.stringify(metadata));
 }
 
 function findValueProblem(value: JsonValue, nesting: number): string | undefined {
