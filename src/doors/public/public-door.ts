@@ -227,16 +227,10 @@ function isBrowserAtRoot({ method }: NodeRequest, header: RawHeaders, path: stri
   );
 }
 
-/** The text of an answer and its ETag. */
-interface TaggedBody {
-  body: string;
-  etag: string;
-}
-
 /** Answers by message: a method that returns the same object again signals that nothing has changed. */
-const tagged = new WeakMap<Message, TaggedBody>();
+const tagged = new WeakMap<Message, { body: string; etag: string }>();
 
-function taggedOf({ output }: CompiledRoute, message: Message): TaggedBody {
+function taggedOf({ output }: CompiledRoute, message: Message) {
   const known = tagged.get(message);
   if (known !== undefined) return known;
   const body = output.encode(message);
