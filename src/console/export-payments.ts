@@ -3,7 +3,6 @@
 
 import { hash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { stringify } from 'csv-stringify/sync';
 import type { KeyRing } from '../config/key-ring.ts';
@@ -16,7 +15,7 @@ import { formatIdentifier, parseIdentifier } from '../database/identifiers.ts';
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { generateSecret, mayBeIssued } from '../merchants/api-keys.ts';
 import { ServiceError, violationsIn } from '../requests/errors.ts';
-import { isoOf, momentViolations } from '../requests/moments.ts';
+import { isoOf, momentViolations, wholeMs } from '../requests/moments.ts';
 import { orUnavailable } from '../requests/unavailable.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -158,7 +157,7 @@ export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod
     violations,
     async run(request, caller) {
       const { merchantId, mode } = merchantOf(caller);
-      const [from, before] = rangeOf(request).map(isoOf);
+      const [from, before] = [request.fromTime, request.beforeTime].map((time) => isoOf(wholeMs(time)));
       const ticket = `${generateSecret('ct_', peppers)}.${caller.session.typeId}`;
       const expiresAt = new Date(Date.now() + ticketMs).toISOString();
       await run(insert, [hashOf(ticket), merchantId, mode, from, before, expiresAt]);
@@ -167,18 +166,13 @@ export function createExport(em: EntityManager, peppers: KeyRing): ConsoleMethod
   };
 }
 
-function rangeOf({ fromTime, beforeTime }: CreateExportRequest): [fromMs: number, beforeMs: number] {
-  const ms = (time: typeof fromTime) => (time === undefined ? Number.NaN : timestampDate(time).getTime());
-  return [ms(fromTime), ms(beforeTime)];
-}
-
-function violations(request: CreateExportRequest) {
-  const [from, before] = rangeOf(request);
+function violations({ fromTime, beforeTime }: CreateExportRequest) {
+  const [from = Number.NaN, before = Number.NaN] = [wholeMs(fromTime), wholeMs(beforeTime)];
   return [
-    ...momentViolations({ from_time: request.fromTime, before_time: request.beforeTime }),
+    ...momentViolations({ from_time: fromTime, before_time: beforeTime }),
     ...violationsIn(
-      ['from_time', Number.isNaN(from) && 'is required'],
-      ['before_time', Number.isNaN(before) && 'is required'],
+      ['from_time', fromTime === undefined && 'is required'],
+      ['before_time', beforeTime === undefined && 'is required'],
       ['before_time', before <= from && 'must be after from_time'],
       ['before_time', before - from > maxRangeMs && 'must be at most 400 days after from_time'],
     ),
