@@ -211,10 +211,10 @@ export function paymentIntentText(row: ShownColumns): string | undefined {
   const network = networkTexts.get(`${row.network} ${row.mode}`);
   const createdAt = momentOf(row.created_at);
   const expiresAt = momentOf(row.expires_at);
-  const minutes = minutesBetween(createdAt, expiresAt);
+  const minutes = (Date.parse(expiresAt) - Date.parse(createdAt)) / 60_000;
   if (
     network === undefined ||
-    minutes === undefined ||
+    !Number.isInteger(minutes) ||
     row.payments_count !== '0' ||
     !statuses.has(row.status) ||
     !lanes.has(row.lane)
@@ -244,14 +244,6 @@ function momentOf(text: string): string {
 }
 
 const moment = (name: string, text: string): string => (text === '' ? '' : `,"${name}":"${momentOf(text)}"`);
-
-/** Whole minutes of less than a day; undefined for anything else. */
-function minutesBetween(begin: string, end: string): number | undefined {
-  const isWhole = begin.slice(16) === end.slice(16);
-  const minuteOf = (text: string) => Number(text.slice(11, 13)) * 60 + Number(text.slice(14, 16));
-  const minutes = (minuteOf(end) - minuteOf(begin) + 1_440) % 1_440;
-  return isWhole && minutes > 0 ? minutes : undefined;
-}
 
 /** The service writes JSON without spaces; text written by hand may have some. */
 const compact = (json: string): string => (/\s/.test(json) ? JSON.stringify(JSON.parse(json)) : json);
