@@ -79,19 +79,12 @@ export async function assertSettings(em: EntityManager): Promise<void> {
   );
 }
 
-interface MissingRight {
-  table: string;
-  right: string;
-  /** The role of this connection, quoted for SQL. */
-  grantee: string;
-}
-
 /** Returns which rights this connection's role lacks on the service's tables, and the remedy. */
 export async function findMissingRights(em: EntityManager): Promise<string | undefined> {
   const wanted = Object.entries(neededRights).flatMap(([table, rights]) =>
     rights.map((right) => ({ table, right })),
   );
-  const missing = await em.fork().execute<MissingRight[]>(
+  const missing = await em.fork().execute<{ table: string; right: string; grantee: string }[]>(
     `select "table", "right", quote_ident(current_user) as grantee
        from json_to_recordset(?) as wanted ("table" text, "right" text)
       where not has_table_privilege("table", "right")
