@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import { extname } from 'node:path';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { StartupError } from '../../config/startup-error.ts';
@@ -165,14 +165,6 @@ const contentTypes: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-interface LoadedFile {
-  body: Buffer;
-  /** The same body in the codings requested so far. */
-  compressed: Record<string, Buffer>;
-  etag: string;
-  headers: OutgoingHttpHeaders;
-}
-
 /**
  * Reads the files, and answers GET and HEAD requests for them without authentication. Throws StartupError if
  * a file cannot be read: it would be missing for as long as the service runs.
@@ -212,7 +204,7 @@ async function loadStaticSite(options: StaticSiteOptions): Promise<Files> {
   };
 }
 
-async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions): Promise<LoadedFile> {
+async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions) {
   const read = await readFile(new URL(name, site.folder)).catch((cause) => {
     throw new StartupError(
       `${site.title} cannot be read (${cause.message}): install the service again, or make the file readable`,
@@ -222,7 +214,8 @@ async function load({ name, edit, headers }: SiteFile, site: StaticSiteOptions):
   const body = edit === undefined ? read : Buffer.from(edit(read.toString()));
   return {
     body,
-    compressed: {},
+    /** The same body in the codings requested so far. */
+    compressed: {} as Record<string, Buffer>,
     etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 22)}"`,
     headers: { ...commonHeaders, ...site.headers, ...headers, 'Content-Type': contentTypes[extname(name)] },
   };
