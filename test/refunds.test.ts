@@ -737,6 +737,21 @@ describe('on the chain', async () => {
     expect((await get(other.id)).labels).toBeUndefined();
   });
 
+  test('a canceled refund is not labeled if its transfer is reorged with the payment and 600 others', async () => {
+    const refund = await newRefund();
+    await service.call('cancelRefund', { id: refund.id });
+    const others = Array.from({ length: 600 }, () => ({ amountUnits: 1, labels: ['wrong_token' as const] }));
+    await insertTransfers(service, service.merchant, others);
+    await sendPrepared(refund);
+    await mine(10);
+    expect((await get(refund.id)).labels).toEqual(['after_cancel']);
+    const rows = await service.query<{ id: string }>('select id from transfers');
+    const ids = rows.map(({ id }) => id);
+    await watcher.ledger.revertTransfers(await leaseNumber(service), ids);
+    expect((await get(refund.id)).labels).toBeUndefined();
+    expect(await eventsOf(refund.id)).toEqual(['canceled', 'unexpected', 'unexpected', 'reorged']);
+  });
+
   test('a refund is not labeled if other payments cover it, or none of those that are reorged was confirmed', async () => {
     const id = await settledIntent();
     const pay = () => sendPayment(chain, { id, expected_wallet: wallet }, 1_000);

@@ -16,6 +16,8 @@ interface RecordedRow {
   state: TransferRow['state'];
   payment_intent: string | null;
   refund: string | null;
+  /** Its intent, or that of its refund. */
+  intent: string | null;
 }
 
 /** Most payments of one intent per transaction (0.1 s of a statement's 1.5 s): strangers can send many. */
@@ -31,9 +33,9 @@ export function createReverting(context: LedgerContext) {
     last: (inside: RunPrepared) => Promise<void> = async () => {},
   ): Promise<number> => {
     let changes = 0;
-    // Grouped, so that an intent gets one `reorged` event, unless it has more payments than `maxTogether`.
+    // Grouped, so that an intent and its refunds are judged once, unless there are more than `maxTogether`.
     // Without rows, one empty chunk runs `last`.
-    const groups = inGroups(rows, ({ id, payment_intent, refund }) => payment_intent ?? refund ?? id);
+    const groups = inGroups(rows, ({ id, intent }) => intent ?? id);
     const parts = [...groups].flatMap((group) => [...inChunks(group, maxTogether)]);
     const chunks = rows.length === 0 ? [[]] : parts;
     for (const [i, chunk] of chunks.entries()) {
@@ -119,9 +121,12 @@ const findReverted = preparedStatement(
     where chain_id = $1 and state = 'reorged' and created_at > now() - interval '1 day' order by created_at desc limit $2`,
 );
 
+const selectRecorded = `select t.id, t.payment_intent, t.refund, t.state, coalesce(t.payment_intent, r.payment_intent) as intent
+                          from transfers t left join refunds r on r.id = t.refund`;
+
 const findAbove = preparedStatement(
   'find_transfers_above',
-  `select id, payment_intent, refund, state from transfers where chain_id = $1 and block_number > $2 and state <> 'reorged'`,
+  `${selectRecorded} where t.chain_id = $1 and t.block_number > $2 and t.state <> 'reorged'`,
 );
 
 const findConfirmedAbove = preparedStatement(
@@ -131,7 +136,7 @@ const findConfirmedAbove = preparedStatement(
 
 const findByIds = preparedStatement(
   'find_transfers_by_ids',
-  `select id, payment_intent, refund, state from transfers where id = any ($1::uuid[]) and state <> 'reorged'`,
+  `${selectRecorded} where t.id = any ($1::uuid[]) and t.state <> 'reorged'`,
 );
 
 /** If they return, payments of open intents and refunds are judged anew. Authorizations can be used again. */
