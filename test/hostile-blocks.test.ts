@@ -1,7 +1,7 @@
 // Blocks filled by a stranger are recorded completely, whatever the planner's statistics, and do not affect other
 // payments.
 
-import { type Address, padHex } from 'viem';
+import { type Address, type Hash, padHex } from 'viem';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { chainNamed, networkFor } from '../src/contract/chains.ts';
 import { lowestUuid, parseIdentifier } from '../src/database/identifiers.ts';
@@ -166,6 +166,46 @@ test.each<[HostileKind, string, number]>([
   await service.query('set enable_seqscan = off');
   expect(await rowsReadBy((run) => readReturnedMoney(run, [intentId]))).toBeLessThan(50);
   await service.query('reset enable_seqscan');
+});
+
+/** Records the newest block with a database that is gone after the first 500 transfers. */
+async function followUntilGone(): Promise<void> {
+  await service.query(`
+    create function be_gone() returns trigger language plpgsql security definer as
+      $$ begin if (select count(*) from transfers) > 500 then raise 'gone' using errcode = '57P01'; end if; return null; end $$;
+    create trigger be_gone after insert on transfers for each statement execute function be_gone()`);
+  await expect(watcher.follow()).rejects.toThrow();
+  await service.query('drop function be_gone cascade');
+  expect(await service.query('select from transfers')).toHaveLength(500);
+}
+
+test.each(['equal amounts', 'distinct amounts'] as const)(
+  '%s, recorded in two attempts: reported once, with the number of all',
+  async (kind) => {
+    await service.query('delete from events');
+    const to = service.merchant.wallets.testnet.base as Address;
+    await hostile.fill(kind, { count, to, amountUnits: price, intentId: 'none' });
+    await chain.mine();
+    await followUntilGone();
+    expect(await reports()).toEqual([]);
+    await watcher.catchUp();
+    const largest = kind === 'equal amounts' ? price : price + BigInt(count - 1);
+    expect(await reports()).toEqual([{ n: count, amount: Number(largest) }]);
+  },
+);
+
+test('a part of a block, recorded before another replaced it, is reported if the other has it', async () => {
+  await service.query('delete from events');
+  const to = service.merchant.wallets.testnet.base as Address;
+  const of = { to, amountUnits: price, intentId: 'none' };
+  const hash = await hostile.fill('equal amounts', { ...of, count: 500 });
+  await hostile.fill('equal amounts', { ...of, count: 1, amountUnits: price + 1n });
+  await chain.mine();
+  await followUntilGone();
+  await chain.reorg(1, [{ hash: hash as Hash, index: 0 }]);
+  await chain.mine();
+  await watcher.catchUp();
+  expect(await reports()).toEqual([{ n: 500, amount: Number(price) }]);
 });
 
 test('dust to a wallet with thousands of intents delays no payment, whatever the statistics', async () => {

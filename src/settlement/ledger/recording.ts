@@ -116,9 +116,18 @@ export class Recording {
     const moved = known.filter((row) => isInAnotherBlock(row, block));
     const returning = new Set(matched.flatMap(({ before }) => before?.id ?? []));
     const gone = idsOf([...left, ...moved]).filter((id) => !returning.has(id));
+    const leftIds = new Set<string>(idsOf(left));
+    // Recorded by a reading that ended before the last chunk.
+    const unreported = matched.filter(
+      ({ before, isThere, refund }) =>
+        before?.paymentIntent === null &&
+        refund === undefined &&
+        (leftIds.has(before.id) || (isThere && after !== undefined)),
+    );
     const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
-    const changes = await this.#recordAll(lease, block, groupedByIntent(entries), after);
+    const ordered = reportLargest(groupedByIntent(entries), unreported);
+    const changes = await this.#recordAll(lease, block, ordered, after);
     return { changes: reverted + changes, ...seen, contradicted: seen.contradicted + staying.size };
   }
 
@@ -242,7 +251,6 @@ export class Recording {
       if (intentId === undefined && isNew && !isAmbiguous && this.#isSmall(known.transfer.log)) dust++;
       else entries.push({ ...known, id: newUuid(at.getTime()), intentId, authorizedBy, isRest });
     }
-    reportLargest(entries);
     return { entries, dust, contradicted };
   }
 
@@ -354,14 +362,24 @@ function groupedByIntent(entries: readonly Entry[]): readonly Entry[] {
   return [...Map.groupBy(entries, ({ intentId, refund }) => intentId ?? refund?.id).values()].flat();
 }
 
-/** Each merchant is notified of the largest of its new unattributed transfers. */
-function reportLargest(entries: readonly Entry[]): void {
+/**
+ * Each merchant is notified of the largest of its new unattributed transfers, once all are recorded: returns
+ * the entries with these at the end. `unreported` are recorded already, but were not reported.
+ */
+function reportLargest(entries: readonly Entry[], unreported: readonly KnownTransfer[]): readonly Entry[] {
+  const ids = new Set(unreported.map(({ before }) => before?.id));
   const isNew = ({ intentId, before, refund }: Entry) =>
-    intentId === undefined && before === undefined && refund === undefined;
-  for (const own of Map.groupBy(entries.filter(isNew), ({ merchantId }) => merchantId).values()) {
+    intentId === undefined && refund === undefined && (before === undefined || ids.has(before.id));
+  const arriving = new Set(entries.map(({ before }) => before?.id));
+  const others = unreported.filter(({ before }) => !arriving.has(before?.id));
+  const othersOf = Map.groupBy(others, ({ merchantId }) => merchantId);
+  const reported = new Set<Entry>();
+  for (const [merchantId, own] of Map.groupBy(entries.filter(isNew), (entry) => entry.merchantId)) {
     const largest = own.reduce((a, b) => (b.transfer.log.amountUnits > a.transfer.log.amountUnits ? b : a));
-    largest.reportedCount = own.length;
+    largest.reportedCount = own.length + (othersOf.get(merchantId)?.length ?? 0);
+    reported.add(largest);
   }
+  return [...entries.filter((entry) => !reported.has(entry)), ...reported];
 }
 
 function isInAnotherBlock({ state, blockHash }: TransferRow, block: Block): boolean {
