@@ -83,6 +83,15 @@ describe('what needs a person', () => {
     },
   );
 
+  test('a transfer that was detached, after the note about it from before it was attributed', async () => {
+    const [id = ''] = await receive({ amountUnits: 400 });
+    await resolve((await items())[0]?.id ?? '');
+    expect(await items()).toEqual([]);
+    await service.call('attributeTransfer', { id, payment_intent: await createIntent() });
+    await service.call('detachTransfer', { id });
+    expect(await subjects()).toEqual([id]);
+  });
+
   test('an intent whose payment was reorged after success, until somebody resolves it', async () => {
     const id = await createIntent();
     await end('succeeded', ['reorged']);
@@ -150,6 +159,22 @@ describe('what needs a person', () => {
     expect(await items()).toEqual([]);
     await service.query('update webhook_deliveries set leased_until = now()');
     expect(await subjects()).toEqual([json.id]);
+  });
+
+  test('deliveries that fail with their endpoint, after the note about an earlier one', async () => {
+    const { json } = await service.call('createWebhookEndpoint', { url: 'https://shop.example/hooks' });
+    for (let i = 0; i < 4; i++) await service.call('pingWebhookEndpoint', { id: json.id });
+    const made = () => service.query<{ event_id: string }>('select event_id from webhook_deliveries');
+    await expect.poll(made).toHaveLength(4);
+    await service.query(`update webhook_deliveries set leased_until = now(), next_attempt_at = 'infinity'`);
+    const failed = `update webhook_deliveries set status = 'failed', next_attempt_at = null where event_id = $1`;
+    await service.query(failed, [(await made())[0]?.event_id]);
+    const [item] = await items();
+    expect(item).toMatchObject({ kind: 'ATTENTION_KIND_DELIVERIES', count: 1 });
+    await resolve(item?.id ?? '');
+    await service.call('updateWebhookEndpoint', { id: json.id, enabled: false });
+    await service.call('updateWebhookEndpoint', { id: json.id, enabled: true });
+    expect(await items()).toMatchObject([{ kind: 'ATTENTION_KIND_DELIVERIES', count: 4 }]);
   });
 
   test('a payment in another token, and again when more of it comes', async () => {

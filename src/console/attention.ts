@@ -108,11 +108,11 @@ const itemOfRow = (kind: string, subject: string, detail: string) =>
 const isUnresolved = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
-const transferItem = itemOfRow('unattributed', 't.id', "''");
+const transferItem = itemOfRow('unattributed', 't.id', "case when t.is_detached then 'detached' else '' end");
 const intentState =
   "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0) || coalesce(' ' || m.other_tokens, '')";
 const intentItem = itemOfRow('payment', 'i.id', intentState);
-// A delivery that fails again after another attempt makes a new item.
+// A delivery that fails later, with another attempt or with its endpoint, makes a new item.
 const deliveriesItem = itemOfRow('deliveries', 'w.id', 'd.tried');
 const endpointState = "coalesce(w.failing_since::text, '') || ' ' || coalesce(w.disabled_reason, '')";
 const endpointItem = itemOfRow('endpoint', 'w.id', endpointState);

@@ -291,7 +291,7 @@ export async function giveUpDeliveries(em: EntityManager, endpointId?: string): 
           where d.merchant_id = s.merchant_id and d.event_id = s.event_id and d.endpoint_id = s.endpoint_id
           limit 1 for update) d
     )
-    update webhook_deliveries d set status = 'failed', next_attempt_at = null
+    update webhook_deliveries d set status = 'failed', next_attempt_at = null, leased_until = now()
       from locked l where d.ctid = l.place and l.status = 'pending'`;
   return (await em.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
 }
