@@ -14,6 +14,7 @@ import {
   setWallets,
 } from '../src/merchants/administration.ts';
 import { apiKeyFormatOf, apiKeyHint, createApiKeys, generateSecret } from '../src/merchants/api-keys.ts';
+import { newRequestContext } from '../src/requests/request-context.ts';
 import { sessionsWaiting } from './support/blocker.ts';
 import { doors } from './support/call.ts';
 import { newCrc32Key, withCrc32 } from './support/crc32-key.ts';
@@ -438,11 +439,16 @@ test('a key of the first release stays valid on both doors, and its format is sh
 test('a made-up key costs no query, unless it has the format of the first release', async () => {
   let lookups = 0;
   const keys = createApiKeys(em(), peppers(), { onLookup: () => lookups++ });
+  let issued = 0;
+  const request = { ...newRequestContext('public'), onIssuedKey: () => void issued++ };
   const madeUp = generateSecret('sk_testnet_', parseKeyRing(`1:${randomBytes(32).toString('base64')}`));
-  expect(await keys.identify(madeUp)).toBeUndefined();
+  expect(await keys.identify(madeUp, request)).toBeUndefined();
   expect(lookups).toBe(0);
-  expect(await keys.identify(newCrc32Key('testnet'))).toBeUndefined();
-  expect(lookups).toBe(1);
+  expect(await keys.identify(newCrc32Key('testnet'), request)).toBeUndefined();
+  expect([lookups, issued]).toEqual([1, 0]);
+  // Only the service can have made this one: it is trusted while it is looked up.
+  expect(await keys.identify(generateSecret('sk_testnet_', peppers()), request)).toBeUndefined();
+  expect([lookups, issued]).toEqual([2, 1]);
 });
 
 test('unknown keys of the first release are looked up by one query at a time', async () => {

@@ -240,6 +240,15 @@ describe('an answer', () => {
     });
   });
 
+  test('to an old signature for an intent that was paid meanwhile is its state', async () => {
+    const order = await newOrder();
+    const header = paymentHeader(await submit(order), order.offer);
+    await service.query("update authorizations set status = 'released'");
+    const paid = "update payment_intents set status = 'processing' where id = $1";
+    await service.query(paid, [parseIdentifier('pi', order.id)]);
+    expect((await pay(order.secret, header)).status).toBe(200);
+  });
+
   test('to the signature of an undeployed account is given without asking a node', async () => {
     const order = await newOrder();
     const signed = await sign(order.account, order.offer);

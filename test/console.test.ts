@@ -255,6 +255,19 @@ describe('a session', () => {
     }
   });
 
+  test("an operator's intents are paid to the merchant's wallet of their mode", async () => {
+    const { call } = await open({});
+    for (const mode of ['testnet', 'mainnet'] as const) {
+      const request = { amountUnits: '1', chain: 'CHAIN_BASE' };
+      const headers = { ...asOperator, 'x-mode': mode };
+      const { json } = await call('PaymentIntentService/CreatePaymentIntent', request, headers);
+      expect([json.mode, json.expectedWallet]).toEqual([
+        `MODE_${mode.toUpperCase()}`,
+        service.merchant.wallets[mode].base,
+      ]);
+    }
+  });
+
   test('sees its merchant, and nothing of another', async () => {
     const other = await service.newMerchant();
     const intent = await createIntent();

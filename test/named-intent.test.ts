@@ -11,6 +11,7 @@ import {
   multicall3Abi,
   numberToHex,
   padHex,
+  size,
   stringToHex,
 } from 'viem';
 import {
@@ -81,6 +82,14 @@ const inMulticall = (...calls: Hex[]) =>
     functionName: 'aggregate3',
     args: [calls.map((callData) => ({ target: token, allowFailure: false, callData }))],
   });
+
+/** A Safe's `execTransaction`, or another function with the same arguments, whose call has so many bytes. */
+const inSafe = (calldata: Hex, bytes: number, selector: Hex = '0x6a761202'): Hex => {
+  const word = (value: number) => numberToHex(value, { size: 32 });
+  const padding: Hex = `0x${'00'.repeat((32 - (size(calldata) % 32)) % 32)}`;
+  const others = [word(0), word(320), ...Array<Hex>(6).fill(zero32), word(480)];
+  return concatHex([selector, padHex(token), ...others, word(bytes), calldata, padding, zero32]);
+};
 
 interface Op {
   sender: Address;
@@ -277,6 +286,15 @@ const examples: Example[] = [
     name: 'a bundle cut short',
     ...bundled([began(entryPoint, 4), plain(logAt(5)), ended(entryPoint, ownOp, 6)]),
     transaction: sent(stranger, entryPoint, in07([ownOp]).slice(0, 300) as Hex),
+  },
+  { name: 'a Safe', transaction: sent(stranger, owner, inSafe(withId(id), 97)), expected: id },
+  {
+    name: 'a Safe, with an id in the padding after what was signed',
+    transaction: sent(stranger, owner, inSafe(withId(id), 68)),
+  },
+  {
+    name: 'another function of the contract that pays',
+    transaction: sent(stranger, owner, inSafe(withId(id), 97, '0x19165587')),
   },
   { name: 'a call of a Safe cut short', transaction: sent(stranger, owner, '0x6a761202') },
   {

@@ -506,6 +506,20 @@ describe('a node that has pruned the receipts', () => {
     for (let i = 0; i < 2; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
     await succeed(intents);
   });
+
+  test('of the older of two blocks denies no payment there, although it denies one in the newer', async () => {
+    const intents = await payTwo();
+    const { transactions: pruned } = await chain.client.getBlock();
+    intents.push(...(await payTwo()));
+    const [, denied] = (await chain.client.getBlock()).transactions;
+    await watcher.catchUp(chain.mine(12));
+    node.rewrite(({ method, params: [asked] = [] }) => {
+      if (method === 'eth_getLogs') return { result: [] };
+      return [...pruned, denied].includes(asked as Hex) ? { result: null } : undefined;
+    });
+    for (let i = 0; i < 2; i++) await expect(watcher.verify()).rejects.toThrow('no longer has the receipts');
+    await succeed(intents);
+  });
 });
 
 describe('after a node has denied a payment twice and is honest again:', () => {

@@ -39,6 +39,14 @@ test('a payer is closed instead of a newcomer if payers hold most of the memory'
   const newcomer = open();
   strangers.countUnanswered(newcomer, 0, 500_000);
   expect(closed(newcomer, ...payers)).toEqual([false, true, false, false]);
+  // What they held is free again.
+  for (const each of [newcomer, ...payers]) strangers.release(each);
+  const payer = open();
+  strangers.noteClientSecret(payer);
+  strangers.countUnanswered(payer, 1, 100_000);
+  const others = [open(), open(), open()];
+  others.forEach(hold);
+  expect(closed(payer, ...others)).toEqual([false, true, false, false]);
 });
 
 test('a payer whose request was refused is closed like any other stranger', () => {

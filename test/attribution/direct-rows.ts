@@ -394,6 +394,25 @@ export const candidateRows: Row[] = [
     return [unattributed(shop, [amount - part])];
   }),
 
+  ...[
+    [
+      'that ended 24 hours before',
+      { ...endedBefore('expired', '24 hours'), labels: `'{underpaid}'` },
+    ] as const,
+    ['that was created after the block', createdAfter('1 second')] as const,
+  ].map(
+    ([which, columns]): Row => ({
+      name: `exactly what was missing of an intent ${which}`,
+      async pay(stage) {
+        const intent = await stage.intent();
+        await stage.intent({ amountUnits: 1n });
+        await stage.transfer({ to: intent.wallet, amountUnits: amount - part });
+        await stage.chain.mine();
+        await stage.change(intent, { ...columns, amount_received_units: String(part) });
+        return [unattributed(stage.shop, [amount - part])];
+      },
+    }),
+  ),
   ...(['expired', 'canceled'] as const).map(
     (end): Row => ({
       name: `exactly what was missing of an intent that ${end === 'expired' ? end : 'was canceled'} an hour before`,
