@@ -179,13 +179,18 @@ async function followUntilGone(): Promise<void> {
   expect(await service.query('select from transfers')).toHaveLength(500);
 }
 
-test.each(['equal amounts', 'distinct amounts'] as const)(
-  '%s, recorded in two attempts: reported once, with the number of all',
-  async (kind) => {
+test.each([
+  ['equal amounts', 0],
+  ['distinct amounts', 0],
+  ['distinct amounts', 120],
+] as const)(
+  '%s, recorded in two attempts, %i blocks behind: reported once, with the number of all',
+  async (kind, behind) => {
     await service.query('delete from events');
     const to = service.merchant.wallets.testnet.base as Address;
     await hostile.fill(kind, { count, to, amountUnits: price, intentId: 'none' });
-    await chain.mine();
+    await chain.mine(1);
+    await chain.mine(behind);
     await followUntilGone();
     expect(await reports()).toEqual([]);
     await watcher.catchUp();

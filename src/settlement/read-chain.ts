@@ -6,6 +6,7 @@ import { headersOf, type RelevantLog, readTransfers, transfersToMerchants } from
 import type { WatchContext } from './chain-state.ts';
 import type { Tip } from './ledger/cursor.ts';
 import type { FoundTransfer } from './ledger/known-transfers.ts';
+import type { Block } from './ledger/recording.ts';
 import { inChunks } from './ledger/values.ts';
 import type { Node } from './node.ts';
 import { type Header, NodeError } from './node-answers.ts';
@@ -57,12 +58,12 @@ export async function readBetween(
 async function record(
   context: WatchContext,
   lease: bigint,
-  header: Header & { isDoubtful?: boolean; between?: readonly Tip[]; recorded?: readonly Hash[] },
+  block: Block,
   found: readonly FoundTransfer[],
   after: Hash | undefined,
 ): Promise<void> {
   const { ledger, observer } = context;
-  const { dust } = await ledger.apply(lease, header, found, after, goneOf(context, lease));
+  const { dust } = await ledger.apply(lease, block, found, after, goneOf(context, lease));
   observer.dust?.(dust);
 }
 
@@ -185,7 +186,8 @@ export async function readRange(context: WatchContext, lease: bigint, after: Tip
     return { last: end, blocks: await readBetween(context, lease, state.node, after.number + 1, end.number) };
   });
   for (const { header, found } of blocks) {
-    if (header.number < last.number) await record(context, lease, header, found, undefined);
+    if (header.number < last.number)
+      await record(context, lease, { ...header, isAhead: true }, found, undefined);
   }
   const atEnd = blocks.find(({ header }) => header.number === last.number);
   const recorded = blocks.map(({ header }) => header.hash);

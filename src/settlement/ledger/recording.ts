@@ -32,10 +32,12 @@ import { createReverting } from './reverting.ts';
 import { createStoring, type Entry } from './storing.ts';
 import { bytes, idsOf, inChunks, maxAtOnce } from './values.ts';
 
-type Block = Tip & {
+export type Block = Tip & {
   isDoubtful?: boolean;
   /** Blocks after the cursor, with known headers, that have no transfers to record. */
   between?: readonly Tip[];
+  /** It is after the cursor, which a later block moves past it. */
+  isAhead?: boolean;
   /** Blocks after the cursor that are recorded already. This block moves the cursor past them. */
   recorded?: readonly Hash[];
 };
@@ -117,12 +119,13 @@ export class Recording {
     const returning = new Set(matched.flatMap(({ before }) => before?.id ?? []));
     const gone = idsOf([...left, ...moved]).filter((id) => !returning.has(id));
     const leftIds = new Set<string>(idsOf(left));
-    // Recorded by a reading that ended before the last chunk.
+    // The last chunk reports a block and moves the cursor. What is there before was not reported, but for
+    // blocks that are read a second time.
     const unreported = matched.filter(
       ({ before, isThere, refund }) =>
         before?.paymentIntent === null &&
         refund === undefined &&
-        (leftIds.has(before.id) || (isThere && after !== undefined)),
+        (leftIds.has(before.id) || (isThere && (after !== undefined || block.isAhead === true))),
     );
     const reverted = await this.#revertTransfers(lease, gone);
     const { entries, ...seen } = await this.#entriesOf(lease, block, matched, at, after === undefined);
