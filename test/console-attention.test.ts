@@ -166,7 +166,9 @@ describe('what needs a person', () => {
     for (let i = 0; i < 4; i++) await service.call('pingWebhookEndpoint', { id: json.id });
     const made = () => service.query<{ event_id: string }>('select event_id from webhook_deliveries');
     await expect.poll(made).toHaveLength(4);
-    await service.query(`update webhook_deliveries set leased_until = now(), next_attempt_at = 'infinity'`);
+    await service.query(
+      `update webhook_deliveries set leased_until = now() + interval '30 s', next_attempt_at = 'infinity'`,
+    );
     const failed = `update webhook_deliveries set status = 'failed', next_attempt_at = null where event_id = $1`;
     await service.query(failed, [(await made())[0]?.event_id]);
     const [item] = await items();

@@ -204,6 +204,17 @@ test('the age of unattributed transfers is that of the oldest one of seven days,
   const { count, oldestMs } = await measure();
   expect(count).toBe(5);
   expect(Math.round(oldestMs / 3_600_000)).toBe(30);
+  // Somebody has seen to the oldest, as it was then.
+  await service.query(
+    `insert into resolved_attention (merchant_id, mode, item, note, resolved_at)
+     select merchant_id, mode, 'unattributed:' || id || ':', '', now() from transfers where created_at < now() - interval '29 hours'`,
+  );
+  const hours = async () => Math.round((await measure()).oldestMs / 3_600_000);
+  expect(await hours()).toBe(20);
+  await service.query(
+    "update transfers set is_detached = true where created_at < now() - interval '29 hours'",
+  );
+  expect(await hours()).toBe(30);
 });
 
 test('the metric of units received today sums the confirmed payments that count, by mode and chain', async () => {

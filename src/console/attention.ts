@@ -11,6 +11,7 @@ import { formatIdentifier, type IdentifierPrefix } from '../database/identifiers
 import { createPreparedStatements, preparedStatement } from '../database/prepared.ts';
 import { sumsOf } from '../payment-intents/payment-sums.ts';
 import { invalidState, violationsIn } from '../requests/errors.ts';
+import { unattributedItem } from '../settlement/measures.ts';
 import { chainItems } from './console-chains.ts';
 import { type ConsoleMethod, merchantOf } from './rights.ts';
 
@@ -108,7 +109,6 @@ const itemOfRow = (kind: string, subject: string, detail: string) =>
 const isUnresolved = (item: string) => `not exists (
         select from resolved_attention s where s.merchant_id = $1 and s.mode = $2 and s.item = ${item})`;
 
-const transferItem = itemOfRow('unattributed', 't.id', "case when t.is_detached then 'detached' else '' end");
 const intentState =
   "array_to_string(i.labels, ' ') || ' ' || greatest(m.surplus, 0) || coalesce(' ' || m.other_tokens, '')";
 const intentItem = itemOfRow('payment', 'i.id', intentState);
@@ -150,10 +150,10 @@ const findItems = preparedStatement(
      from (${payments('is null')} union all ${payments('is not null')}) p
     order by stake desc, subject desc limit ${maxOfKind})
   union all
-  (select 'unattributed', t.id, ${transferItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
+  (select 'unattributed', t.id, ${unattributedItem}, t.block_time, t.chain_id, t.token_address, t.amount_units, null, t.labels, null, null
      from (select * from transfers t
             where t.merchant_id = $1 and t.mode = $2 and t.payment_intent is null and not t.is_refund and t.state <> 'reorged'
-              and ${isUnresolved(transferItem)}
+              and ${isUnresolved(unattributedItem)}
             order by t.id desc limit ${maxSearched}) t
     order by t.amount_units desc, t.id desc limit ${maxOfKind})
   union all

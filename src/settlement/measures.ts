@@ -32,6 +32,9 @@ const sumReceived = preparedStatement(
     where id >= $1 and payment_intent is not null and counts and state = 'confirmed' group by 1, 2`,
 );
 
+/** The item of a transfer `t` in `resolved_attention`. It is another one once somebody has detached the transfer. */
+export const unattributedItem = `'unattributed:' || t.id || ':' || case when t.is_detached then 'detached' else '' end`;
+
 /** The index begins with the merchant and the mode, so the oldest transfer is looked up for each. */
 const findUnattributed = preparedStatement(
   'measure_unattributed_transfers',
@@ -53,7 +56,7 @@ const findUnattributed = preparedStatement(
                            and not t.is_refund and t.state <> 'reorged' and t.id >= $1
                            and not exists (select from resolved_attention s
                                             where s.merchant_id = t.merchant_id and s.mode = t.mode
-                                              and s.item = 'unattributed:' || t.id || ':')
+                                              and s.item = ${unattributedItem})
                          order by t.id limit 1) oldest`,
 );
 

@@ -16,7 +16,7 @@ import type { SecretGeneration } from './signature.ts';
 /** Maximum attempts stored for a delivery. */
 export const maxKeptAttempts = 20;
 /** How long a claim lasts: longer than an attempt can take. */
-const leaseMs = 30_000;
+export const leaseMs = 30_000;
 const maxRecordedAtOnce = 128;
 /** Maximum secrets of an endpoint that sign at the same time. */
 const maxSecrets = 6;

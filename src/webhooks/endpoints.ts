@@ -36,6 +36,7 @@ import { pageSizeOf, pageSizeViolations, uuidCursorOf, uuidPageTokenOf } from '.
 import type { Identity, RequestContext } from '../requests/request-context.ts';
 import { chargedByRows } from '../requests/row-cost.ts';
 import type { AddressPolicy } from './address-policy.ts';
+import { leaseMs } from './delivery-queue.ts';
 import { type SecretGeneration, webhookSecret } from './signature.ts';
 
 type Owner = Pick<Identity, 'merchantId' | 'mode'>;
@@ -291,7 +292,8 @@ export async function giveUpDeliveries(em: EntityManager, endpointId?: string): 
           where d.merchant_id = s.merchant_id and d.event_id = s.event_id and d.endpoint_id = s.endpoint_id
           limit 1 for update) d
     )
-    update webhook_deliveries d set status = 'failed', next_attempt_at = null, leased_until = now()
+    update webhook_deliveries d
+       set status = 'failed', next_attempt_at = null, leased_until = now() + interval '${leaseMs} milliseconds'
       from locked l where d.ctid = l.place and l.status = 'pending'`;
   return (await em.execute<{ affectedRows: number }>(update, values, 'run')).affectedRows;
 }

@@ -64,7 +64,10 @@ export const WebhookDeliveryEntity = defineEntity({
     createdAt: p.datetime(3),
     /** When it is due, while pending; during an attempt, when its lease expires. */
     nextAttemptAt: p.datetime(3).nullable(),
-    /** `nextAttemptAt` of the last claim: an attempt is in flight while both are equal and in the future. */
+    /**
+     * `nextAttemptAt` of the last claim: an attempt is in flight while both are equal and in the future. When a
+     * delivery fails with its endpoint, as if it had been claimed then.
+     */
     leasedUntil: p.datetime(3).nullable(),
     /** Attempts since creation or the last redelivery. */
     scheduled: p.smallint().default(0),
