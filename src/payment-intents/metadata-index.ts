@@ -57,7 +57,7 @@ export function createMetadataIndexing(em: EntityManager, maxWaitMs = 0): () => 
 /**
  * Enters the intents after the position. The first statement of a run also enters earlier ones that the first
  * of the previous run could not see because their transactions had not committed. If each statement read the
- * last minute again, the work would grow with the square of the creates. A row has only the low 32 bits of
+ * last minute again, the work would grow with the square of their rate. A row has only the low 32 bits of
  * its transaction's id. The comparison of ages is cheap, and excludes nearly all rows that were seen.
  */
 const enterIntents = preparedStatement(
