@@ -53,7 +53,7 @@ test.each<[string, number, () => Place]>([
     42_694,
     () => ({ lines: sum(written), where: '' }),
   ],
-  ['lines of tests', 60_515, () => ({ lines: sum(tests), where: '' })],
+  ['lines of tests', 60_519, () => ({ lines: sum(tests), where: '' })],
   ['lines of the longest file', 450, () => longest(written.map(fileOf))],
   ['lines of the longest function', 100, () => longest(written.flatMap(functionsIn))],
   [

@@ -50,10 +50,14 @@ test.each([
     const begun = async (merchants: string[]) => {
       const pool = { options: { max: 16 } };
       const em = { getConnection: () => ({ getNativeClient: async () => pool }) } as never;
-      const work = vi.fn(() => new Promise(() => {}));
-      for (const merchant of merchants) void inTurn(em, kind, merchant, work);
+      const held = Promise.withResolvers<void>();
+      const work = vi.fn(() => held.promise);
+      const all = merchants.map((merchant) => inTurn(em, kind, merchant, work));
       await new Promise(setImmediate);
-      return work.mock.calls.length;
+      const count = work.mock.calls.length;
+      held.resolve();
+      await Promise.all(all);
+      return count;
     };
     expect(await begun(Array.from({ length: 16 }, (_, i) => `${i}`))).toBe(most);
     expect(await begun(Array(16).fill('a'))).toBe(most - 1);
